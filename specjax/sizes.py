@@ -1,0 +1,116 @@
+"""Sizes that can be vmapped, and random draws that padding cannot change.
+
+A size is a Python int or a :class:`Size`: a static padded extent together with a traced number of active entries. Draws are
+row-keyed: the value at index (r, c) is a function of the key and of (r, c) alone, and zero outside the active block. Hence
+
+* padding never changes a draw (bitwise), and
+* for one key, the width-w draw is the leading block of the width-2w draw, which couples widths and tightens exponent fits.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int, Key, Shaped
+
+_Draw = Callable[[Array, tuple[int, ...]], Array]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Size:
+    """An extent of `padded` entries of which the first `active` count.
+
+    `padded` is static and fixes shapes; `active` may be traced, so one compiled program serves every width up to `padded`.
+    """
+
+    padded: int = field(metadata={"static": True})
+    active: int | Int[Array, ""]
+
+    def __post_init__(self) -> None:
+        # Under a transformation `active` is a tracer (or a placeholder while JAX rebuilds the tree): only a plain int can be checked.
+        if isinstance(self.active, int) and not 0 < self.active <= self.padded:
+            raise ValueError(f"Size needs 0 < active <= padded, got active={self.active} and padded={self.padded}.")
+
+
+AnySize = int | Size
+
+
+def padded(size: AnySize) -> int:
+    """The static extent of `size`, which shapes arrays."""
+    return size.padded if isinstance(size, Size) else size
+
+
+def active(size: AnySize) -> int | Int[Array, ""]:
+    """The number of active entries of `size`, which enters formulas and shape-dependent scales."""
+    return size.active if isinstance(size, Size) else size
+
+
+def mask(size: AnySize) -> Bool[Array, " padded"]:
+    """True on the active entries of `size`, shape `(padded,)`."""
+    return jnp.arange(padded(size)) < active(size)
+
+
+def block_mask(sizes: Sequence[AnySize]) -> Bool[Array, "..."]:
+    """True on the active block of an array with one axis per size, shape `(padded(s) for s in sizes)`."""
+    block = jnp.ones((), bool)
+    for size in sizes:
+        block = block[..., None] & mask(size)
+    return block
+
+
+def normal(key: Key[Array, ""], sizes: Sequence[AnySize]) -> Shaped[Array, "..."]:
+    """Independent N(0, 1) draws, one axis per size, zero outside the active block.
+
+    The dtype is JAX's default float. Raises ValueError for a key that is not a threefry key, an empty `sizes`, or a size below 1.
+    """
+    return _row_keyed(key, sizes, lambda k, shape: jax.random.normal(k, shape, dtype=jnp.result_type(float)))
+
+
+def uniform(key: Key[Array, ""], sizes: Sequence[AnySize]) -> Shaped[Array, "..."]:
+    """Independent draws from [0, 1), one axis per size, zero outside the active block; errors as for :func:`normal`."""
+    return _row_keyed(key, sizes, lambda k, shape: jax.random.uniform(k, shape, dtype=jnp.result_type(float)))
+
+
+def rademacher(key: Key[Array, ""], sizes: Sequence[AnySize]) -> Shaped[Array, "..."]:
+    """Independent signs, -1 or 1 with equal probability, one axis per size, zero outside the active block; errors as for :func:`normal`."""
+    return _row_keyed(key, sizes, lambda k, shape: jax.random.rademacher(k, shape, dtype=jnp.result_type(float)))
+
+
+def _row_keyed(key: Array, sizes: Sequence[AnySize], draw: _Draw) -> Array:
+    _check(key, sizes)
+    rows = draw
+    for size in reversed([padded(size) for size in sizes[:-1]]):
+        rows = _fold_axis(rows, size)
+    values = rows(key, (padded(sizes[-1]),))
+    if any(isinstance(size, Size) for size in sizes):
+        values = jnp.where(block_mask(sizes), values, 0)
+    return values
+
+
+def _fold_axis(draw: _Draw, extent: int) -> _Draw:
+    """Gives each index of a new leading axis its own key, so that the draw below it does not see the extent."""
+
+    def folded(key: Array, shape: tuple[int, ...]) -> Array:
+        return jax.vmap(lambda index: draw(jax.random.fold_in(key, index), shape))(jnp.arange(extent))
+
+    return folded
+
+
+def _check(key: Array, sizes: Sequence[AnySize]) -> None:
+    if not jnp.issubdtype(jnp.asarray(key).dtype, jax.dtypes.prng_key):
+        raise ValueError("A draw needs a typed key, got a raw array; make one with jax.random.key(seed).")
+    if (generator := str(jax.random.key_impl(key))) != "threefry2x32":
+        raise ValueError(
+            f"Row-keyed draws need a threefry key, got {generator}; make one with jax.random.key(seed, impl='threefry2x32')."
+        )
+    if not jax.config.jax_threefry_partitionable:
+        raise ValueError(
+            "Row-keyed draws need jax_threefry_partitionable=True (JAX's default); it is switched off here."
+        )
+    if not sizes:
+        raise ValueError("A draw needs at least one size, got none; pass e.g. (rows, cols).")
+    for size in sizes:
+        if padded(size) < 1:
+            raise ValueError(f"Every size must be at least 1, got {size}.")
