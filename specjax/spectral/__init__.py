@@ -1,0 +1,30 @@
+"""Matrix functions on arrays `(..., m, n)`: polar factors, norms and ranks, normalization, diagonal dominance, block views."""
+
+from specjax.spectral.blocks import block_energy as block_energy
+from specjax.spectral.blocks import diagonal_block_share as diagonal_block_share
+from specjax.spectral.blocks import muon_metric as muon_metric
+from specjax.spectral.blocks import psd_power as psd_power
+from specjax.spectral.blocks import row_blocks as row_blocks
+from specjax.spectral.dominance import diagonal_mean as diagonal_mean
+from specjax.spectral.dominance import dominance_ratio as dominance_ratio
+from specjax.spectral.dominance import off_diagonal as off_diagonal
+from specjax.spectral.dominance import off_diagonal_coefficient as off_diagonal_coefficient
+from specjax.spectral.dominance import off_diagonal_energy as off_diagonal_energy
+from specjax.spectral.dominance import off_diagonal_mean as off_diagonal_mean
+from specjax.spectral.dominance import row_dominance as row_dominance
+from specjax.spectral.methods import CUBIC as CUBIC
+from specjax.spectral.methods import MUON as MUON
+from specjax.spectral.methods import SVD as SVD
+from specjax.spectral.methods import AbstractPolar as AbstractPolar
+from specjax.spectral.methods import NewtonSchulz as NewtonSchulz
+from specjax.spectral.methods import Quintic as Quintic
+from specjax.spectral.norms import effective_rank as effective_rank
+from specjax.spectral.norms import entropy_rank as entropy_rank
+from specjax.spectral.norms import nuclear_norm as nuclear_norm
+from specjax.spectral.norms import nuclear_rank as nuclear_rank
+from specjax.spectral.norms import spectral_norm as spectral_norm
+from specjax.spectral.norms import stable_rank as stable_rank
+from specjax.spectral.normalize import direction_error as direction_error
+from specjax.spectral.normalize import normalize_columns as normalize_columns
+from specjax.spectral.normalize import normalize_rows as normalize_rows
+from specjax.spectral.polar import polar as polar

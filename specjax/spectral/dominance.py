@@ -1,0 +1,64 @@
+"""How far a square matrix P is from diagonal: the question the outer-product paper asks of P = G Gᵀ.
+
+Zero padding is not part of P, so the averages take the active size: an int or a `Size`, by default the extent of P.
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from specjax.sizes import AnySize, active
+
+
+def diagonal_mean(p: Float[Array, "*batch m m"], size: AnySize | None = None) -> Float[Array, "*batch"]:
+    """The mean of the diagonal entries P_aa."""
+    return _trace(p) / active(_extent(p, size))
+
+
+def off_diagonal_mean(p: Float[Array, "*batch m m"], size: AnySize | None = None) -> Float[Array, "*batch"]:
+    """The mean of the signed off-diagonal entries P_ac, a != c (0 for a 1×1 matrix, which has none)."""
+    return jnp.sum(off_diagonal(p), axis=(-2, -1)) / _pairs(active(_extent(p, size)))
+
+
+def dominance_ratio(p: Float[Array, "*batch m m"], size: AnySize | None = None) -> Float[Array, "*batch"]:
+    """Mean |P_ac| over the off-diagonal entries divided by the mean of the diagonal; 0 for a diagonal matrix."""
+    size = _extent(p, size)
+    off = jnp.sum(jnp.abs(off_diagonal(p)), axis=(-2, -1)) / _pairs(active(size))
+    return off / diagonal_mean(p, size)
+
+
+def row_dominance(p: Float[Array, "*batch m m"]) -> Float[Array, "*batch m"]:
+    """Σ_c |P_ac| / P_aa for each row a, c != a: below 1 where the row is diagonally dominant; 0 on padding."""
+    diagonal = jnp.diagonal(p, axis1=-2, axis2=-1)
+    sums = jnp.sum(jnp.abs(off_diagonal(p)), axis=-1)
+    return jnp.where(diagonal != 0, sums / jnp.where(diagonal != 0, diagonal, 1), 0)
+
+
+def off_diagonal_energy(p: Float[Array, "*batch m m"]) -> Float[Array, "*batch"]:
+    """Σ_{a≠c} P_ac² / ‖P‖_F²: 0 for a diagonal matrix, near 1 for one that is far from diagonal."""
+    return jnp.sum(off_diagonal(p) ** 2, axis=(-2, -1)) / jnp.sum(p**2, axis=(-2, -1))
+
+
+def off_diagonal_coefficient(
+    p: Float[Array, "*batch m m"], reference: Float[Array, "*batch m m"]
+) -> Float[Array, "*batch"]:
+    """The least-squares coefficient ĉ of the off-diagonal part of P on that of a reference matrix (outer-product, C.7)."""
+    off = off_diagonal(reference)
+    return jnp.sum(p * off, axis=(-2, -1)) / jnp.sum(off**2, axis=(-2, -1))
+
+
+def off_diagonal(p: Float[Array, "*batch m m"]) -> Float[Array, "*batch m m"]:
+    """P with its diagonal set to zero."""
+    m = p.shape[-1]
+    return jnp.where(jnp.eye(m, dtype=bool).reshape((1,) * (p.ndim - 2) + (m, m)), 0, p)
+
+
+def _trace(p: Array) -> Array:
+    return jnp.trace(p, axis1=-2, axis2=-1)
+
+
+def _extent(p: Array, size: AnySize | None) -> AnySize:
+    return p.shape[-1] if size is None else size
+
+
+def _pairs(m: int | Array) -> Array:
+    return jnp.maximum(jnp.asarray(m) * (jnp.asarray(m) - 1), 1)

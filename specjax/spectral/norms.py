@@ -1,0 +1,50 @@
+"""Norms and rank measures of matrices; all of them ignore zero padding."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+def spectral_norm(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch"]:
+    """The largest singular value ‖x‖_op."""
+    return jnp.linalg.svd(x, compute_uv=False)[..., 0]
+
+
+def nuclear_norm(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch"]:
+    """The sum of the singular values ‖x‖_*."""
+    return jnp.sum(jnp.linalg.svd(x, compute_uv=False), axis=-1)
+
+
+def stable_rank(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch"]:
+    """st(x) = ‖x‖_F² / ‖x‖_op², between 1 and the rank; 0 for a zero matrix (spectral-criterion, Section 1)."""
+    s = _relative_singular_values(x)
+    return jnp.sum(s**2, axis=-1)
+
+
+def nuclear_rank(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch"]:
+    """nr(x) = ‖x‖_*² / ‖x‖_F², between st(x) and the rank; 0 for a zero matrix (spectral-criterion, Section 1)."""
+    s = _relative_singular_values(x)
+    squares = jnp.sum(s**2, axis=-1)
+    return jnp.sum(s, axis=-1) ** 2 / jnp.where(squares > 0, squares, 1)
+
+
+def effective_rank(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch"]:
+    """er(x) = ‖x‖_* / ‖x‖_op, for a positive semidefinite matrix tr x / ‖x‖_op; 0 for a zero matrix.
+
+    For data Z (n columns) it links to the stable rank: st(Z) = er(Z Zᵀ / n) (spectral-criterion, Section 1).
+    """
+    return jnp.sum(_relative_singular_values(x), axis=-1)
+
+
+def entropy_rank(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch"]:
+    """exp(-Σ p log p) of the normalized singular values p = s / Σ s (Roy and Vetterli 2007); 0 for a zero matrix."""
+    s = _relative_singular_values(x)
+    total = jnp.sum(s, axis=-1, keepdims=True)
+    p = s / jnp.where(total > 0, total, 1)
+    entropy = -jnp.sum(jnp.where(p > 0, p * jnp.log(jnp.where(p > 0, p, 1)), 0), axis=-1)
+    return jnp.where(total[..., 0] > 0, jnp.exp(entropy), 0)
+
+
+def _relative_singular_values(x: Array) -> Array:
+    """Singular values divided by the largest, so that squares neither overflow nor vanish; zeros for a zero matrix."""
+    s = jnp.linalg.svd(x, compute_uv=False)
+    return s / jnp.where(s[..., :1] > 0, s[..., :1], 1)
