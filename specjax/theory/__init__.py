@@ -1,0 +1,8 @@
+"""Closed forms and bounds, one module per problem; each function names its theorem and what it is: exact, bound, asymptotic."""
+
+from specjax.theory import angles as angles
+from specjax.theory import deep_linear as deep_linear
+from specjax.theory import dominance as dominance
+from specjax.theory import matrix_factorization as matrix_factorization
+from specjax.theory import relu_network as relu_network
+from specjax.theory import wishart as wishart

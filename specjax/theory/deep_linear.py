@@ -1,0 +1,110 @@
+"""E[G_i G_iᵀ] of deep linear networks W_L ⋯ W_1 with independent N(0, 1) weights, for every layer and depth.
+
+With B_i = W_{i-1} ⋯ W_1 and A_i = W_L ⋯ W_{i+1} the layer's gradient is G_i = A_iᵀ (W_L ⋯ W_1 - Φ) B_iᵀ, and
+E[G_i G_iᵀ] = V_i s_i I + T_i (outer-product, Theorem 2). Layers are numbered 1 to L, as there.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float
+
+_Numbers = Float[Array, "..."]
+
+
+def backward_moments(dims: Sequence[ArrayLike]) -> tuple[list[_Numbers], list[_Numbers]]:
+    """r_i and v_i for i = 1 … L: E[(B_i B_iᵀ)²] = r_i I and E[tr(B_i B_iᵀ)²] = v_i; exact (outer-product, eqs. 21-22)."""
+    d = _floats(dims)
+    r, v = [jnp.ones_like(d[0])], [d[0] ** 2]
+    for inner, outer in pairwise(d[:-1]):
+        r_next = v[-1] + (outer + 1) * inner * r[-1]
+        v_next = outer**2 * v[-1] + 2 * outer * inner * r[-1]
+        r, v = [*r, r_next], [*v, v_next]
+    return r, v
+
+
+def forward_moments(dims: Sequence[ArrayLike]) -> tuple[list[_Numbers], list[_Numbers]]:
+    """s_i and u_i for i = 1 … L: E[(A_iᵀ A_i)²] = s_i I and E[tr(A_iᵀ A_i)²] = u_i; exact (outer-product, eqs. 23-24).
+
+    A_iᵀ A_i of a network is B Bᵀ of the network with its layers transposed and reversed, so one recursion serves both.
+    """
+    s, u = backward_moments(tuple(reversed(tuple(dims))))
+    return s[::-1], u[::-1]
+
+
+def expected_outer_product(
+    dims: Sequence[ArrayLike], target: Float[Array, "out in"], layer: int
+) -> Float[Array, "m m"]:
+    """E[G_i G_iᵀ] of layer i, exact at every size (outer-product, Theorem 2).
+
+    Args:
+        dims: (d_0, …, d_L), plain integers.
+        target: The linear map Φ the network learns, shape (d_L, d_0).
+        layer: i, from 1 to L.
+
+    Returns:
+        A matrix of shape (d_i, d_i).
+
+    Raises:
+        ValueError: if the layer does not exist.
+
+    """
+    noise, signal = noise_coefficient(dims, layer), target_coefficient(dims, layer)
+    if layer == len(dims) - 1:
+        return noise * jnp.eye(target.shape[0]) + signal * target @ target.T
+    return (noise + signal * jnp.sum(target**2)) * jnp.eye(int(dims[layer]))  # type: ignore[arg-type]
+
+
+def noise_coefficient(dims: Sequence[ArrayLike], layer: int) -> _Numbers:
+    """V_i s_i, the target-free part of the diagonal, with V_i = d_{i-1} r_i; exact and vectorized over the sizes (eq. 25)."""
+    _check_layer(dims, layer)
+    r, _ = backward_moments(dims)
+    s, _ = forward_moments(dims)
+    return _floats(dims)[layer - 1] * r[layer - 1] * s[layer - 1]
+
+
+def target_coefficient(dims: Sequence[ArrayLike], layer: int) -> _Numbers:
+    """The factor of Φ Φᵀ (output layer) or of ‖Φ‖_F² I (hidden layers) in T_i: the product of the other inner widths (eq. 26)."""
+    _check_layer(dims, layer)
+    d = _floats(dims)
+    product = jnp.ones_like(d[0])
+    for j in range(1, len(d) - 1):
+        product = product * (1 if j == layer else d[j])
+    return product
+
+
+def order_as_printed(dims: Sequence[ArrayLike], layer: int) -> _Numbers:
+    """d_{i-1} (∏_{j<=i-2} d_j)² (∏_{j>i} d_j)², the order Corollary 2 and the summary print for V_i s_i. Wrong in the inner widths.
+
+    At L = i = 2 the recursion gives V_2 = d_1 d_0 (d_0 + d_1 + 1), which grows as d_1² at fixed d_0, not as d_1. Kept so that the
+    difference can be measured; :func:`noise_coefficient` is exact.
+    """
+    _check_layer(dims, layer)
+    d = _floats(dims)
+    order = d[layer - 1]
+    for j in (*range(layer - 1), *range(layer + 1, len(d))):
+        order = order * d[j] ** 2
+    return order
+
+
+def output_noise_exponent(depth: int) -> int:
+    """2 (L - 1): the power of the inner width in V_L s_L when all inner widths are equal and d_0, d_L fixed; asymptotic.
+
+    By the recursion r_L ~ d_0 w^(2L-3), hence V_L = w r_L ~ d_0 w^(2L-2). The paper's printed order gives 2L - 3.
+    """
+    return 2 * (depth - 1)
+
+
+def output_noise_exponent_as_printed(depth: int) -> int:
+    """2L - 3: the power of a common inner width in the order the paper prints for V_L s_L (Corollary 2)."""
+    return 2 * depth - 3
+
+
+def _floats(dims: Sequence[ArrayLike]) -> list[Array]:
+    return list(jnp.broadcast_arrays(*(jnp.asarray(d, jnp.result_type(float)) for d in dims)))
+
+
+def _check_layer(dims: Sequence[ArrayLike], layer: int) -> None:
+    if not 1 <= layer < len(dims):
+        raise ValueError(f"A network of sizes {tuple(dims)} has layers 1 to {len(dims) - 1}, got layer {layer}.")

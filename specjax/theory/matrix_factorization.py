@@ -1,0 +1,31 @@
+"""E[G Gᵀ] of symmetric matrix factorization, G = (U Uᵀ - M) U with U ∈ R^{d×k} of independent N(0, 1) entries."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float
+
+from specjax.theory.wishart import wishart_moments
+
+
+def expected_outer_product(target: Float[Array, "d d"], k: ArrayLike) -> Float[Array, "*k d d"]:
+    """α_3 I - 2 α_2 M + k M², exact for every symmetric M (outer-product, Theorem 1).
+
+    Args:
+        target: The symmetric matrix M.
+        k: Widths, any shape.
+
+    """
+    return _combine(target, k, target @ target)
+
+
+def corollary_1_as_printed(target: Float[Array, "d d"], k: ArrayLike) -> Float[Array, "*k d d"]:
+    """What Corollary 1 of the outer-product paper prints: the square of each entry where M² belongs. Wrong unless M is diagonal.
+
+    Kept so that the difference can be measured; use :func:`expected_outer_product`.
+    """
+    return _combine(target, k, target**2)
+
+
+def _combine(target: Array, k: ArrayLike, quadratic: Array) -> Array:
+    d = target.shape[0]
+    first, second, third = (alpha[..., None, None] for alpha in wishart_moments(d, k))
+    return third * jnp.eye(d) - 2 * second * target + first * quadratic
