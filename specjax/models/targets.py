@@ -1,0 +1,29 @@
+"""Targets of the models: drawn at a size, or given by a user and checked."""
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from specjax.sizes import AnySize, normal, padded
+
+
+def linear_target(
+    key: Key[Array, ""], rows: AnySize, columns: AnySize, scale: float = 1.0
+) -> Float[Array, "rows columns"]:
+    """A map Φ with independent N(0, scale²) entries; row-keyed, so the target of a smaller size is the leading block."""
+    return scale * normal(key, (rows, columns))
+
+
+def low_rank_target(key: Key[Array, ""], d: int, rank: int, scale: float = 1.0) -> Float[Array, "d d"]:
+    """A symmetric positive semidefinite M = scale F Fᵀ of the given rank, F ∈ R^{d×rank} with independent N(0, 1) entries."""
+    factor = normal(key, (d, rank))
+    return scale * factor @ factor.T
+
+
+def check_target(target: Float[Array, "..."], shape: tuple[AnySize, ...], what: str) -> None:
+    """Raises ValueError unless `target` has the given shape and, where its values are known before compilation, finite entries."""
+    expected = tuple(padded(size) for size in shape)
+    if target.shape != expected:
+        raise ValueError(f"{what} must have shape {expected}, got {target.shape}.")
+    if not isinstance(target, jax.core.Tracer) and not np.isfinite(np.asarray(target)).all():
+        raise ValueError(f"{what} must have finite entries, got NaN or infinity in it.")
