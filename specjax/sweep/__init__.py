@@ -1,0 +1,18 @@
+"""The sweep engine: one compiled program over seeds, widths and values, labelled data out, and power-law fits of it.
+
+It knows no model. A measurement is a pure function ``measure(key, **point)`` that returns a dict of arrays:
+
+    data = run(measure, over={"d1": widths(16, 32, 64)}, seeds=1000, key=jax.random.key(0))
+    fit = fit_power_law(data["loss"], dim="d1")
+"""
+
+from specjax.sweep.axes import values as values
+from specjax.sweep.axes import widths as widths
+from specjax.sweep.engine import run as run
+from specjax.sweep.failures import FailedSeedsWarning as FailedSeedsWarning
+from specjax.sweep.failures import without_failed as without_failed
+from specjax.sweep.fit import AsymptoticExponent as AsymptoticExponent
+from specjax.sweep.fit import PowerLawFit as PowerLawFit
+from specjax.sweep.fit import asymptotic_exponent as asymptotic_exponent
+from specjax.sweep.fit import fit_power_law as fit_power_law
+from specjax.sweep.moments import mean_and_stderr as mean_and_stderr

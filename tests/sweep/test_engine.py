@@ -1,0 +1,227 @@
+"""The dataset of a sweep does not depend on how it was computed, and says what it holds."""
+
+# ruff: noqa: ARG001 (a measurement is called by its argument names, whether it uses them or not)
+
+import json
+import math
+import subprocess
+import sys
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import xarray as xr
+from measures import bits, overlap, scaled_product
+
+from specjax import sizes
+from specjax.sweep import run, values, widths
+from specjax.sweep.plan import SECONDS_PER_ENTRY
+
+KEY = jax.random.key(7)
+
+
+@pytest.fixture(autouse=True)
+def _float32():
+    with jax.enable_x64(False):
+        yield
+
+
+@cache
+def _all_at_once():
+    return run(overlap, {"d": widths(5, 9, 2, 16)}, seeds=7, key=KEY, plan="exact", chunk=7)
+
+
+@pytest.mark.parametrize(("plan", "chunk"), [("exact", 3), ("padded", 1), ("padded", 3), ("padded", 100), ("auto", 4)])
+def test_plans_and_chunks_give_the_same_dataset(plan, chunk, monkeypatch):
+    # Compilation as cheap as running 60 entries: "auto" then pads some widths and not others.
+    monkeypatch.setattr("specjax.sweep.plan.COMPILE_SECONDS", 60 * 7 * SECONDS_PER_ENTRY)
+    data = run(overlap, {"d": widths(5, 9, 2, 16)}, seeds=7, key=KEY, plan=plan, chunk=chunk)
+    if plan == "auto":
+        assert json.loads(data.attrs["buckets"]) == {"d": [[2, 5], [9], [16]]}
+    for name, expected in _all_at_once().data_vars.items():
+        rms = np.sqrt(np.mean(np.square(expected.values, dtype=float)))
+        np.testing.assert_allclose(data[name], expected, rtol=0, atol=1e-5 * rms)
+        assert data[name].dtype == expected.dtype
+
+
+def test_matches_a_plain_loop_over_seeds_and_widths():
+    data = run(overlap, {"d": widths(4, 3)}, seeds=3, key=KEY, plan="padded")
+    for width in (4, 3):
+        for seed in range(3):
+            alone = overlap(jax.random.fold_in(KEY, seed), width)
+            here = data.sel(d=width, seed=seed)
+            np.testing.assert_allclose(here["overlap"], alone["overlap"], rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(here["gram"], alone["gram"], rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(here["nested.norm"], alone["nested"]["norm"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("plan", ["exact", "padded"])
+@pytest.mark.parametrize("chunk", [2, 5])
+def test_draws_are_the_same_bit_for_bit(plan, chunk):
+    data = run(bits, {"d": widths(3, 8, 5)}, seeds=5, key=KEY, plan=plan, chunk=chunk)
+    # Independent of the engine: numpy on the draws of each seed and width alone.
+    for width in (3, 8, 5):
+        for seed in range(5):
+            draws = np.asarray(sizes.normal(jax.random.fold_in(KEY, seed), (width, 2)), np.float32)
+            assert data["bits"].sel(d=width, seed=seed) == draws.view(np.uint32).sum(dtype=np.uint32)
+    assert len(np.unique(data["bits"])) == 15
+
+
+def test_more_seeds_leave_earlier_ones_as_they_were():
+    few = run(bits, {"d": widths(3, 8)}, seeds=3, key=KEY, chunk=2)
+    many = run(bits, {"d": widths(3, 8)}, seeds=11, key=KEY, chunk=4)
+    np.testing.assert_array_equal(many["bits"].isel(seed=slice(3)), few["bits"])
+    assert not np.array_equal(many["bits"].isel(seed=slice(3, 6)), few["bits"])
+
+
+def test_widths_are_coupled():
+    """For one seed the narrow draw is a block of the wide one, so their sums of squares are ordered; independent ones are not."""
+
+    def norm(key, d):
+        return {"norm": jnp.sum(sizes.normal(key, (d, 4)) ** 2)}
+
+    data = run(norm, {"d": widths(10, 11, 12)}, seeds=50, key=KEY)
+    assert (np.diff(data["norm"], axis=0) > 0).all()
+
+
+def test_measure_is_traced_once_per_bucket_however_many_chunks():
+    traces = []
+
+    def counted(key, d):
+        traces.append(d)
+        return overlap(key, d)
+
+    run(counted, {"d": widths(2, 3, 4)}, seeds=9, key=KEY, plan="padded", chunk=2)
+    # The largest and the smallest width exactly, to compare their shapes, then the one bucket.
+    assert [d for d in traces if isinstance(d, int)] == [4, 2]
+    (padded,) = [d for d in traces if isinstance(d, sizes.Size)]
+    assert padded.padded == 4
+
+    traces.clear()
+    run(counted, {"d": widths(2, 3, 4)}, seeds=9, key=KEY, plan="exact", chunk=2)
+    assert traces == [4, 2, 2, 3, 4]
+
+
+def test_product_of_widths_and_values_in_the_order_of_over():
+    over = {"m": widths(2, 4, 3), "lr": values(0.5, 2.0, unit="1/step"), "n": widths(5, 1), "power": values(0, 1, 2)}
+    data = run(scaled_product, over, seeds=4, key=KEY, plan="padded", units={"y": "J"})
+    assert data["y"].dims == ("m", "lr", "n", "power", "seed")
+    assert data["y"].shape == (3, 2, 2, 3, 4)
+    assert data["y"].attrs["units"] == "J"
+    assert data["lr"].attrs["units"] == "1/step"
+    assert data["m"].values.tolist() == [2, 4, 3]
+    for m, lr, n, power in ((2, 0.5, 5, 0), (4, 2.0, 1, 2), (3, 0.5, 1, 1)):
+        total = np.sum(sizes.normal(jax.random.fold_in(KEY, 3), (m, n)), dtype=float)
+        np.testing.assert_allclose(data["y"].sel(m=m, lr=lr, n=n, power=power, seed=3), lr**power * total, rtol=1e-5)
+
+
+def test_values_arrive_as_scalars_of_the_default_dtypes():
+    seen = {}
+
+    def measure(key, steps, lr):
+        seen.update(steps=steps, lr=lr)
+        return {"y": steps.astype(lr.dtype) * lr}
+
+    data = run(measure, {"steps": values(1, 2), "lr": values(1, 0.25)}, seeds=2, key=KEY)
+    assert (seen["steps"].dtype, seen["steps"].shape) == (jnp.int32, ())
+    assert (seen["lr"].dtype, seen["lr"].shape) == (jnp.float32, ())
+    np.testing.assert_array_equal(data["y"].isel(seed=1), [[1, 0.25], [2, 0.5]])
+
+
+def test_x64_scope_gives_float64():
+    def third(key, d, lr):
+        return {"y": lr / 3 + 0 * jnp.sum(sizes.normal(key, (d,)))}
+
+    over = {"d": widths(2, 3), "lr": values(1.0, 2.0)}
+    with jax.enable_x64(True):
+        data = run(third, over, seeds=2, key=KEY, plan="padded")
+    assert data["y"].dtype == np.float64
+    assert data.attrs["dtype"] == "float64"
+    np.testing.assert_allclose(data["y"].isel(d=1, seed=1), [1 / 3, 2 / 3], rtol=1e-15)
+    single = run(third, over, seeds=2, key=KEY, plan="padded")
+    assert single["y"].dtype == np.float32
+    assert single.attrs["dtype"] == "float32"
+
+
+def test_products_run_at_the_highest_precision():
+    precisions = []
+
+    def measure(key, d):
+        precisions.append(jax.config.jax_default_matmul_precision)
+        return {"y": jnp.sum(sizes.normal(key, (d,)))}
+
+    run(measure, {"d": widths(3)}, seeds=1, key=KEY)
+    assert precisions[-1] == "highest"
+
+
+def test_half_precision_outputs_are_stored_as_float32():
+    def measure(key, d):
+        return {"y": jnp.asarray(1.5, jnp.bfloat16) * sizes.active(d)}
+
+    data = run(measure, {"d": widths(2)}, seeds=1, key=KEY)
+    assert data["y"].dtype == np.float32
+    assert data["y"].item() == 3.0
+
+
+def test_attributes_say_how_the_data_were_made():
+    data = run(overlap, {"d": widths(8, 2, 4)}, seeds=6, key=jax.random.key(3), plan="padded", chunk=4)
+    attrs = data.attrs
+    assert attrs["jax_version"] == jax.__version__
+    assert attrs["numpy_version"] == np.__version__
+    assert attrs["platform"] == jax.devices()[0].platform
+    assert json.loads(attrs["buckets"]) == {"d": [[2, 4, 8]]}
+    assert (attrs["seeds"], attrs["chunk"], attrs["plan"]) == (6, 4, "padded")
+    again = jax.random.wrap_key_data(jnp.asarray(json.loads(attrs["key"]), jnp.uint32), impl=attrs["key_impl"])
+    assert jnp.array_equal(jax.random.bits(again), jax.random.bits(jax.random.key(3)))
+    assert attrs["compile_seconds"] > 0
+    assert attrs["run_seconds"] > 0
+    assert math.isfinite(attrs["compile_seconds"] + attrs["run_seconds"])
+
+
+def test_netcdf_round_trip(tmp_path):
+    over = {"d": widths(2, 5, unit="neurons")}
+    data = run(overlap, over, seeds=3, key=KEY, units={"nested.norm": "m"})
+    data.to_netcdf(tmp_path / "data.nc", engine="h5netcdf")
+    with xr.open_dataset(tmp_path / "data.nc", engine="h5netcdf") as stored:
+        xr.testing.assert_equal(stored.load(), data)
+        assert dict(stored.attrs) == data.attrs
+        assert stored["d"].attrs["units"] == "neurons"
+        assert stored["nested.norm"].attrs["units"] == "m"
+        assert stored["failed"].dtype == bool
+
+
+def test_progress_bar_counts_seeds_and_is_silent_off_a_terminal(capfd):
+    run(overlap, {"d": widths(2)}, seeds=5, key=KEY, chunk=2)
+    assert capfd.readouterr().err == ""
+    run(overlap, {"d": widths(2)}, seeds=5, key=KEY, chunk=2, progress=True)
+    shown = capfd.readouterr().err
+    assert "5/5" in shown
+    assert "seed/s" in shown
+
+
+_DECOMPOSITIONS = """
+import jax, jax.numpy as jnp
+from specjax import sizes, sweep
+
+def measure(key, n):
+    results = {}
+    for layer in range(5):
+        x = sizes.normal(jax.random.fold_in(key, layer), (6, n))
+        u, s, vt = jnp.linalg.svd(x, full_matrices=False)
+        w, v = jnp.linalg.eigh(x.T @ x)
+        results[str(layer)] = jnp.sum(u @ vt) + jnp.sum((v * w) @ v.T)
+    return results
+
+sweep.run(measure, {"n": sweep.widths(4, 8, 16, 32, 64)}, seeds=50, key=jax.random.key(0), plan="padded")
+print("done")
+"""
+
+
+def test_several_decompositions_in_one_program_do_not_deadlock():
+    # In a process of its own, so that the deadlock of jaxlib 0.10.1 would cost this test and not the run.
+    process = subprocess.run(
+        [sys.executable, "-c", _DECOMPOSITIONS], capture_output=True, text=True, timeout=240, check=False
+    )
+    assert process.stdout.strip() == "done", process.stderr
