@@ -1,0 +1,273 @@
+"""The command line: `specjax list`, `specjax run NAME` and `specjax reproduce`.
+
+Whatever a user can get wrong is answered by one sentence on standard error and exit code 2, before anything is computed or
+written. Everything heavy is imported inside the commands, so that `specjax --help` answers at once.
+"""
+
+import argparse
+import difflib
+import sys
+import textwrap
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import specjax
+
+if TYPE_CHECKING:
+    from specjax.experiments.contract import AnyExperiment
+    from specjax.report import Result
+
+SCALES = ("smoke", "quick", "paper")
+DEFAULT_SCALE, DEFAULT_OUT = "quick", "results"
+
+_OVERVIEW = """commands:
+  list                 the experiments: paper, source, title and scales
+  run NAME             run one experiment; `specjax run NAME --help` shows its flags
+  reproduce            run all experiments and compare every verdict with the expected one"""
+
+
+class UserError(Exception):
+    """A mistake of the user's, told in one sentence that says what would be right."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message.removeprefix('argument ')}; see `{self.prog} --help`.")
+
+    def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
+        """As `parse_args`, but an unknown flag is answered with the nearest one."""
+        namespace, extra = self.parse_known_args(arguments)
+        if not extra:
+            return namespace
+        flag = extra[0].partition("=")[0]
+        if not flag.startswith("-"):
+            raise UserError(f"There is no place for {flag!r} here; see `{self.prog} --help`.")
+        raise UserError(
+            _unknown("flag", flag, [known for known in self._option_string_actions if known.startswith("--")])
+        )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command in `argv` (default: the process's arguments) and return its exit code.
+
+    0: done. 1: `reproduce` found a verdict other than expected, or an experiment failed. 2: a mistake in the arguments or the
+    configuration. 130: interrupted. `--help` and `--version` leave by SystemExit(0), as argparse does.
+    """
+    try:
+        return _dispatch(list(sys.argv[1:] if argv is None else argv))
+    except UserError as error:
+        print(f"specjax: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("specjax: interrupted; finished results are kept, and nothing half-written is left.", file=sys.stderr)
+        return 130
+
+
+def _dispatch(arguments: list[str]) -> int:
+    commands = {"list": _list, "run": _run, "reproduce": _reproduce}
+    if arguments and not arguments[0].startswith("-"):
+        command, *rest = arguments
+        if command not in commands:
+            raise UserError(_unknown("command", command, list(commands)))
+        return commands[command](rest)
+    parser = _parser(
+        "specjax",
+        "A laboratory for spectral optimizers: experiments that judge theorems.",
+        usage="specjax [--help] [--version] COMMAND ...",
+        epilog=_OVERVIEW,
+    )
+    parser.add_argument("--version", action="version", version=f"specjax {specjax.__version__}")
+    parser.parse(arguments)
+    raise UserError(f"Say what to do: {', '.join(commands)}; see `specjax --help`.")
+
+
+def _list(arguments: list[str]) -> int:
+    _parser("specjax list", "List the experiments: name, paper, source, scales and title.").parse(arguments)
+    from specjax import experiments
+    from specjax.report import cells
+
+    rows = [("name", "paper", "source", "scales", "title")]
+    for experiment in map(experiments.load, experiments.names()):
+        scales = ",".join(experiment.scales)
+        rows.append((experiment.name, experiment.paper, experiment.source, scales, experiment.title))
+    print(cells.align(rows))
+    return 0
+
+
+def _run(arguments: list[str]) -> int:
+    if not arguments or arguments[0].startswith("-"):
+        parser = _parser(
+            "specjax run",
+            "Run one experiment and store its data, figure, checks and report.",
+            usage="specjax run NAME [--scale SCALE] [--out DIR] [--FIELD VALUE ...]",
+            epilog="`specjax run NAME --help` shows the experiment's own flags; `specjax list` shows the names.",
+        )
+        _add_scale_and_out(parser)
+        if {"-h", "--help"} & set(arguments):
+            parser.parse_args(["--help"])
+        raise UserError("The experiment's name comes first, as in `specjax run NAME`; `specjax list` shows the names.")
+    from specjax import experiments
+    from specjax.experiments import config_flags
+
+    name, *rest = arguments
+    if name not in experiments.names():
+        raise UserError(_unknown("experiment", name, experiments.names()))
+    experiment = experiments.load(name)
+    # Fields may be typed as config.json spells them, with underscores.
+    rest = [_dashed(word) if word.startswith("--") else word for word in rest]
+    # The scale comes first because the other flags have their defaults, which --help shows, from it.
+    first = _Parser(prog=f"specjax run {name}", add_help=False, allow_abbrev=False)
+    first.add_argument("--scale", default=DEFAULT_SCALE)
+    scale = _scale(first.parse_known_args(rest)[0].scale)
+    flags = config_flags.flags(experiment.scales[scale])
+
+    parser = _parser(f"specjax run {name}", f"{experiment.title}\n\n{textwrap.fill(experiment.summary, 100)}")
+    _add_scale_and_out(parser)
+    fields = parser.add_argument_group("configuration", f"defaults are those of --scale {scale}")
+    for flag in flags:
+        text = f"{flag.help} (default: {flag.default})".strip().replace("%", "%%")
+        fields.add_argument(flag.option, dest=f"field {flag.field}", metavar=flag.metavar, help=text)
+    given = vars(parser.parse(rest))
+    texts = {flag.field: given[f"field {flag.field}"] for flag in flags if given[f"field {flag.field}"] is not None}
+    with _told_in_one_sentence():
+        config = config_flags.override(experiment.scales[scale], texts)
+    return _run_one(experiment, scale, config, _out(given["out"]))
+
+
+def _run_one(experiment: "AnyExperiment", scale: str, config: Any, out: Path) -> int:
+    from specjax import report
+
+    with _told_in_one_sentence():
+        report.require_room(out, [experiment.name])
+    try:
+        result = report.produce(experiment, scale, config, out)
+    except report.Refused as error:
+        raise UserError(_sentence(error)) from error
+    report.refresh(out)
+    _print_checks([result])
+    _print_places([result], out)
+    return 0
+
+
+def _reproduce(arguments: list[str]) -> int:
+    parser = _parser("specjax reproduce", "Run the experiments and compare every verdict with the expected one.")
+    _add_scale_and_out(parser)
+    parser.add_argument(
+        "--only", metavar="PATTERN", help="experiments whose name contains PATTERN or matches it (*, ?)"
+    )
+    given = parser.parse(arguments)
+    scale, out = _scale(given.scale), _out(given.out)
+    from specjax import experiments, report
+    from specjax.report import cells
+
+    names = [name for name in experiments.names() if _selected(name, given.only)]
+    if not names:
+        raise UserError(f"--only {given.only!r} matches no experiment; there are {', '.join(experiments.names())}.")
+    with _told_in_one_sentence():
+        report.require_room(out, names)
+
+    results, failures = [], []
+    for place, name in enumerate(names, start=1):
+        print(f"[{place}/{len(names)}] {name} ...", flush=True)
+        start = time.perf_counter()
+        try:
+            experiment = experiments.load(name)
+            result = report.produce(experiment, scale, experiment.scales[scale], out)
+        except Exception as error:
+            # One experiment that fails must not cost the others their run.
+            traceback.print_exc()
+            failures.append(f"{name} failed with {type(error).__name__}: {_sentence(error)}")
+            outcome = "failed"
+        else:
+            results.append(result)
+            outcome = cells.counts(result.checks)
+        print(f"[{place}/{len(names)}] {name}: {time.perf_counter() - start:.1f} s, {outcome}", flush=True)
+    problems = failures + cells.surprises(results)
+    if results:
+        _print_checks(results)
+        try:
+            report.refresh(out)
+            _print_places(results, out)
+        except ValueError as error:
+            problems.append(f"The report is as it was: {_sentence(error)}")
+    for problem in problems:
+        print(f"specjax: {problem}", file=sys.stderr)
+    return 1 if problems else 0
+
+
+def _print_checks(results: "Sequence[Result]") -> None:
+    from specjax.report import cells
+
+    rows: list[tuple[str, ...]] = [("experiment", *cells.CHECK_HEADER)]
+    rows += [(result.record.name, *cells.check_row(result, check)) for result in results for check in result.checks]
+    print("\n" + cells.align(rows) + "\n")
+
+
+def _print_places(results: "Sequence[Result]", out: Path) -> None:
+    from specjax import report
+    from specjax.report import cells
+
+    rows = [(r.record.name, f"{r.record.seconds:.1f} s", str(out / r.record.name / report.FIGURE)) for r in results]
+    print(cells.align([("experiment", "time", "figure"), *rows]))
+    print(f"report: {out / report.MARKDOWN} and {out / report.HTML}")
+
+
+def _parser(prog: str, description: str, **options: str) -> _Parser:
+    return _Parser(
+        prog=prog,
+        description=description.replace("%", "%%"),
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        **options,  # type: ignore[arg-type]
+    )
+
+
+def _add_scale_and_out(parser: argparse.ArgumentParser) -> None:
+    scales = ", ".join(SCALES)
+    parser.add_argument("--scale", default=DEFAULT_SCALE, help=f"one of {scales} (default: {DEFAULT_SCALE})")
+    parser.add_argument("--out", default=DEFAULT_OUT, metavar="DIR", help=f"results folder (default: {DEFAULT_OUT})")
+
+
+def _scale(name: str) -> str:
+    if name not in SCALES:
+        raise UserError(_unknown("scale", name, SCALES))
+    return name
+
+
+def _out(text: str) -> Path:
+    if not text:
+        raise UserError("--out needs the name of a folder, as in `--out results`.")
+    return Path(text)
+
+
+def _selected(name: str, pattern: str | None) -> bool:
+    return pattern is None or pattern in name or fnmatch(name, pattern)
+
+
+def _dashed(word: str) -> str:
+    flag, equals, value = word.partition("=")
+    return flag.replace("_", "-") + equals + value
+
+
+def _unknown(what: str, name: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, known)
+    hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}."
+    return f"There is no {what} {name!r}; {hint}"
+
+
+@contextmanager
+def _told_in_one_sentence() -> Iterator[None]:
+    """A ValueError says what is wrong with the request: pass its sentence on, without a traceback."""
+    try:
+        yield
+    except ValueError as error:
+        raise UserError(_sentence(error)) from error
+
+
+def _sentence(error: BaseException) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,49 @@
+"""From an experiment and a configuration to a stored result, and from stored results to the report."""
+
+import dataclasses
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from specjax.experiments.contract import AnyExperiment
+from specjax.report import html, markdown, store
+from specjax.report.record import Result, describe
+from specjax.report.verify import verified
+
+MARKDOWN, HTML = "report.md", "report.html"
+
+
+class Refused(ValueError):
+    """An experiment's own words on why it cannot run as asked, or cannot judge what came out."""
+
+
+def produce(experiment: AnyExperiment, scale: str, config: Any, out: Path) -> Result:
+    """Run an experiment, judge it, draw it and store it in `out/NAME`.
+
+    Raises Refused where the experiment refuses its configuration or its data with a ValueError, or its checks cannot be
+    stored; other exceptions pass through. In either case `out` is as it was before.
+    """
+    record = describe(experiment, scale, config)
+    # A configuration that JSON cannot hold is better refused now than after the run.
+    json.dumps(record.config, allow_nan=False)
+    start = time.perf_counter()
+    try:
+        data = experiment.run(config)
+        checks = verified(experiment.name, experiment.checks(config, data))
+    except ValueError as error:
+        raise Refused(str(error)) from error
+    tables = tuple(experiment.tables(config, data))
+    figure = experiment.plot(config, data)
+    seconds = round(time.perf_counter() - start, 3)
+    result = Result(dataclasses.replace(record, seconds=seconds), checks, tables)
+    store.save(out, result, data, figure)
+    return result
+
+
+def refresh(out: Path) -> None:
+    """Write `report.md` and `report.html` from the results that `out` holds."""
+    results = store.load_all(out)
+    figures = {result.record.name: (out / result.record.name / store.FIGURE).read_bytes() for result in results}
+    store.write_text(out / MARKDOWN, markdown.render(results))
+    store.write_text(out / HTML, html.render(results, figures))

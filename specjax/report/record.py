@@ -1,0 +1,99 @@
+"""What a result says about itself: which experiment, configuration, seed, versions, device and commit it came from."""
+
+import dataclasses
+import platform
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from specjax.experiments.contract import AnyExperiment, Check, Table, Verdict
+
+_PACKAGES = ("specjax", "jax", "jaxlib", "numpy", "optax", "equinox")
+
+
+@dataclass(frozen=True)
+class Record:
+    """The contents of `config.json`: all that is known of a run besides its data and what was concluded from them.
+
+    `commit` is the commit of the specjax that ran, None where it did not run from a git checkout; `modified` says whether
+    that checkout had uncommitted changes. `refuted` names the checks whose statement is known to be false.
+    """
+
+    name: str
+    paper: str
+    source: str
+    title: str
+    summary: str
+    refuted: tuple[str, ...]
+    scale: str
+    config: Mapping[str, Any]
+    seed: int | None
+    versions: Mapping[str, str]
+    device: Mapping[str, Any]
+    commit: str | None
+    modified: bool
+    started: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """A stored run: its record, its checks and its tables. Data and figure stay in their files."""
+
+    record: Record
+    checks: tuple[Check, ...]
+    tables: tuple[Table, ...]
+
+    def expected(self, check: Check) -> Verdict:
+        """The verdict the experiment expects of `check`."""
+        return "refuted" if check.name in self.record.refuted else "confirmed"
+
+    @property
+    def surprises(self) -> tuple[Check, ...]:
+        """The checks whose verdict is not the expected one."""
+        return tuple(check for check in self.checks if check.verdict != self.expected(check))
+
+
+def describe(experiment: AnyExperiment, scale: str, config: Any) -> Record:
+    """The record of a run that starts now and has taken no time yet."""
+    devices = jax.devices()
+    commit, modified = _commit()
+    return Record(
+        name=experiment.name,
+        paper=experiment.paper,
+        source=experiment.source,
+        title=experiment.title,
+        summary=experiment.summary,
+        refuted=tuple(sorted(experiment.refuted)),
+        scale=scale,
+        config=dataclasses.asdict(config),
+        seed=getattr(config, "seed", None),
+        versions={package: version(package) for package in _PACKAGES} | {"python": platform.python_version()},
+        device={"platform": devices[0].platform, "kind": devices[0].device_kind, "count": len(devices)},
+        commit=commit,
+        modified=modified,
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        seconds=0.0,
+    )
+
+
+def _commit() -> tuple[str | None, bool]:
+    # A specjax installed inside somebody else's checkout must not report their commit: git has to track this very file.
+    if _git("ls-files", "--error-unmatch", Path(__file__).name) is None:
+        return None, False
+    commit = _git("rev-parse", "HEAD")
+    return commit, commit is not None and bool(_git("status", "--porcelain", "--untracked-files=no"))
+
+
+def _git(*arguments: str) -> str | None:
+    command = ["git", "-C", str(Path(__file__).parent), *arguments]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None

@@ -1,0 +1,146 @@
+"""Result folders: one per experiment, whole or absent.
+
+A folder is written under a hidden name beside its place and moved there when complete, so whoever reads `DIR/NAME` sees a whole
+result: the new one, or after a failure the one before.
+"""
+
+import dataclasses
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import xarray as xr
+from matplotlib.figure import Figure
+
+from specjax import experiments
+from specjax.experiments.contract import Check, Data, Table
+from specjax.report.record import Record, Result
+
+CONFIG, CHECKS, TABLES, DATA, FIGURE = "config.json", "checks.json", "tables.json", "data.nc", "figure.png"
+_FILES = frozenset({CONFIG, CHECKS, TABLES, DATA, FIGURE})
+
+
+def require_room(out: Path, names: Sequence[str]) -> None:
+    """Raise ValueError unless results called `names`, and a report, can be written in `out`; leaves nothing behind.
+
+    Meant for before a computation: a folder that cannot be written, that holds files a new result would delete, or another
+    result the report cannot read, should not be found out after it.
+    """
+    try:
+        place = out.absolute()
+        while not os.path.lexists(place):
+            place = place.parent
+        if not place.is_dir():
+            raise ValueError(
+                f"Results cannot be written to {out}, because {place} is not a folder; choose another --out."
+            )
+        # Permission bits say nothing to root or on a read-only file system, so the test is to write.
+        with tempfile.TemporaryDirectory(prefix=".specjax-", dir=place):
+            pass
+    except OSError as error:
+        raise ValueError(
+            f"Results cannot be written to {out} ({error.strerror or error}); choose another --out."
+        ) from error
+    for name in names:
+        folder = out / name
+        if os.path.lexists(folder) and not folder.is_dir():
+            raise ValueError(f"{folder} is in the way of the results of {name}; move it away or choose another --out.")
+        foreign = sorted(set(os.listdir(folder)) - _FILES) if folder.is_dir() else []
+        if foreign:
+            raise ValueError(
+                f"{folder} holds {foreign[0]}, which specjax did not write and would delete with the old result; "
+                f"move it away or choose another --out."
+            )
+    for folder in _result_folders(out):
+        if folder.name not in names:
+            load(folder)
+
+
+def save(out: Path, result: Result, data: Data, figure: Figure) -> Path:
+    """Write a result to `out/NAME`, in place of an older one, and return that folder."""
+    folder = out / result.record.name
+    with _replacing(folder) as draft:
+        _dump(draft / CONFIG, dataclasses.asdict(result.record))
+        _dump(draft / CHECKS, [dataclasses.asdict(check) for check in result.checks])
+        _dump(draft / TABLES, [dataclasses.asdict(table) for table in result.tables])
+        xr.DataTree.from_dict(dict(data)).to_netcdf(draft / DATA, engine="h5netcdf")
+        figure.savefig(draft / FIGURE, dpi=150, format="png")
+    return folder
+
+
+def load(folder: Path) -> Result:
+    """Read a result folder; raises ValueError if it does not hold a result of this version's form."""
+    try:
+        record = _parse(folder / CONFIG)
+        record["refuted"] = tuple(record["refuted"])
+        checks = _parse(folder / CHECKS)
+        for check in checks:
+            check["interval"] = None if check["interval"] is None else tuple(check["interval"])
+        tables = [
+            Table(table["title"], tuple(table["header"]), tuple(map(tuple, table["rows"])))
+            for table in _parse(folder / TABLES)
+        ]
+        return Result(Record(**record), tuple(Check(**check) for check in checks), tuple(tables))
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ValueError(
+            f"{folder} does not hold a result this version can read ({type(error).__name__}: {error}); "
+            f"delete it or run its experiment again."
+        ) from error
+
+
+def load_all(out: Path) -> list[Result]:
+    """All results in `out`: first in the order of `specjax list`, then those of experiments this version does not know."""
+    known = {name: place for place, name in enumerate(experiments.names())}
+    folders = sorted(_result_folders(out), key=lambda path: (known.get(path.name, len(known)), path.name))
+    return [load(folder) for folder in folders]
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file as a whole: a reader sees the old text or the new one."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _result_folders(out: Path) -> list[Path]:
+    folders = [path for path in out.iterdir() if not path.name.startswith(".")] if out.is_dir() else []
+    return [folder for folder in folders if (folder / CONFIG).is_file() and (folder / CHECKS).is_file()]
+
+
+@contextmanager
+def _replacing(folder: Path) -> Iterator[Path]:
+    """A draft folder that takes the place of `folder` if the block succeeds and disappears if it does not."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    draft = folder.with_name(f".{folder.name}.{os.getpid()}.new")
+    old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
+    try:
+        draft.mkdir()
+        yield draft
+        # A folder cannot be renamed onto a full one, so the old result steps aside first, and back if the new one fails.
+        if folder.exists():
+            folder.rename(old)
+        try:
+            draft.rename(folder)
+        except BaseException:
+            if old.exists():
+                old.rename(folder)
+            raise
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _dump(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _parse(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))

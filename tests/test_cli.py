@@ -1,0 +1,317 @@
+"""The command line, on two small experiments of its own: what it prints, what it writes, and what it refuses."""
+
+import dataclasses
+import json
+import os
+import re
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import xarray as xr
+from matplotlib.figure import Figure
+
+import specjax
+from specjax.cli import main
+from specjax.experiments.contract import Check, Experiment, Table
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    seed: int = dataclasses.field(default=0, metadata={"help": "root of all random draws"})
+    widths: tuple[int, ...] = (2, 4)
+    steps: tuple[float, ...] = (0.5,)
+    learning_rate: float = dataclasses.field(default=0.1, metadata={"help": "100% of the step"})
+    nesterov: bool = False
+    method: str = "svd"
+
+    def __post_init__(self):
+        if len(set(self.widths)) < len(self.widths):
+            raise ValueError(f"widths must differ, not {self.widths};\n  leave out the repeated ones.")
+
+
+def run(config):
+    if config.learning_rate < 0:
+        raise ValueError("learning_rate must be positive; try 0.1.")
+    return {"points": xr.Dataset({"y": ("width", np.arange(len(config.widths)) + 0.5)}, {"width": list(config.widths)})}
+
+
+def checks(config, data):
+    measured = float(data["points"]["y"].mean()) if config.method == "svd" else float("nan")
+    return [
+        Check("holds", "toy, Theorem 1", "The mean is one.", 1.0, measured, (0.5, 1.5), "confirmed", "in the interval"),
+        Check("fails", "toy, Theorem 2", "Every point is one.", None, 0.0, None, "refuted", "0 of 2 are one"),
+    ]
+
+
+def plot(config, data):
+    figure = Figure(figsize=(3, 2))
+    figure.add_subplot().plot(config.widths, data["points"]["y"])
+    return figure
+
+
+TOY = Experiment(
+    name="toy-slope",
+    paper="toy",
+    source="toy, Section 2",
+    title="A toy slope",
+    summary="A line through points.",
+    scales={"smoke": Config(), "quick": Config(widths=(2, 4, 8), steps=(0.1, 0.2)), "paper": Config(widths=(2, 1024))},
+    run=run,
+    checks=checks,
+    plot=plot,
+    tables=lambda config, _: [Table("Points", ("width",), tuple((str(width),) for width in config.widths))],
+    refuted=frozenset({"fails"}),
+)
+OTHER = dataclasses.replace(TOY, name="other-toy", title="Another toy")
+FILES = {"config.json", "data.nc", "figure.png", "checks.json", "tables.json"}
+
+
+@pytest.fixture(autouse=True)
+def register(monkeypatch, tmp_path):
+    """Make the given experiments the only ones; at first TOY and OTHER. The default results folder is under tmp_path."""
+    monkeypatch.chdir(tmp_path)
+
+    def only(*toys):
+        for toy in toys:
+            module = types.ModuleType(f"toys_{toy.name}")
+            module.EXPERIMENT = toy
+            monkeypatch.setitem(sys.modules, module.__name__, module)
+        monkeypatch.setattr("specjax.experiments.MODULES", {toy.name: f"toys_{toy.name}" for toy in toys})
+
+    only(TOY, OTHER)
+    return only
+
+
+def stored(name, out="results"):
+    return {
+        file: json.loads((Path(out) / name / f"{file}.json").read_text()) for file in ("config", "checks", "tables")
+    }
+
+
+def test_list_shows_every_experiment(capsys):
+    assert main(["list"]) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.split() == ["name", "paper", "source", "scales", "title"]
+    assert [re.split(r"\s{2,}", line) for line in lines] == [
+        [toy.name, "toy", "toy, Section 2", "smoke,quick,paper", toy.title] for toy in (TOY, OTHER)
+    ]
+
+
+def test_run_writes_a_whole_result_and_the_report(capsys):
+    assert main(["run", "toy-slope", "--seed", "7"]) == 0
+    assert {path.name for path in Path("results").iterdir()} == {"toy-slope", "report.md", "report.html"}
+    assert {path.name for path in Path("results/toy-slope").iterdir()} == FILES
+    config = stored("toy-slope")["config"]
+    assert config["scale"] == "quick"
+    assert config["seed"] == 7
+    assert config["config"] == json.loads(json.dumps(dataclasses.asdict(Config(7, (2, 4, 8), (0.1, 0.2)))))
+    assert config["versions"]["jax"] == jax.__version__
+    assert set(config["versions"]) == {"specjax", "jax", "jaxlib", "numpy", "optax", "equinox", "python"}
+    assert config["device"]["platform"] == jax.devices()[0].platform
+    with xr.open_datatree("results/toy-slope/data.nc", engine="h5netcdf") as tree:
+        assert tree["points"]["y"].values.tolist() == [0.5, 1.5, 2.5]
+    assert stored("toy-slope")["tables"][0]["rows"] == [["2"], ["4"], ["8"]]
+    out = capsys.readouterr().out
+    assert re.search(r"toy-slope +holds +1 +1\.5 +\[0\.5, 1\.5\] +confirmed\n", out)
+    assert re.search(r"toy-slope +fails +– +0 +– +refuted\n", out)
+    assert "results/toy-slope/figure.png" in out
+    assert "results/report.html" in out
+
+
+def test_run_records_the_commit_of_a_checkout_only():
+    main(["run", "toy-slope"])
+    checkout = Path(specjax.__file__).parent
+    head = subprocess.run(["git", "-C", checkout, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    tracked = subprocess.run(["git", "-C", checkout, "ls-files", "report/record.py"], capture_output=True, check=False)
+    expected = head.stdout.strip() if head.returncode == 0 and tracked.stdout else None
+    assert stored("toy-slope")["config"]["commit"] == expected
+
+
+def test_flags_of_every_type_reach_the_configuration():
+    words = "--scale smoke --out a/b --widths 3,5 --steps=1e-3,2 --learning_rate 2 --nesterov true --method svd"
+    assert main(["run", "toy-slope", *words.split()]) == 0
+    assert stored("toy-slope", "a/b")["config"]["config"] == {
+        "seed": 0,
+        "widths": [3, 5],
+        "steps": [0.001, 2.0],
+        "learning_rate": 2.0,
+        "nesterov": True,
+        "method": "svd",
+    }
+
+
+def test_help_of_an_experiment_shows_the_flags_with_the_defaults_of_the_scale(capsys):
+    with pytest.raises(SystemExit) as leaving:
+        main(["run", "toy-slope", "--scale", "paper", "--help"])
+    assert leaving.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for words in (
+        "A toy slope A line through points.",
+        "--seed INT root of all random draws (default: 0)",
+        "--widths INT,INT,... (default: 2,1024)",
+        "--learning-rate FLOAT 100% of the step (default: 0.1)",
+        "--nesterov true|false (default: false)",
+    ):
+        assert words in text
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["list", "--help"], ["run", "--help"], ["reproduce", "-h"]])
+def test_help_everywhere(arguments, capsys):
+    with pytest.raises(SystemExit) as leaving:
+        main(arguments)
+    assert leaving.value.code == 0
+    assert capsys.readouterr().out.startswith("usage: specjax")
+
+
+def test_a_second_run_joins_the_report():
+    main(["run", "toy-slope"])
+    main(["run", "other-toy"])
+    page = Path("results/report.html").read_text()
+    assert page.index("A toy slope</h2>") < page.index("Another toy</h2>")
+
+
+def test_reproduce_runs_all_and_agrees(capsys):
+    assert main(["reproduce", "--scale", "smoke"]) == 0
+    output = capsys.readouterr()
+    assert output.err == ""
+    assert "[1/2] toy-slope ...\n" in output.out
+    assert re.search(r"\[2/2\] other-toy: \d+\.\d s, 1 refuted, 1 confirmed\n", output.out)
+    assert {path.name for path in Path("results").iterdir()} == {"toy-slope", "other-toy", "report.md", "report.html"}
+    assert "(expected" not in output.out
+
+
+@pytest.mark.parametrize("pattern", ["slope", "toy-*", "toy-slope"])
+def test_only_selects_by_part_or_pattern(pattern):
+    assert main(["reproduce", "--scale", "smoke", "--only", pattern]) == 0
+    assert {path.name for path in Path("results").iterdir()} == {"toy-slope", "report.md", "report.html"}
+
+
+def test_reproduce_names_verdicts_other_than_expected(register, capsys):
+    register(TOY, dataclasses.replace(OTHER, refuted=frozenset()))
+    assert main(["reproduce", "--scale", "smoke"]) == 1
+    output = capsys.readouterr()
+    assert output.err == "specjax: other-toy/fails is refuted, expected confirmed\n"
+    assert output.out.count("refuted (expected: confirmed)") == 1
+
+
+def test_run_marks_an_unexpected_verdict_but_has_done_its_work(register, capsys):
+    register(dataclasses.replace(TOY, refuted=frozenset()))
+    assert main(["run", "toy-slope"]) == 0
+    assert "refuted (expected: confirmed)" in capsys.readouterr().out
+
+
+def test_an_experiment_that_raises_does_not_lose_the_others(register, capsys):
+    def fail(_):
+        raise RuntimeError("out of\nmemory")
+
+    register(dataclasses.replace(TOY, run=fail), OTHER)
+    assert main(["reproduce", "--scale", "smoke"]) == 1
+    output = capsys.readouterr()
+    assert output.err.endswith("specjax: toy-slope failed with RuntimeError: out of memory\n")
+    assert "Traceback" in output.err
+    assert {path.name for path in Path("results").iterdir()} == {"other-toy", "report.md", "report.html"}
+
+
+def test_nothing_is_written_when_every_experiment_raises(register, capsys):
+    register(dataclasses.replace(TOY, plot=lambda *_: 1 / 0))
+    assert main(["reproduce"]) == 1
+    assert "toy-slope failed with ZeroDivisionError" in capsys.readouterr().err
+    assert list(Path().iterdir()) == []
+
+
+def test_a_defect_of_an_experiment_is_not_dressed_up_as_a_user_error(register):
+    def draw(*_):
+        raise ValueError("x and y must have same first dimension")
+
+    register(dataclasses.replace(TOY, plot=draw))
+    with pytest.raises(ValueError, match="same first dimension"):
+        main(["run", "toy-slope"])
+    assert list(Path().iterdir()) == []
+
+
+def test_a_failed_run_keeps_the_old_result(capsys):
+    main(["run", "toy-slope", "--seed", "1"])
+    capsys.readouterr()
+    assert main(["run", "toy-slope", "--seed", "2", "--learning-rate=-1"]) == 2
+    assert stored("toy-slope")["config"]["seed"] == 1
+
+
+def test_an_interrupt_is_one_line_and_leaves_nothing(register, capsys):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    register(OTHER, dataclasses.replace(TOY, plot=interrupt))
+    assert main(["reproduce"]) == 130
+    assert re.fullmatch(r"specjax: interrupted[^\n]*\n", capsys.readouterr().err)
+    assert {path.name for path in Path("results").iterdir()} == {"other-toy"}
+
+
+BAD_INPUT = {
+    "": r"Say what to do: list, run, reproduce; see `specjax --help`\.",
+    "lst": r"There is no command 'lst'; did you mean list\?",
+    "frobnicate": r"There is no command 'frobnicate'; there are list, run, reproduce\.",
+    "--frob": r"There is no flag '--frob'; there are --help, --version\.",
+    "list all": r"There is no place for 'all' here; see `specjax list --help`\.",
+    "run": r"The experiment's name comes first, as in `specjax run NAME`; `specjax list` shows the names\.",
+    "run --scale smoke toy-slope": r"The experiment's name comes first, as in `specjax run NAME`; .*",
+    "run toy-slop": r"There is no experiment 'toy-slop'; did you mean toy-slope\?",
+    "run zzz": r"There is no experiment 'zzz'; there are toy-slope, other-toy\.",
+    "run toy-slope extra": r"There is no place for 'extra' here; see `specjax run toy-slope --help`\.",
+    "run toy-slope --scale huge": r"There is no scale 'huge'; there are smoke, quick, paper\.",
+    "run toy-slope --scale papr": r"There is no scale 'papr'; did you mean paper\?",
+    "run toy-slope --scale": r"--scale: expected one argument; see `specjax run toy-slope --help`\.",
+    "run toy-slope --width 3": r"There is no flag '--width'; did you mean --widths\?",
+    "run toy-slope --learning_rte=3": r"There is no flag '--learning-rte'; did you mean --learning-rate\?",
+    "run toy-slope --seed 1.5": r"--seed takes an integer, not '1\.5'\.",
+    "run toy-slope --seed": r"--seed: expected one argument; see `specjax run toy-slope --help`\.",
+    "run toy-slope --widths 2,x": r"--widths takes comma-separated integers, as in --widths INT,INT,\.\.\., not '2,x'\.",
+    "run toy-slope --steps 1,,2": r"--steps takes comma-separated finite numbers, .*, not '1,,2'\.",
+    "run toy-slope --learning-rate nan": r"--learning-rate takes a finite number, not 'nan'\.",
+    "run toy-slope --learning-rate fast": r"--learning-rate takes a finite number, not 'fast'\.",
+    "run toy-slope --nesterov yes": r"--nesterov takes true or false, not 'yes'\.",
+    "run toy-slope --widths 2,2": r"widths must differ, not \(2, 2\); leave out the repeated ones\.",
+    "run toy-slope --learning-rate=-1": r"learning_rate must be positive; try 0\.1\.",
+    "run toy-slope --method other": r"Check 'holds' of toy-slope has a measurement that is not finite \(nan\); .*",
+    "run toy-slope --out file": r"Results cannot be written to file, because \S*file is not a folder; choose .*",
+    "run toy-slope --out file/below": r"Results cannot be written to file/below, because \S*file is not .*",
+    "run toy-slope --out /proc/results": r"Results cannot be written to /proc/results \(.+\); choose another --out\.",
+    "run toy-slope --out=": r"--out needs the name of a folder, as in `--out results`\.",
+    "reproduce toy-slope": r"There is no place for 'toy-slope' here; see `specjax reproduce --help`\.",
+    "reproduce --only zzz": r"--only 'zzz' matches no experiment; there are toy-slope, other-toy\.",
+    "reproduce --onl toy": r"There is no flag '--onl'; did you mean --only or --out\?",
+    "reproduce --scale huge": r"There is no scale 'huge'; there are smoke, quick, paper\.",
+    "reproduce --out file": r"Results cannot be written to file, because \S*file is not a folder; choose .*",
+}
+
+
+@pytest.mark.parametrize("line", BAD_INPUT)
+def test_bad_input_is_one_sentence_and_writes_nothing(line, capsys):
+    Path("file").write_text("mine")
+    assert main(line.split()) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert re.fullmatch(f"specjax: {BAD_INPUT[line]}\n", output.err)
+    assert [path.name for path in Path().iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("command", ["run toy-slope", "reproduce"])
+def test_the_results_folder_is_tried_before_anything_is_computed(command, register):
+    computed = []
+    register(dataclasses.replace(TOY, run=lambda config: computed.append(config)))
+    Path("file").write_text("mine")
+    assert main([*command.split(), "--out", "file/below"]) == 2
+    assert computed == []
+
+
+def test_the_console_entry_answers_without_loading_jax():
+    source = "import sys, specjax.cli; code = specjax.cli.main(['nonsense']); sys.exit('jax' in sys.modules or code)"
+    answer = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False)
+    assert (answer.returncode, answer.stdout) == (2, "")
+    entry = Path(sys.executable).with_name("specjax")
+    answer = subprocess.run([entry, "--version"], capture_output=True, text=True, check=False, env=dict(os.environ))
+    assert answer.stdout == f"specjax {specjax.__version__}\n"
