@@ -29,7 +29,7 @@ class Size:
     active: int | Int[Array, ""]
 
     def __post_init__(self) -> None:
-        # Under a transformation `active` is a tracer (or a placeholder while JAX rebuilds the tree): only a plain int can be checked.
+        # Under a transformation `active` is a tracer, or a placeholder while JAX rebuilds the tree: only an int can be checked.
         if isinstance(self.active, int) and not 0 < self.active <= self.padded:
             raise ValueError(f"Size needs 0 < active <= padded, got active={self.active} and padded={self.padded}.")
 
@@ -56,7 +56,7 @@ def block_mask(sizes: Sequence[AnySize]) -> Bool[Array, "..."]:
     """True on the active block of an array with one axis per size, shape `(padded(s) for s in sizes)`."""
     block = jnp.ones((), bool)
     for size in sizes:
-        block = block[..., None] & mask(size)
+        block = block[..., None] & mask(size).reshape((1,) * block.ndim + (-1,))
     return block
 
 
@@ -74,7 +74,7 @@ def uniform(key: Key[Array, ""], sizes: Sequence[AnySize]) -> Shaped[Array, "...
 
 
 def rademacher(key: Key[Array, ""], sizes: Sequence[AnySize]) -> Shaped[Array, "..."]:
-    """Independent signs, -1 or 1 with equal probability, one axis per size, zero outside the active block; errors as for :func:`normal`."""
+    """Independent signs, each -1 or 1 with probability 1/2, zero outside the active block; errors as for :func:`normal`."""
     return _row_keyed(key, sizes, lambda k, shape: jax.random.rademacher(k, shape, dtype=jnp.result_type(float)))
 
 

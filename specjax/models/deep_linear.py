@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Key
 from specjax.models.targets import check_target
 from specjax.sizes import AnySize, normal
 
-Params = tuple[Float[Array, "out in"], ...]
+Params = tuple[Float[Array, "_ _"], ...]
 
 
 def init(key: Key[Array, ""], dims: Sequence[AnySize]) -> Params:

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from specjax.sizes import AnySize, normal, padded
+from specjax.sizes import AnySize, normal, padded, rademacher
 
 
 def linear_target(
@@ -14,13 +14,20 @@ def linear_target(
     return scale * normal(key, (rows, columns))
 
 
+def sign_target(
+    key: Key[Array, ""], rows: AnySize, columns: AnySize, scale: float = 1.0
+) -> Float[Array, "rows columns"]:
+    """A map Φ with independent entries ±scale, row-keyed: ‖Φ‖_F² = scale² · rows · columns whatever the draw."""
+    return scale * rademacher(key, (rows, columns))
+
+
 def low_rank_target(key: Key[Array, ""], d: int, rank: int, scale: float = 1.0) -> Float[Array, "d d"]:
     """A symmetric positive semidefinite M = scale F Fᵀ of the given rank, F ∈ R^{d×rank} with independent N(0, 1) entries."""
     factor = normal(key, (d, rank))
     return scale * factor @ factor.T
 
 
-def check_target(target: Float[Array, "..."], shape: tuple[AnySize, ...], what: str) -> None:
+def check_target(target: Float[Array | np.ndarray, "..."], shape: tuple[AnySize, ...], what: str) -> None:
     """Raises ValueError unless `target` has the given shape and, where its values are known before compilation, finite entries."""
     expected = tuple(padded(size) for size in shape)
     if target.shape != expected:

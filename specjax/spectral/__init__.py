@@ -18,13 +18,13 @@ from specjax.spectral.methods import SVD as SVD
 from specjax.spectral.methods import AbstractPolar as AbstractPolar
 from specjax.spectral.methods import NewtonSchulz as NewtonSchulz
 from specjax.spectral.methods import Quintic as Quintic
+from specjax.spectral.normalize import direction_error as direction_error
+from specjax.spectral.normalize import normalize_columns as normalize_columns
+from specjax.spectral.normalize import normalize_rows as normalize_rows
 from specjax.spectral.norms import effective_rank as effective_rank
 from specjax.spectral.norms import entropy_rank as entropy_rank
 from specjax.spectral.norms import nuclear_norm as nuclear_norm
 from specjax.spectral.norms import nuclear_rank as nuclear_rank
 from specjax.spectral.norms import spectral_norm as spectral_norm
 from specjax.spectral.norms import stable_rank as stable_rank
-from specjax.spectral.normalize import direction_error as direction_error
-from specjax.spectral.normalize import normalize_columns as normalize_columns
-from specjax.spectral.normalize import normalize_rows as normalize_rows
 from specjax.spectral.polar import polar as polar

@@ -3,12 +3,13 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from specjax.spectral.scaling import divided_by
+
 
 def normalize_rows(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch m n"]:
     """Each row divided by its Euclidean norm; a zero row stays zero (outer-product, eq. 53)."""
     # Divided by the largest entry first: squares of very small or large gradients would leave the range of float32.
-    largest = jnp.max(jnp.abs(x), axis=-1, keepdims=True)
-    unit = x / jnp.where(largest > 0, largest, 1)
+    unit = divided_by(x, jnp.max(jnp.abs(x), axis=-1, keepdims=True))
     norms = jnp.sqrt(jnp.sum(unit**2, axis=-1, keepdims=True))
     return unit / jnp.where(norms > 0, norms, 1)
 
@@ -21,9 +22,16 @@ def normalize_columns(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch m n
 def direction_error(x: Float[Array, "*batch m n"], target: Float[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     """min_c ‖c x - target‖_F / ‖target‖_F = √(1 - cos²), the distance of two steps when the step size is free.
 
-    0 when x is a multiple of the target, 1 when they are orthogonal.
+    0 when x is a multiple of the target, 1 when they are orthogonal or x is zero; NaN for a zero target.
     """
-    axes = (-2, -1)
-    inner = jnp.sum(x * target, axis=axes)
-    cosine_squared = inner**2 / (jnp.sum(x**2, axis=axes) * jnp.sum(target**2, axis=axes))
-    return jnp.sqrt(jnp.maximum(1 - cosine_squared, 0))
+    # The residual itself is measured: 1 - cos² would lose half the digits where the two directions are close.
+    x, target = _unit(x), _unit(target)
+    inner = jnp.sum(x * target, axis=(-2, -1), keepdims=True)
+    squares = jnp.sum(x**2, axis=(-2, -1), keepdims=True)
+    residual = inner / jnp.where(squares > 0, squares, 1) * x - target
+    return jnp.sqrt(jnp.sum(residual**2, axis=(-2, -1)) / jnp.sum(target**2, axis=(-2, -1)))
+
+
+def _unit(x: Array) -> Array:
+    """Each matrix divided by its largest entry, so that squares neither overflow nor vanish."""
+    return divided_by(x, jnp.max(jnp.abs(x), axis=(-2, -1), keepdims=True))

@@ -3,6 +3,8 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from specjax.spectral.scaling import divided_by
+
 
 def spectral_norm(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     """The largest singular value ‖x‖_op."""
@@ -47,4 +49,4 @@ def entropy_rank(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch"]:
 def _relative_singular_values(x: Array) -> Array:
     """Singular values divided by the largest, so that squares neither overflow nor vanish; zeros for a zero matrix."""
     s = jnp.linalg.svd(x, compute_uv=False)
-    return s / jnp.where(s[..., :1] > 0, s[..., :1], 1)
+    return divided_by(s, s[..., :1])

@@ -10,13 +10,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from specjax.spectral.methods import SVD, AbstractPolar
+from specjax.spectral.scaling import divided_by
 
 
 def polar(x: Float[Array, "*batch m n"], method: AbstractPolar = SVD()) -> Float[Array, "*batch m n"]:  # noqa: B008
     """The orthogonal factor U Vᵀ of the compact singular value decomposition of each matrix.
 
     Zero singular values stay zero, a zero matrix goes to zero, and zero padding commutes with it. The result depends on the
-    direction of x alone: x is divided by its largest entry first, so no gradient is too small or too large.
+    direction of x alone: x is divided by its largest entry first, so no gradient is too small or too large (XLA reads subnormal
+    entries, in float32 those below 1.2e-38, as zero). A NaN or infinite entry makes the matrix NaN.
 
     Args:
         x: Matrices in the last two axes, tall or wide; leading axes are batch axes. A floating dtype, which is kept.
@@ -41,6 +43,5 @@ def polar(x: Float[Array, "*batch m n"], method: AbstractPolar = SVD()) -> Float
 def _polar_of_matrix(method: AbstractPolar, x: Array) -> Array:
     if 0 in x.shape:
         return x
-    largest = jnp.max(jnp.abs(x))
-    unit = x / jnp.where(largest > 0, largest, 1)
+    unit = divided_by(x, jnp.max(jnp.abs(x), keepdims=True))
     return method(unit) if x.shape[0] <= x.shape[1] else jax.lax.transpose(method(unit.T), (1, 0))

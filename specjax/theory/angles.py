@@ -29,8 +29,12 @@ def angle_mean(q: Callable[[Float[Array, "..."]], Float[Array, "..."]], d: _Arra
     """
     dimension = jnp.asarray(d, jnp.result_type(float))[..., None]
     reach = jnp.minimum(_REACH / jnp.sqrt(dimension), np.pi / 2)
-    offset = reach * jnp.asarray(_NODES, dimension.dtype)
-    weight = jnp.asarray(_WEIGHTS, dimension.dtype) * jnp.cos(offset) ** jnp.maximum(dimension - 2, 0)
+    along = (1,) * (dimension.ndim - 1) + (-1,)
+    offset = reach * jnp.asarray(_NODES, dimension.dtype).reshape(along)
+    # log cos from 1 - cos, which is small at large d: a power of the rounded cosine itself would lose log10(d) digits.
+    log_cosine = jnp.log1p(-2 * jnp.sin(offset / 2) ** 2)
+    density = jnp.exp(jnp.maximum(dimension - 2, 0) * log_cosine)
+    weight = jnp.asarray(_WEIGHTS, dimension.dtype).reshape(along) * density
     smooth = jnp.sum(weight * q(np.pi / 2 - offset), axis=-1) / jnp.sum(weight, axis=-1)
     ends = (q(jnp.zeros_like(dimension)) + q(jnp.full_like(dimension, np.pi)))[..., 0] / 2
     return jnp.where(dimension[..., 0] < 2, ends, smooth)

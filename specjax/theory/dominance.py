@@ -12,4 +12,4 @@ def off_diagonal_energy_bound(p: Float[Array, "*batch m m"], rank: ArrayLike) ->
     network, where only the signs of the off-diagonal entries average out. [ours]
     """
     diagonal = jnp.diagonal(p, axis1=-2, axis2=-1)
-    return 1 - jnp.asarray(rank) * jnp.sum(diagonal**2, axis=-1) / jnp.sum(diagonal, axis=-1) ** 2
+    return 1 - jnp.asarray(rank, p.dtype) * jnp.sum(diagonal**2, axis=-1) / jnp.sum(diagonal, axis=-1) ** 2

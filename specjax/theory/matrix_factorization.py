@@ -28,4 +28,6 @@ def corollary_1_as_printed(target: Float[Array, "d d"], k: ArrayLike) -> Float[A
 def _combine(target: Array, k: ArrayLike, quadratic: Array) -> Array:
     d = target.shape[0]
     first, second, third = (alpha[..., None, None] for alpha in wishart_moments(d, k))
-    return third * jnp.eye(d) - 2 * second * target + first * quadratic
+    each_k = (1,) * (first.ndim - 2) + (d, d)
+    identity = jnp.eye(d, dtype=target.dtype).reshape(each_k)
+    return third * identity - 2 * second * target.reshape(each_k) + first * quadratic.reshape(each_k)

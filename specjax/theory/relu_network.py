@@ -37,8 +37,9 @@ def kappa_2(d0: ArrayLike) -> _Numbers:
 def expected_outer_product_2(target: Float[Array, "d2 d0"], d1: ArrayLike) -> Float[Array, "*d1 d2 d2"]:
     """E[G_2 G_2ᵀ] = α I + (d_1/4) Φ Φᵀ, for each d_1 (outer-product, eq. 38)."""
     d2, d0 = target.shape
-    isotropic = alpha(d0, d1)[..., None, None]
-    return isotropic * jnp.eye(d2) + _floats(d1)[0][..., None, None] / 4 * (target @ target.T)
+    isotropic, width = alpha(d0, d1)[..., None, None], _floats(d1)[0][..., None, None]
+    each_d1 = (1,) * (width.ndim - 2) + (d2, d2)
+    return isotropic * jnp.eye(d2).reshape(each_d1) + width / 4 * (target @ target.T).reshape(each_d1)
 
 
 def diagonal_1(d0: ArrayLike, d1: ArrayLike, d2: ArrayLike, target_norm_squared: ArrayLike) -> _Numbers:

@@ -1,0 +1,38 @@
+"""Settings and fixtures of every test: strict promotion, one hypothesis profile, float64 on request."""
+
+from collections.abc import Iterator
+
+import jax
+import jaxtyping
+import pytest
+from hypothesis import HealthCheck, settings
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+# No deadline: the first example compiles. Derandomized: a run fails today exactly if it failed yesterday.
+# Function-scoped fixtures are allowed: the ones here set a mode that every example shares.
+settings.register_profile(
+    "specjax",
+    deadline=None,
+    derandomize=True,
+    max_examples=25,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("specjax")
+
+
+@pytest.fixture
+def x64() -> Iterator[None]:
+    """Float64 for one test."""
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """Runs one test without jaxtyping's checks, as a user does: our own error messages are what is tested."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

@@ -1,0 +1,83 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import spectral
+from specjax.sizes import Size
+from tests.reference import dominance as reference
+
+NAMES = ("diagonal_mean", "off_diagonal_mean", "dominance_ratio", "off_diagonal_energy")
+SIZED = NAMES[:3]
+
+
+def gram(m, seed=0):
+    g = np.random.default_rng(seed).standard_normal((m, 3))
+    return g @ g.T
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("m", [1, 2, 5])
+@pytest.mark.usefixtures("x64")
+def test_measures_are_their_definitions(name, m):
+    p = gram(m)
+    assert getattr(spectral, name)(jnp.asarray(p)) == pytest.approx(reference.measures(p)[name], rel=1e-13, abs=1e-15)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.usefixtures("x64")
+def test_padding_is_not_part_of_the_matrix(name):
+    p = gram(4)
+    padded = jnp.pad(jnp.asarray(p), ((0, 3), (0, 3)))
+    f = getattr(spectral, name)
+    if name in SIZED:
+        values = [f(padded, 4), f(padded, Size(7, 4)), jax.jit(f)(padded, Size(7, jnp.asarray(4)))]
+        assert f(padded) != pytest.approx(float(values[0]), rel=1e-2)
+    else:
+        values = [f(padded)]
+    for value in values:
+        assert value == pytest.approx(reference.measures(p)[name], rel=1e-13)
+
+
+def test_a_single_active_row_has_no_off_diagonal():
+    p = jnp.zeros((3, 3)).at[0, 0].set(2)
+    assert spectral.dominance_ratio(p, Size(3, 1)) == 0
+    assert spectral.diagonal_mean(p, Size(3, 1)) == 2
+    assert spectral.off_diagonal_mean(p, Size(3, 1)) == 0
+
+
+def test_a_diagonal_matrix_is_perfectly_dominant():
+    p = jnp.diag(jnp.asarray([1.0, 2.0, 3.0]))
+    assert spectral.dominance_ratio(p) == 0
+    assert spectral.off_diagonal_energy(p) == 0
+    np.testing.assert_array_equal(spectral.row_dominance(p), [0, 0, 0])
+    np.testing.assert_array_equal(spectral.off_diagonal(p), np.zeros((3, 3)))
+
+
+@pytest.mark.usefixtures("x64")
+def test_row_dominance_compares_each_row_with_its_diagonal_entry():
+    p = gram(4, 2)
+    np.testing.assert_allclose(spectral.row_dominance(jnp.asarray(p)), reference.row_dominance(p), rtol=1e-13)
+    padded = spectral.row_dominance(jnp.pad(jnp.asarray(p), ((0, 2), (0, 2))))
+    np.testing.assert_allclose(padded, [*reference.row_dominance(p), 0, 0], rtol=1e-13)
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_off_diagonal_coefficient_is_the_least_squares_one():
+    p, r = gram(4, 3), gram(4, 4)
+    off = ~np.eye(4, dtype=bool)
+    (expected,), *_ = np.linalg.lstsq(r[off][:, None], p[off], rcond=None)
+    # The diagonals are ignored: moving them changes nothing.
+    for shift in (0.0, 10.0):
+        shifted = jnp.asarray(p + shift * np.eye(4)), jnp.asarray(r - shift * np.eye(4))
+        assert spectral.off_diagonal_coefficient(*shifted) == pytest.approx(expected, rel=1e-12)
+    assert spectral.off_diagonal_coefficient(2.5 * jnp.asarray(r), jnp.asarray(r)) == pytest.approx(2.5, rel=1e-13)
+
+
+@pytest.mark.parametrize("name", [*NAMES, "row_dominance", "off_diagonal"])
+def test_leading_axes_are_batch_axes(name):
+    f = getattr(spectral, name)
+    x = jnp.asarray([[gram(3, 2 * i + j) for j in range(2)] for i in range(3)], jnp.float32)
+    batched = f(x)
+    for i in np.ndindex(3, 2):
+        np.testing.assert_allclose(batched[i], f(x[i]), rtol=1e-5, atol=1e-6)

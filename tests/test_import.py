@@ -1,0 +1,36 @@
+"""The core runs on a bare accelerator image: what it may load is a closed list."""
+
+import json
+import subprocess
+import sys
+
+CORE = ("specjax", "specjax.sizes", "specjax.spectral", "specjax.theory", "specjax.models")
+LATER = (
+    "xarray",
+    "h5netcdf",
+    "h5py",
+    "matplotlib",
+    "tqdm",
+    "tyro",
+    "argparse",
+    "optax",
+    "pandas",
+    "hypothesis",
+    "torch",
+)
+
+
+def loaded_by(*modules):
+    """The top-level modules in memory after a fresh interpreter imported the given ones."""
+    code = f"import json, sys; import {', '.join(modules)}; print(json.dumps(sorted({{m.split('.')[0] for m in sys.modules}})))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout))
+
+
+def test_the_core_adds_nothing_to_what_jax_and_equinox_load():
+    base = loaded_by("jax", "jax.numpy", "equinox", "jaxtyping", "numpy", "scipy")
+    core = loaded_by(*CORE)
+    assert "specjax" in core
+    # argparse and its like may come with jax itself; what specjax adds is only itself.
+    assert core - base <= {"specjax"} | set(sys.stdlib_module_names)
+    assert not (core - base) & set(LATER)

@@ -1,0 +1,167 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specjax import sizes
+from specjax.sizes import Size
+
+DRAWS = [sizes.normal, sizes.uniform, sizes.rademacher]
+SEEDS = st.integers(0, 2**32 - 1)
+each_draw = pytest.mark.parametrize("draw", DRAWS)
+
+
+def embedded(block, shape):
+    """`block` in the leading corner of zeros of the given shape."""
+    out = np.zeros(shape, np.asarray(block).dtype)
+    out[tuple(slice(n) for n in np.shape(block))] = block
+    return out
+
+
+@each_draw
+@given(seed=SEEDS, rows=st.integers(1, 5), columns=st.sampled_from([1, 3, 6]))
+def test_padding_changes_no_bit_of_a_draw(draw, seed, rows, columns):
+    key = jax.random.key(seed)
+    full = np.asarray(draw(key, (5, 6)))
+    for shape in ((5, 6), (7, 6), (8, 16)):
+        padded = draw(key, (Size(shape[0], rows), Size(shape[1], columns)))
+        np.testing.assert_array_equal(padded, embedded(full[:rows, :columns], shape))
+
+
+@each_draw
+@pytest.mark.parametrize("shape", [(1,), (5,), (3, 5), (1, 4), (2, 3, 5)])
+def test_a_narrow_draw_is_the_leading_block_of_a_wide_one(draw, shape):
+    key = jax.random.key(7)
+    wide = draw(key, tuple(2 * n for n in shape))
+    np.testing.assert_array_equal(draw(key, shape), wide[tuple(slice(n) for n in shape)])
+
+
+@each_draw
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_each_axis_can_be_padded_alone(draw, axis):
+    key, shape = jax.random.key(3), (2, 3, 4)
+    plain = draw(key, shape)
+    wanted = tuple(Size(2 * n, n) if i == axis else n for i, n in enumerate(shape))
+    padded = tuple(2 * n if i == axis else n for i, n in enumerate(shape))
+    np.testing.assert_array_equal(draw(key, wanted), embedded(plain, padded))
+
+
+@each_draw
+def test_active_sizes_can_be_traced_mapped_and_combined_with_keys(draw):
+    keys = jax.random.split(jax.random.key(5), 3)
+    active = jnp.arange(1, 5)
+
+    def one(key, n):
+        return draw(key, (Size(4, n), Size(6, n)))
+
+    mapped = jax.jit(jax.vmap(jax.vmap(one, (None, 0)), (0, None)))(keys, active)
+    for i, key in enumerate(keys):
+        for j, n in enumerate(range(1, 5)):
+            np.testing.assert_array_equal(mapped[i, j], embedded(draw(key, (n, n)), (4, 6)))
+
+
+def test_one_program_serves_every_active_size_and_padding_is_static():
+    traced = []
+
+    @jax.jit
+    def total(size):
+        traced.append(size.padded)
+        return jnp.sum(sizes.normal(jax.random.key(0), (size,)))
+
+    values = [float(total(Size(8, jnp.asarray(n)))) for n in (2, 5, 8)]
+    assert len(set(values)) == 3
+    assert traced == [8]
+    total(Size(16, jnp.asarray(2)))
+    assert traced == [8, 16]
+    leaves, structure = jax.tree.flatten(Size(8, 3))
+    assert leaves == [3]
+    assert structure == jax.tree.structure(Size(8, 5))
+    assert structure != jax.tree.structure(Size(9, 3))
+
+
+def test_masks_mark_the_active_entries():
+    np.testing.assert_array_equal(sizes.mask(3), [True, True, True])
+    np.testing.assert_array_equal(sizes.mask(Size(4, 1)), [True, False, False, False])
+    expected = np.zeros((2, 3, 4), bool)
+    expected[:, :2, :3] = True
+    np.testing.assert_array_equal(sizes.block_mask((2, Size(3, 2), Size(4, 3))), expected)
+    assert (sizes.padded(5), sizes.active(5)) == (5, 5)
+    assert (sizes.padded(Size(5, 2)), sizes.active(Size(5, 2))) == (5, 2)
+
+
+@each_draw
+@pytest.mark.usefixtures("x64")
+def test_the_dtype_is_the_default_float(draw):
+    assert draw(jax.random.key(0), (2, 2)).dtype == jnp.float64
+    with jax.enable_x64(False):
+        assert draw(jax.random.key(0), (2, 2)).dtype == jnp.float32
+        assert draw(jax.random.key(0), (2, Size(3, 2))).dtype == jnp.float32
+
+
+@pytest.mark.parametrize(
+    ("draw", "moments"),
+    [
+        (sizes.normal, (0, 1, 0, 3, 0, 15, 0, 105)),
+        (sizes.uniform, tuple(1 / (p + 1) for p in range(1, 9))),
+        (sizes.rademacher, (0, 1, 0, 1, 0, 1, 0, 1)),
+    ],
+)
+def test_entries_have_the_moments_of_their_distribution(draw, moments):
+    x = np.asarray(draw(jax.random.key(11), (600, 800)), np.float64)
+    for power in (1, 2, 3, 4):
+        variance = moments[2 * power - 1] - moments[power - 1] ** 2
+        error = np.sqrt(variance / x.size)
+        assert abs(np.mean(x**power) - moments[power - 1]) <= 4 * error + 1e-12
+
+
+def test_rows_columns_and_keys_are_uncorrelated():
+    keys = jax.random.split(jax.random.key(12), 2)
+    x, y = (np.asarray(sizes.normal(key, (500, 400)), np.float64) for key in keys)
+    pairs = {
+        "rows": (x[:-1], x[1:]),
+        "columns": (x[:, :-1], x[:, 1:]),
+        "diagonals": (x[:-1, :-1], x[1:, 1:]),
+        "transposed": (x[:400][np.triu_indices(400, 1)], x[:400].T[np.triu_indices(400, 1)]),
+        "keys": (x, y),
+        "squares of rows": ((x[:-1] ** 2 - 1) / np.sqrt(2), (x[1:] ** 2 - 1) / np.sqrt(2)),
+    }
+    for name, (a, b) in pairs.items():
+        # The product of two independent standardized entries has mean 0 and variance 1.
+        assert abs(np.mean(a * b)) * np.sqrt(a.size) < 4, name
+
+
+def test_signs_are_signs_and_padding_is_zero():
+    x = np.asarray(sizes.rademacher(jax.random.key(2), (Size(6, 4), Size(5, 3))))
+    assert set(np.unique(x[:4, :3])) == {-1, 1}
+    assert not x[4:].any()
+    assert not x[:, 3:].any()
+
+
+@each_draw
+@pytest.mark.usefixtures("unchecked")
+def test_draws_refuse_keys_that_are_not_row_keyed(draw):
+    with pytest.raises(ValueError, match=r"needs a typed key, got a raw array; make one with jax.random.key"):
+        draw(jnp.zeros(2, jnp.uint32), (2, 2))
+    with pytest.raises(ValueError, match="need a threefry key, got rbg; make one with"):
+        draw(jax.random.key(0, impl="rbg"), (2, 2))
+    with pytest.raises(ValueError, match="accepts a single key"):
+        draw(jax.random.split(jax.random.key(0)), (2, 2))
+    with jax.threefry_partitionable(False), pytest.raises(ValueError, match="jax_threefry_partitionable=True"):
+        draw(jax.random.key(0), (2, 2))
+
+
+@each_draw
+def test_draws_refuse_missing_and_empty_sizes(draw):
+    with pytest.raises(ValueError, match="at least one size, got none"):
+        draw(jax.random.key(0), ())
+    for bad in (0, -3):
+        with pytest.raises(ValueError, match=f"must be at least 1, got {bad}"):
+            draw(jax.random.key(0), (2, bad))
+
+
+@pytest.mark.parametrize("active", [0, -1, 5])
+def test_a_size_refuses_active_counts_outside_its_extent(active):
+    with pytest.raises(ValueError, match=f"0 < active <= padded, got active={active} and padded=4"):
+        Size(4, active)

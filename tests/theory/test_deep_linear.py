@@ -1,0 +1,138 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax.models import deep_linear as model
+from specjax.theory import deep_linear as theory
+from tests.reference import gradients
+from tests.reference.moments import gaussian_average, simulate
+
+
+def matrix(rows, columns, scale=1.0):
+    return scale * np.random.default_rng(rows + 10 * columns).standard_normal((rows, columns))
+
+
+@pytest.mark.parametrize(
+    "dims",
+    [
+        (2, 3),
+        (2, 1, 3),
+        (1, 2, 3),
+        (2, 2, 1),
+        (1, 3, 1),
+        (1, 2, 2, 1),
+        (2, 1, 2, 1),
+        (1, 2, 1, 2),
+        (1, 2, 1, 2, 1),
+        (2, 1, 1, 2, 1),
+    ],
+    ids=str,
+)
+@pytest.mark.usefixtures("x64")
+def test_the_expectation_is_exact_at_every_layer(dims):
+    """The squared gradient has degree 4 in each weight, so enumeration of a three-point grid is exact."""
+    target = matrix(dims[-1], dims[0])
+
+    def outers(*weights):
+        return np.array([np.pad(g @ g.T, (0, 3 - len(g))) for g in gradients.linear(weights, target)])
+
+    exact = gaussian_average(outers, list(zip(dims[1:], dims[:-1], strict=True)), degree=4)
+    for layer in range(1, len(dims)):
+        measured = theory.expected_outer_product(dims, jnp.asarray(target), layer)
+        n = dims[layer]
+        np.testing.assert_allclose(measured, exact[layer - 1][:n, :n], rtol=1e-11, atol=1e-10)
+
+
+@pytest.mark.parametrize("dims", [(2, 2, 1, 1), (1, 2, 2, 1), (2, 1, 2, 1)], ids=str)
+@pytest.mark.usefixtures("x64")
+def test_the_moments_of_the_products_are_exact(dims):
+    shapes = list(zip(dims[1:], dims[:-1], strict=True))
+    (r, v), (s, u) = theory.backward_moments(dims), theory.forward_moments(dims)
+    for layer in range(1, len(dims)):
+        before, after = shapes[: layer - 1], shapes[layer:]
+
+        def traces(weights, size):
+            gram = gradients.product(weights, size)
+            gram = gram @ gram.T
+            return np.array([np.trace(gram @ gram) / len(gram), np.trace(gram) ** 2])
+
+        backward = gaussian_average(lambda *w: traces(w, dims[0]), before, 4) if before else traces((), dims[0])
+        # A_iᵀ A_i = B Bᵀ with B = A_iᵀ: transposed weights in reversed order.
+        forward = (
+            gaussian_average(lambda *w: traces([m.T for m in w[::-1]], dims[-1]), after, 4)
+            if after
+            else traces((), dims[-1])
+        )
+        np.testing.assert_allclose([r[layer - 1], v[layer - 1]], backward, rtol=1e-12)
+        np.testing.assert_allclose([s[layer - 1], u[layer - 1]], forward, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dims", [(4, 6, 3), (3, 5, 4, 2), (3, 4, 5, 2, 3)], ids=str)
+def test_simulated_gradients_agree_at_every_layer(dims):
+    target = jnp.asarray(matrix(dims[-1], dims[0], 6.0), jnp.float32)
+
+    def diagonals(key):
+        grams = [g @ g.T for g in model.gradient(model.init(key, dims), target)]
+        # Hidden layers: mean diagonal. Output layer: every diagonal entry, which also sees Φ Φᵀ.
+        return jnp.concatenate([jnp.stack([jnp.trace(p) / len(p) for p in grams[:-1]]), jnp.diag(grams[-1])])
+
+    mean, error = simulate(diagonals, jax.random.key(2), chunks=60)
+    depth = len(dims) - 1
+    exact = [theory.expected_outer_product(dims, target, layer) for layer in range(1, depth + 1)]
+    expected = np.concatenate([[np.diag(e)[0] for e in exact[:-1]], np.diag(exact[-1])])
+    assert (np.abs(mean - expected) < 4 * error).all()
+    # Without the target, and with d_{i-1} for d_{i-1} + 1 in the recursion of the output layer.
+    bare = np.array([float(theory.noise_coefficient(dims, layer)) for layer in (*range(1, depth), *[depth] * dims[-1])])
+    apart = np.abs(mean - bare) / error
+    assert apart[: depth - 1].min() > 4
+    assert apart[depth - 1 :].max() > 8
+    r, v, d = [1.0], [dims[0] ** 2], dims
+    for i in range(1, depth):
+        r, v = [*r, v[-1] + d[i] * d[i - 1] * r[-1]], [*v, d[i] ** 2 * v[-1] + 2 * d[i] * d[i - 1] * r[-1]]
+    wrong = expected[-dims[-1] :] - bare[-1] + d[depth - 1] * r[-1]
+    assert (np.abs(mean[-dims[-1] :] - wrong) > 4 * error[-dims[-1] :]).any()
+
+
+def test_hidden_layers_have_no_expected_off_diagonal_entry():
+    expected = theory.expected_outer_product((3, 4, 5, 2), jnp.ones((2, 3)), 2)
+    np.testing.assert_array_equal(expected, expected[0, 0] * np.eye(5))
+
+
+@pytest.mark.parametrize("depth", [2, 3, 4])
+@pytest.mark.usefixtures("x64")
+def test_the_output_noise_grows_with_the_exponent_of_the_recursion_and_not_as_printed(depth):
+    widths = jnp.asarray([1e6, 2e6])
+    dims = (25, *[widths] * (depth - 1), 12)
+    low, high = theory.noise_coefficient(dims, depth)
+    local = np.log2(high / low)
+    assert local == pytest.approx(theory.output_noise_exponent(depth), abs=1e-3)
+    assert abs(local - theory.output_noise_exponent_as_printed(depth)) > 0.99
+    low, high = theory.order_as_printed(dims, depth)
+    assert np.log2(high / low) == pytest.approx(theory.output_noise_exponent_as_printed(depth), abs=1e-12)
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_printed_order_multiplies_the_sizes_that_the_paper_names():
+    assert theory.order_as_printed((2, 3, 5, 7), 1) == 2 * 5**2 * 7**2
+    assert theory.order_as_printed((2, 3, 5, 7), 2) == 3 * 2**2 * 7**2
+    assert theory.order_as_printed((2, 3, 5, 7), 3) == 5 * 2**2 * 3**2
+
+
+@pytest.mark.usefixtures("x64")
+def test_sizes_are_vectorized():
+    widths = np.array([[2, 3], [4, 5]])
+    for f in (theory.noise_coefficient, theory.target_coefficient, theory.order_as_printed):
+        batch = f((3, widths, 4, 2), 2)
+        assert batch.shape == (2, 2)
+        for i in np.ndindex(2, 2):
+            assert batch[i] == pytest.approx(float(f((3, int(widths[i]), 4, 2), 2)), rel=1e-14)
+
+
+@pytest.mark.parametrize("layer", [0, 3, -1])
+def test_a_layer_that_does_not_exist_is_refused(layer):
+    for f in (theory.noise_coefficient, theory.target_coefficient, theory.order_as_printed):
+        with pytest.raises(ValueError, match=f"has layers 1 to 2, got layer {layer}"):
+            f((2, 3, 4), layer)
+    with pytest.raises(ValueError, match="has layers 1 to 2"):
+        theory.expected_outer_product((2, 3, 4), jnp.ones((4, 2)), layer)

@@ -1,0 +1,68 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax.models import matrix_factorization as model
+from specjax.theory import matrix_factorization as theory
+from tests.reference import gradients
+from tests.reference.moments import gaussian_average, simulate
+
+
+def symmetric(d, scale):
+    m = np.random.default_rng(d).standard_normal((d, d)) * scale
+    return m + m.T
+
+
+@pytest.mark.parametrize(("d", "k"), [(1, 1), (1, 3), (2, 1), (2, 2), (2, 3), (3, 2)])
+@pytest.mark.usefixtures("x64")
+def test_the_expectation_is_exact(d, k):
+    target = symmetric(d, 1.0)
+
+    def outer(u):
+        g = gradients.factorization(u, target)
+        return g @ g.T
+
+    exact = gaussian_average(outer, [(d, k)], degree=6)
+    np.testing.assert_allclose(theory.expected_outer_product(jnp.asarray(target), k), exact, rtol=1e-11, atol=1e-10)
+    printed = theory.corollary_1_as_printed(jnp.asarray(target), k)
+    assert (d == 1) == bool(np.allclose(printed, exact, rtol=1e-3))
+
+
+@pytest.mark.usefixtures("x64")
+def test_simulated_gradients_confirm_theorem_1_and_refute_corollary_1_as_printed():
+    d, k = 5, 3
+    target = jnp.asarray(symmetric(d, 20.0))
+
+    def outer(key):
+        g = model.gradient(model.init(key, d, k), target)
+        return g @ g.T
+
+    mean, error = simulate(outer, jax.random.key(0), chunks=10)
+    assert (np.abs(mean - theory.expected_outer_product(target, k)) < 4 * error).all()
+    # Every entry of M² differs from the square of the entry of M.
+    assert (np.abs(mean - theory.corollary_1_as_printed(target, k)) > 8 * error).all()
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_printed_form_is_right_for_a_diagonal_target():
+    target = jnp.diag(jnp.asarray([3.0, -2.0]))
+    np.testing.assert_allclose(
+        theory.corollary_1_as_printed(target, 4), theory.expected_outer_product(target, 4), rtol=1e-14
+    )
+
+
+@pytest.mark.parametrize("f", [theory.expected_outer_product, theory.corollary_1_as_printed])
+def test_widths_have_any_shape(f):
+    target = jnp.asarray(symmetric(3, 1.0), jnp.float32)
+    batch = f(target, jnp.asarray([[1, 2], [3, 4]]))
+    assert batch.shape == (2, 2, 3, 3)
+    for i in np.ndindex(2, 2):
+        np.testing.assert_allclose(batch[i], f(target, 2 * i[0] + i[1] + 1), rtol=1e-6)
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_diagonal_grows_with_the_cube_of_the_width_and_the_rest_with_its_square():
+    low, high = theory.expected_outer_product(jnp.asarray(symmetric(3, 1.0)), jnp.asarray([1e5, 1e6]))
+    exponents = np.log10(np.abs(high / low))
+    np.testing.assert_allclose(exponents, 2 + np.eye(3), atol=1e-3)
