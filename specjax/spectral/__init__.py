@@ -3,8 +3,8 @@
 from specjax.spectral.blocks import block_energy as block_energy
 from specjax.spectral.blocks import diagonal_block_share as diagonal_block_share
 from specjax.spectral.blocks import muon_metric as muon_metric
-from specjax.spectral.blocks import psd_power as psd_power
 from specjax.spectral.blocks import row_blocks as row_blocks
+from specjax.spectral.blocks import row_metric as row_metric
 from specjax.spectral.dominance import diagonal_mean as diagonal_mean
 from specjax.spectral.dominance import dominance_ratio as dominance_ratio
 from specjax.spectral.dominance import off_diagonal as off_diagonal

@@ -27,17 +27,12 @@ def diagonal_block_share(h: Float[Array, "mn mn"], rows: int) -> Float[Array, ""
     return jnp.trace(energy) / jnp.sum(energy)
 
 
-def psd_power(p: Float[Array, "m m"], power: float) -> Float[Array, "m m"]:
-    """P^power of a symmetric positive semidefinite matrix, on its range for negative powers.
-
-    Eigenvalues up to 64 machine epsilons of the largest count as zero.
-    """
-    values, vectors = jnp.linalg.eigh(p)
-    kept = values > 64 * jnp.finfo(p.dtype).eps * values[-1]
-    powered = jnp.where(kept, jnp.where(kept, values, 1) ** power, 0)
-    return (vectors * powered[None, :]) @ vectors.T
+def row_metric(v: Float[Array, "m n"]) -> Float[Array, "m m"]:
+    """(V Vᵀ)^{1/2}: how Muon's metric couples the rows of a weight. From the SVD of V, which keeps all digits of small values."""
+    u, s, _ = jnp.linalg.svd(v, full_matrices=False)
+    return (u * s[None, :]) @ u.T
 
 
 def muon_metric(v: Float[Array, "m n"]) -> Float[Array, "mn mn"]:
     """H_Muon = (V Vᵀ)^{1/2} ⊗ I_n, the metric in which the polar step descends (outer-product, eq. 2)."""
-    return jnp.kron(psd_power(v @ v.T, 0.5), jnp.eye(v.shape[1], dtype=v.dtype))
+    return jnp.kron(row_metric(v), jnp.eye(v.shape[1], dtype=v.dtype))

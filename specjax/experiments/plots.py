@@ -1,0 +1,43 @@
+"""Marks that several figures share: a sweep with error bars, a closed form as a line, a slope in the legend."""
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from numpy.typing import ArrayLike
+
+from specjax import sweep
+
+
+def draw_sweep(
+    axes: Axes, data: xr.DataArray, dim: str, *, label: str, color: str, marker: str = "o", line: bool = False
+) -> None:
+    """Means over seeds against `dim` on logarithmic axes, with bars of two standard errors (from 2 seeds on)."""
+    mean, stderr = sweep.mean_and_stderr(data)
+    axes.errorbar(
+        data[dim].values,
+        mean,
+        yerr=2 * stderr,
+        fmt=marker + ("-" if line else ""),
+        markersize=5,
+        capsize=2,
+        linewidth=1,
+        color=color,
+        label=label,
+    )
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    ticks = data[dim].values
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+
+
+def draw_closed_form(
+    axes: Axes, x: ArrayLike, y: ArrayLike, *, color: str, label: str | None = None, style: str = "-"
+) -> None:
+    """A closed form as a line."""
+    axes.plot(np.asarray(x), np.asarray(y), style, color=color, linewidth=1.2, label=label)
+
+
+def slope_label(name: str, exponent: float, half_width: float) -> str:
+    """`name`, slope 1.98 ± 0.03: what a legend says of a fit."""
+    return f"{name}, slope {exponent:.2f} ± {half_width:.2f}"

@@ -1,0 +1,146 @@
+"""Rules by which numbers become verdicts. Every check of every experiment is made by one of these functions.
+
+All intervals are four standard errors to either side: with a hundred checks in a report a 95% interval would miss five true
+statements. A statement is confirmed only where the interval is also narrow enough to tell it from the nearest other candidate.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from specjax.experiments.contract import Check, Verdict
+from specjax.sweep import AsymptoticExponent, PowerLawFit
+
+STANDARD_ERRORS = 4.0
+DECAY = -0.25
+"""A quantity whose exponent in the width is not below this is not said to vanish as the width grows: the midpoint between a
+constant and 1/√width, the slowest of the rates at which fluctuations of a random matrix vanish."""
+
+
+def mean_check(
+    name: str,
+    source: str,
+    statement: str,
+    *,
+    predicted: float,
+    mean: ArrayLike,
+    stderr: ArrayLike,
+    resolution: float,
+) -> Check:
+    """Judges a predicted mean by a measured one; `resolution` is the distance to the nearest other candidate."""
+    mean, half_width = float(np.asarray(mean)), STANDARD_ERRORS * float(np.asarray(stderr))
+    return Check(
+        name=name,
+        source=source,
+        statement=statement,
+        predicted=float(predicted),
+        measured=mean,
+        interval=(mean - half_width, mean + half_width),
+        verdict=_verdict(abs(mean - predicted) <= half_width, resolved=half_width <= resolution),
+        rule=f"confirmed if the prediction lies within 4 standard errors of the mean and these are below {resolution:.3g}; "
+        "refuted if it lies outside",
+    )
+
+
+def closed_form_check(
+    name: str,
+    source: str,
+    statement: str,
+    *,
+    predicted: ArrayLike,
+    mean: ArrayLike,
+    stderr: ArrayLike,
+    resolution: ArrayLike,
+) -> Check:
+    """Judges a closed form at many points at once by its largest deviation in standard errors.
+
+    `resolution`, the distance to the nearest other candidate at each point, bounds four standard errors there.
+    """
+    predicted, mean, stderr = (np.asarray(a, float) for a in (predicted, mean, stderr))
+    deviation = float(np.max(np.abs(mean - predicted) / stderr))
+    resolved = bool(np.all(STANDARD_ERRORS * stderr <= np.asarray(resolution, float)))
+    return Check(
+        name=name,
+        source=source,
+        statement=statement,
+        predicted=None,
+        measured=deviation,
+        interval=None,
+        verdict=_verdict(deviation <= STANDARD_ERRORS, resolved=resolved),
+        rule=f"largest |mean - closed form| / standard error over {predicted.size} values: confirmed up to 4, refuted above; "
+        "inconclusive if 4 standard errors exceed the distance to the nearest other formula",
+    )
+
+
+def exponent_check(
+    name: str,
+    source: str,
+    statement: str,
+    *,
+    predicted: float,
+    fit: PowerLawFit | AsymptoticExponent,
+    resolution: float = 0.5,
+) -> Check:
+    """Judges a predicted exponent by a fitted one: a `PowerLawFit` for a pure power law, else an `AsymptoticExponent`.
+
+    `resolution` is half the distance to the nearest other candidate: 1/2 among whole powers of a size.
+    """
+    half_width, meaning = _half_width(fit)
+    return Check(
+        name=name,
+        source=source,
+        statement=statement,
+        predicted=float(predicted),
+        measured=fit.exponent,
+        interval=(fit.exponent - half_width, fit.exponent + half_width),
+        verdict=_verdict(abs(fit.exponent - predicted) <= half_width, resolved=half_width <= resolution),
+        rule=f"confirmed if the interval of the fitted exponent ({meaning}) contains the prediction and its half-width is at "
+        f"most {resolution}; refuted if it lies outside",
+    )
+
+
+def vanishing_check(name: str, source: str, statement: str, *, fit: PowerLawFit) -> Check:
+    """Judges whether a quantity vanishes as the width grows, by its local exponent between the two largest widths.
+
+    The exponent of a fit to all widths would do for a power law, but not for a quantity that settles at a positive limit.
+    """
+    exponent, half_width = float(fit.local_exponents[-1]), STANDARD_ERRORS * float(fit.local_stderrs[-1])
+    low, high = exponent - half_width, exponent + half_width
+    verdict: Verdict = "confirmed" if high < DECAY else "refuted" if low > DECAY else "inconclusive"
+    return Check(
+        name=name,
+        source=source,
+        statement=statement,
+        predicted=None,
+        measured=exponent,
+        interval=(low, high),
+        verdict=verdict,
+        rule=f"local exponent between widths {fit.widths[-2]:g} and {fit.widths[-1]:g} ± 4 standard errors: confirmed if all "
+        f"of it lies below {DECAY}, refuted if above",
+    )
+
+
+def bound_check(name: str, source: str, statement: str, *, smallest_margin: float) -> Check:
+    """Judges a bound that must hold in every draw by the smallest margin found (negative where it is violated)."""
+    return Check(
+        name=name,
+        source=source,
+        statement=statement,
+        predicted=None,
+        measured=float(smallest_margin),
+        interval=None,
+        verdict="confirmed" if smallest_margin >= 0 else "refuted",
+        rule="smallest margin to the bound over all draws: confirmed if it is not negative",
+    )
+
+
+def _verdict(agrees: bool, *, resolved: bool) -> Verdict:
+    if not agrees:
+        return "refuted"
+    return "confirmed" if resolved else "inconclusive"
+
+
+def _half_width(fit: PowerLawFit | AsymptoticExponent) -> tuple[float, str]:
+    if isinstance(fit, AsymptoticExponent):
+        meaning = "4 standard errors and the shift when the smallest width is dropped; one subleading term fitted"
+        return fit.interval[1] - fit.exponent, meaning
+    return STANDARD_ERRORS * fit.stderr, "4 standard errors"
