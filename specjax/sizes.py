@@ -105,7 +105,7 @@ def _check(key: Array, sizes: Sequence[AnySize]) -> None:
         raise ValueError(
             f"Row-keyed draws need a threefry key, got {generator}; make one with jax.random.key(seed, impl='threefry2x32')."
         )
-    if not jax.config.jax_threefry_partitionable:
+    if not jax.config.jax_threefry_partitionable:  # type: ignore[attr-defined]  # set at run time
         raise ValueError(
             "Row-keyed draws need jax_threefry_partitionable=True (JAX's default); it is switched off here."
         )

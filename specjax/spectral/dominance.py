@@ -11,18 +11,17 @@ from specjax.sizes import AnySize, active
 
 def diagonal_mean(p: Float[Array, "*batch m m"], size: AnySize | None = None) -> Float[Array, "*batch"]:
     """The mean of the diagonal entries P_aa."""
-    return _trace(p) / active(_extent(p, size))
+    return _trace(p) / _number(p, size)
 
 
 def off_diagonal_mean(p: Float[Array, "*batch m m"], size: AnySize | None = None) -> Float[Array, "*batch"]:
     """The mean of the signed off-diagonal entries P_ac, a != c (0 for a 1×1 matrix, which has none)."""
-    return jnp.sum(off_diagonal(p), axis=(-2, -1)) / _pairs(active(_extent(p, size)))
+    return jnp.sum(off_diagonal(p), axis=(-2, -1)) / _pairs(p, size)
 
 
 def dominance_ratio(p: Float[Array, "*batch m m"], size: AnySize | None = None) -> Float[Array, "*batch"]:
     """Mean |P_ac| over the off-diagonal entries divided by the mean of the diagonal; 0 for a diagonal matrix."""
-    size = _extent(p, size)
-    off = jnp.sum(jnp.abs(off_diagonal(p)), axis=(-2, -1)) / _pairs(active(size))
+    off = jnp.sum(jnp.abs(off_diagonal(p)), axis=(-2, -1)) / _pairs(p, size)
     return off / diagonal_mean(p, size)
 
 
@@ -56,9 +55,10 @@ def _trace(p: Array) -> Array:
     return jnp.trace(p, axis1=-2, axis2=-1)
 
 
-def _extent(p: Array, size: AnySize | None) -> AnySize:
-    return p.shape[-1] if size is None else size
+def _number(p: Array, size: AnySize | None) -> Array:
+    return jnp.asarray(p.shape[-1] if size is None else active(size), p.dtype)
 
 
-def _pairs(m: int | Array) -> Array:
-    return jnp.maximum(jnp.asarray(m) * (jnp.asarray(m) - 1), 1)
+def _pairs(p: Array, size: AnySize | None) -> Array:
+    m = _number(p, size)
+    return jnp.maximum(m * (m - 1), 1)

@@ -66,7 +66,7 @@ def build(measure: Measure, buckets: Sequence[Bucket], over: Over) -> Program:
 # A batched LAPACK call (svd, eigh) of jaxlib 0.10 waits, on a thread of XLA's pool, for work it has put into the same pool. By default
 # independent calls of one program run at the same time, and as many of them as there are cores then wait for ever: on two cores a
 # sweep with one svd for each layer never ended. This scheduler runs a program's operations one after the other, each on all cores.
-_ONE_AT_A_TIME = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
+_ONE_AT_A_TIME: dict[str, str | bool] = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
 
 
 def compile_program(program: Program, key: Key[Array, ""], chunk: int, grids: list[Grid]) -> jax.stages.Compiled:
@@ -77,7 +77,7 @@ def compile_program(program: Program, key: Key[Array, ""], chunk: int, grids: li
     """
     with jax.default_matmul_precision("highest"):
         lowered = jax.jit(program).lower(key, jax.ShapeDtypeStruct((chunk,), np.uint32), grids)
-    return lowered.compile(_ONE_AT_A_TIME if "@lapack_" in lowered.as_text() else {})
+    return lowered.compile(_ONE_AT_A_TIME if "@lapack_" in lowered.as_text() else None)
 
 
 def _over_bucket(measure: Measure, bucket: Bucket, names: Sequence[str]) -> Callable[[Array, Grid], dict[str, Array]]:

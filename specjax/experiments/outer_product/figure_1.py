@@ -6,6 +6,7 @@ against the width, for the five weight matrices of the paper's summary.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -123,23 +124,26 @@ def tables(config: Config, data: Data) -> list[Table]:
 def plot(config: Config, data: Data) -> Figure:
     """Block energies of one draw, Hessian above H_Muon, and the share outside the diagonal blocks against the width below."""
     figure = Figure(figsize=(13, 8.5), layout="constrained")
-    grid = figure.add_gridspec(3, len(LAYERS), height_ratios=(1, 1, 1.1))
+    parts: Any = figure.subfigures(2, 1, height_ratios=(2, 1.1))
+    above, below = parts
+    pictures = above.subplots(2, len(LAYERS))
     for column, (layer, label) in enumerate(LAYERS.items()):
-        for row, (kind, text) in enumerate((("hessian", "Hessian"), ("metric", "H_Muon"))):
-            axes = figure.add_subplot(grid[row, column])
+        for axes, (kind, text) in zip(pictures[:, column], (("hessian", "Hessian"), ("metric", "H_Muon")), strict=True):
             energy = data[f"{kind}-blocks"][layer].isel(width=0, seed=0).values
             axes.imshow(energy / energy.max(), cmap="viridis", vmin=0, vmax=1)
             axes.set_xticks([])
             axes.set_yticks([])
-            axes.set_title(f"{label}\n{text}" if row == 0 else text, fontsize="medium")
-    for column, (kind, text) in enumerate((("hessian", "Hessian"), ("metric", "H_Muon of one draw"))):
-        axes = figure.add_subplot(grid[2, 2 * column : 2 * column + 2])
+            axes.set_title(f"{label}\n{text}" if kind == "hessian" else text, fontsize="medium")
+    for axes, (kind, text) in zip(
+        below.subplots(1, 2), (("hessian", "Hessian"), ("metric", "H_Muon of one draw")), strict=True
+    ):
         for index, (layer, label) in enumerate(LAYERS.items()):
-            share = data[kind][layer]
             if kind == "hessian" and layer in OUTPUT_LAYERS:
                 axes.plot([], [], color=f"C{index}", label=f"{label}: zero")
             else:
-                draw_sweep(axes, share, "width", label=label, color=f"C{index}", line=True)
+                draw_sweep(axes, data[kind][layer], "width", label=label, color=f"C{index}", line=True)
+        axes.set_yscale("linear")
+        axes.set_ylim(0, 1)
         axes.set_title(text)
         axes.set_xlabel("width")
         axes.set_ylabel("share outside the diagonal blocks")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -90,7 +90,7 @@ def run(config: Config) -> Data:
 
     sweeps = {}
     for dim, points in config.axes().items():
-        fixed = {name: size for name, size in config.at(dim, 0).items() if name != dim}
+        fixed: dict[str, Any] = {name: size for name, size in config.at(dim, 0).items() if name != dim}
         sweeps[dim] = sweep.run(
             partial(measure, **fixed), {dim: sweep.widths(*points)}, seeds=config.seeds, key=jax.random.key(config.seed)
         )

@@ -111,24 +111,27 @@ def tables(config: Config, data: Data) -> list[Table]:
 
 def plot(config: Config, data: Data) -> Figure:
     """Left: against the width at initialization. Right: along training, at the smallest and the largest width."""
-    figure = Figure(figsize=(11, 4.5), layout="constrained")
+    figure = Figure(figsize=(11, 5), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
+    ends = (config.widths[0], config.widths[-1])
     for index, (layer, label) in enumerate(LAYERS.items()):
         errors = data["training"][layer]
         fit = sweep.asymptotic_exponent(errors.isel(step=0), "width")
         text = slope_label(label, fit.exponent, fit.interval[1] - fit.exponent)
         draw_sweep(left, errors.isel(step=0), "width", label=text, color=f"C{index}", line=True)
-        for width, style in ((config.widths[0], "--"), (config.widths[-1], "-")):
+        for width, style in zip(ends, ("--", "-"), strict=True):
             mean, stderr = sweep.mean_and_stderr(errors.sel(width=width))
-            right.plot(mean["step"], mean, style, color=f"C{index}", label=f"{label}, width {width}")
+            right.plot(mean["step"], mean, style, color=f"C{index}")
             right.fill_between(mean["step"], mean - 2 * stderr, mean + 2 * stderr, color=f"C{index}", alpha=0.2)
+    left.set_yscale("linear")
+    left.set_ylim(0, 0.85)
     left.set_xlabel("width")
     left.set_ylabel("distance from the polar factor, √(1 - cos²)")
     left.set_title("at initialization")
-    left.legend(fontsize="small")
+    left.legend(fontsize="small", loc="lower left")
     right.set_xlabel("step of momentum")
-    right.set_title("along training")
-    right.legend(fontsize="x-small", ncols=2)
+    right.set_xlim(0, config.steps)
+    right.set_title(f"along training: width {ends[0]} (dashed) and {ends[1]} (solid)")
     return figure
 
 
