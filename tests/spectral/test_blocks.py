@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from specjax import spectral
-from tests.reference.spectra import matrix_with, orthogonal
+from tests.reference.spectra import matrix_with
 
 H = np.random.default_rng(0).standard_normal((6, 6))
 
@@ -33,23 +33,15 @@ def test_rows_that_do_not_divide_the_extent_are_refused():
         spectral.row_blocks(jnp.asarray(H), 4)
 
 
-@pytest.mark.parametrize("power", [0.5, -0.5, -1.0, 2.0])
+@pytest.mark.parametrize("shape", [(3, 5), (5, 3), (4, 4)])
 @pytest.mark.usefixtures("x64")
-def test_powers_act_on_the_eigenvalues_and_only_on_the_range(power):
-    q, values = orthogonal(4, 3), np.array([4.0, 1.0, 0.25])
-    p = (q[:, :3] * values) @ q[:, :3].T
-    expected = (q[:, :3] * values**power) @ q[:, :3].T
-    np.testing.assert_allclose(spectral.psd_power(jnp.asarray(p), power), expected, atol=1e-12)
-
-
-@pytest.mark.usefixtures("x64")
-def test_an_inverse_power_inverts():
-    g = matrix_with([3.0, 1.0, 0.2], (3, 5), 4)
-    p = jnp.asarray(g @ g.T)
-    np.testing.assert_allclose(spectral.psd_power(p, -1.0) @ p, np.eye(3), atol=1e-10)
-    root = spectral.psd_power(p, 0.5)
-    np.testing.assert_allclose(root @ root, p, atol=1e-12)
-    np.testing.assert_array_equal(spectral.psd_power(jnp.zeros((2, 2)), -0.5), np.zeros((2, 2)))
+def test_the_row_metric_is_the_positive_root_of_the_gram_matrix(shape):
+    v = jnp.asarray(matrix_with([3.0, 1.0, 0.2], shape, 4))
+    root = spectral.row_metric(v)
+    np.testing.assert_allclose(root @ root, v @ v.T, atol=1e-12)
+    np.testing.assert_allclose(root, root.T, atol=1e-14)
+    assert np.linalg.eigvalsh(root).min() > -1e-12
+    assert np.trace(root) == pytest.approx(4.2, rel=1e-12)
 
 
 @pytest.mark.usefixtures("x64")
