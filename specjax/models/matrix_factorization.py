@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from specjax.models.targets import check_target
+from specjax.models.targets import check_symmetric, check_target
 from specjax.sizes import AnySize, normal
 
 
@@ -13,7 +13,7 @@ def init(key: Key[Array, ""], d: AnySize, k: AnySize) -> Float[Array, "d k"]:
 
 
 def loss(u: Float[Array, "d k"], target: Float[Array, "d d"]) -> Float[Array, ""]:
-    """¼ ‖U Uᵀ - M‖_F². Raises ValueError for a target of another shape or with non-finite entries."""
+    """¼ ‖U Uᵀ - M‖_F². Raises ValueError for a target of another shape, not symmetric, or not finite."""
     return jnp.sum(_residual(u, target) ** 2) / 4
 
 
@@ -31,4 +31,5 @@ def gradient(u: Float[Array, "d k"], target: Float[Array, "d d"]) -> Float[Array
 
 def _residual(u: Array, target: Array) -> Array:
     check_target(target, (u.shape[0], u.shape[0]), "The target of a factorization U Uᵀ")
+    check_symmetric(target, "The target of a factorization U Uᵀ")
     return u @ u.T - target

@@ -21,7 +21,7 @@ def sign_target(
     return scale * rademacher(key, (rows, columns))
 
 
-def low_rank_target(key: Key[Array, ""], d: int, rank: int, scale: float = 1.0) -> Float[Array, "d d"]:
+def low_rank_target(key: Key[Array, ""], d: AnySize, rank: int, scale: float = 1.0) -> Float[Array, "d d"]:
     """A symmetric positive semidefinite M = scale F Fᵀ of the given rank, F ∈ R^{d×rank} with independent N(0, 1) entries."""
     factor = normal(key, (d, rank))
     return scale * factor @ factor.T
@@ -34,3 +34,12 @@ def check_target(target: Float[Array | np.ndarray, "..."], shape: tuple[AnySize,
         raise ValueError(f"{what} must have shape {expected}, got {target.shape}.")
     if not isinstance(target, jax.core.Tracer) and not np.isfinite(np.asarray(target)).all():
         raise ValueError(f"{what} must have finite entries, got NaN or infinity in it.")
+
+
+def check_symmetric(target: Float[Array | np.ndarray, "d d"], what: str) -> None:
+    """Raises ValueError unless `target` is symmetric to rounding, where its values are known before compilation."""
+    if isinstance(target, jax.core.Tracer):
+        return
+    matrix = np.asarray(target)
+    if np.max(np.abs(matrix - matrix.T)) > 8 * np.finfo(matrix.dtype).eps * np.max(np.abs(matrix)):
+        raise ValueError(f"{what} must be symmetric, got a matrix that is not; pass (M + M.T) / 2.")

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from specjax.sizes import AnySize, active
+from specjax.spectral.scaling import divided_by
 
 
 def diagonal_mean(p: Float[Array, "*batch m m"], size: AnySize | None = None) -> Float[Array, "*batch"]:
@@ -20,9 +21,9 @@ def off_diagonal_mean(p: Float[Array, "*batch m m"], size: AnySize | None = None
 
 
 def dominance_ratio(p: Float[Array, "*batch m m"], size: AnySize | None = None) -> Float[Array, "*batch"]:
-    """Mean |P_ac| over the off-diagonal entries divided by the mean of the diagonal; 0 for a diagonal matrix."""
+    """Mean |P_ac| over the off-diagonal entries divided by the mean of the diagonal; 0 for a diagonal or zero matrix."""
     off = jnp.sum(jnp.abs(off_diagonal(p)), axis=(-2, -1)) / _pairs(p, size)
-    return off / diagonal_mean(p, size)
+    return _ratio(off, diagonal_mean(p, size))
 
 
 def row_dominance(p: Float[Array, "*batch m m"]) -> Float[Array, "*batch m"]:
@@ -33,8 +34,10 @@ def row_dominance(p: Float[Array, "*batch m m"]) -> Float[Array, "*batch m"]:
 
 
 def off_diagonal_energy(p: Float[Array, "*batch m m"]) -> Float[Array, "*batch"]:
-    """Σ_{a≠c} P_ac² / ‖P‖_F²: 0 for a diagonal matrix, near 1 for one that is far from diagonal."""
-    return jnp.sum(off_diagonal(p) ** 2, axis=(-2, -1)) / jnp.sum(p**2, axis=(-2, -1))
+    """Σ_{a≠c} P_ac² / ‖P‖_F²: 0 for a diagonal or zero matrix, near 1 for one that is far from diagonal."""
+    # Entries of G Gᵀ are fourth powers and more of the weights: their squares would leave the range of float32.
+    unit = divided_by(p, jnp.max(jnp.abs(p), axis=(-2, -1), keepdims=True))
+    return _ratio(jnp.sum(off_diagonal(unit) ** 2, axis=(-2, -1)), jnp.sum(unit**2, axis=(-2, -1)))
 
 
 def off_diagonal_coefficient(
@@ -49,6 +52,12 @@ def off_diagonal(p: Float[Array, "*batch m m"]) -> Float[Array, "*batch m m"]:
     """P with its diagonal set to zero."""
     m = p.shape[-1]
     return jnp.where(jnp.eye(m, dtype=bool).reshape((1,) * (p.ndim - 2) + (m, m)), 0, p)
+
+
+def _ratio(part: Array, whole: Array) -> Array:
+    """Part / whole, and 0 for 0/0."""
+    empty = (part == 0) & (whole == 0)
+    return jnp.where(empty, 0, part / jnp.where(empty, 1, whole))
 
 
 def _trace(p: Array) -> Array:

@@ -114,7 +114,7 @@ def padded_problems():
 
     def mf(key, d, k):
         return matrix_factorization.gradient(
-            matrix_factorization.init(key, d, k), targets.linear_target(jax.random.key(0), d, d)
+            matrix_factorization.init(key, d, k), targets.low_rank_target(jax.random.key(0), d, 2)
         )
 
     def deep(key, *dims):

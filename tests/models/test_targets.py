@@ -81,3 +81,13 @@ def test_low_rank_targets_are_positive_semidefinite_of_their_rank():
     # E tr(s F Fᵀ) = s d rank, with standard deviation s √(2 d rank).
     assert abs(np.trace(m) - 60) < 4 * 0.5 * np.sqrt(240)
     assert abs(np.trace(targets.low_rank_target(jax.random.key(1), 30, 4, 2.0)) - 4 * np.trace(m)) < 1e-10
+
+
+def test_a_factorization_refuses_a_target_that_is_not_symmetric():
+    u, m = jnp.ones((3, 2)), jnp.asarray([[1.0, 2.0, 0.0], [2.0, 1.0, 0.0], [0.0, 0.1, 1.0]])
+    for function in (matrix_factorization.loss, matrix_factorization.gradient):
+        with pytest.raises(ValueError, match=r"must be symmetric, got a matrix that is not; pass \(M \+ M\.T\) / 2"):
+            function(u, m)
+    symmetric = np.array(m + m.T)
+    symmetric[0, 1] = np.nextafter(symmetric[0, 1], 9, dtype=np.float32)  # what rounding may leave of a product F Fᵀ
+    assert jnp.isfinite(matrix_factorization.loss(u, jnp.asarray(symmetric)))

@@ -13,6 +13,13 @@ from specjax import spectral, sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
 from specjax.experiments.outer_product.statistics import gram
 from specjax.experiments.plots import draw_closed_form, draw_sweep, slope_label
+from specjax.experiments.validation import (
+    check_factor,
+    check_off_diagonal,
+    check_root_seed,
+    check_seeds,
+    check_sizes,
+)
 from specjax.experiments.verdicts import closed_form_check, exponent_check
 from specjax.models import deep_linear
 from specjax.models.targets import sign_target
@@ -35,12 +42,15 @@ class Config:
     seed: int = field(default=0, metadata={"help": "seed of the weights and the target"})
 
     def __post_init__(self) -> None:
-        if not self.depths or min(self.depths) < 2:
-            raise ValueError(f"depths needs numbers of layers of at least 2, got {self.depths}.")
-        if self.d_out < 2 or min(self.widths, default=2) < 2:
-            raise ValueError(
-                f"Off-diagonal entries need sizes of at least 2, got d_out={self.d_out}, widths={self.widths}."
-            )
+        check_sizes("depths", self.depths, least=2, points=1)
+        check_sizes("widths", self.widths, least=2, points=5)
+        check_seeds("seeds", self.seeds)
+        check_root_seed(self.seed)
+        check_factor("target_scale", self.target_scale)
+        if self.d_in < 1:
+            raise ValueError(f"d_in must be at least 1, got {self.d_in}.")
+        if self.d_out < 2:
+            raise ValueError(f"d_out must be at least 2, for off-diagonal entries, got {self.d_out}.")
 
     def dims(self, depth: int, width: SizeT) -> tuple[int | SizeT, ...]:
         """(d_0, …, d_L) at a common inner width, a size or an array of widths."""
@@ -51,6 +61,7 @@ def run(config: Config) -> Data:
     """One sweep over the inner width for each depth."""
     key = jax.random.key(config.seed)
     target = sign_target(jax.random.key(config.seed + 1), config.d_out, config.d_in, config.target_scale)
+    check_off_diagonal(gram(target), "ΦΦᵀ of the drawn target", "choose another seed or an odd d_in")
 
     def measure(key: Array, width: AnySize, depth: int) -> dict[str, Array]:
         params = deep_linear.init(key, config.dims(depth, width))

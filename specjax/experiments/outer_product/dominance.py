@@ -16,6 +16,7 @@ from specjax.experiments.contract import Check, Data, Experiment, Table
 from specjax.experiments.outer_product.layers import D_IN, D_OUT, GROWING_ROWS, LAYERS, problem, rank, rows
 from specjax.experiments.outer_product.statistics import gram
 from specjax.experiments.plots import draw_closed_form, draw_sweep, slope_label
+from specjax.experiments.validation import check_root_seed, check_seeds, check_sizes
 from specjax.experiments.verdicts import bound_check, exponent_check, vanishing_check
 from specjax.models.targets import low_rank_target, sign_target
 from specjax.sizes import AnySize
@@ -32,6 +33,11 @@ class Config:
     widths: tuple[int, ...] = field(default=(16, 32, 64, 128, 256), metadata={"help": "k, or hidden units d_1"})
     seeds: int = field(default=1000, metadata={"help": "initializations at every width"})
     seed: int = field(default=0, metadata={"help": "seed of the weights and targets"})
+
+    def __post_init__(self) -> None:
+        check_sizes("widths", self.widths, least=2, points=5)
+        check_seeds("seeds", self.seeds)
+        check_root_seed(self.seed)
 
 
 def run(config: Config) -> Data:

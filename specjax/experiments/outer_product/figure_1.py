@@ -15,8 +15,9 @@ from matplotlib.figure import Figure
 
 from specjax import spectral, sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
-from specjax.experiments.outer_product.layers import LAYERS, problem
+from specjax.experiments.outer_product.layers import LAYERS, mask, problem
 from specjax.experiments.plots import draw_sweep
+from specjax.experiments.validation import check_root_seed, check_seeds, check_sizes
 from specjax.experiments.verdicts import bound_check, vanishing_check
 from specjax.sizes import AnySize
 
@@ -36,6 +37,12 @@ class Config:
     seed: int = field(default=0, metadata={"help": "seed of the weights and targets"})
 
     def __post_init__(self) -> None:
+        # A layer with a single row has nothing outside its diagonal block.
+        check_sizes("widths", self.widths, least=2, points=2)
+        check_sizes("metric_widths", self.metric_widths, least=2, points=2)
+        check_seeds("seeds", self.seeds)
+        check_seeds("metric_seeds", self.metric_seeds)
+        check_root_seed(self.seed)
         if self.drawn_width < 1:
             raise ValueError(f"drawn_width must be at least 1, got {self.drawn_width}.")
 
@@ -48,7 +55,9 @@ def run(config: Config) -> Data:
         params, gradient = problem(key, width, target_key)
 
         def energy(layer: str) -> Array:
-            matrix = jax.jacfwd(lambda w: gradient({**params, layer: w})[layer])(params[layer])
+            # The loss also curves along padded columns, which are no directions of a model of this width.
+            active = mask(layer, width)
+            matrix = jax.jacfwd(lambda w: gradient({**params, layer: jnp.where(active, w, 0)})[layer])(params[layer])
             return spectral.block_energy(matrix.reshape(params[layer].size, -1), params[layer].shape[0])
 
         return {layer: energy(layer) for layer in params}

@@ -18,8 +18,15 @@ from matplotlib.figure import Figure
 
 from specjax import sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
-from specjax.experiments.outer_product.statistics import relu_output_control, relu_statistics
+from specjax.experiments.outer_product.statistics import gram, relu_output_control, relu_statistics
 from specjax.experiments.plots import draw_closed_form, draw_sweep, slope_label
+from specjax.experiments.validation import (
+    check_factor,
+    check_off_diagonal,
+    check_root_seed,
+    check_seeds,
+    check_sizes,
+)
 from specjax.experiments.verdicts import closed_form_check, exponent_check
 from specjax.models import relu_network
 from specjax.models.targets import sign_target
@@ -58,14 +65,19 @@ class Config:
     d2s: tuple[int, ...] = field(default=(3, 6, 12, 24, 48), metadata={"help": "output dimensions"})
     base: tuple[int, ...] = field(default=(25, 20, 12), metadata={"help": "d0, d1 and d2 where they are not swept"})
     seeds: int = field(default=4000, metadata={"help": "initializations at every size"})
-    target_scale: float = field(default=3.0, metadata={"help": "standard deviation of the entries of Φ"})
+    target_scale: float = field(default=3.0, metadata={"help": "absolute value of the entries of Φ"})
     seed: int = field(default=0, metadata={"help": "seed of the weights and the target"})
 
     def __post_init__(self) -> None:
         if len(self.base) != 3 or min(self.base) < 2:
             raise ValueError(f"base needs three sizes d0, d1, d2 of at least 2, got {self.base}.")
-        if min(self.d1s, default=2) < 2 or min(self.d2s, default=2) < 2:
-            raise ValueError(f"Off-diagonal entries need sizes of at least 2, got d1s={self.d1s}, d2s={self.d2s}.")
+        check_sizes("d0s", self.d0s, least=1, points=5)
+        # Off-diagonal entries need two units.
+        check_sizes("d1s", self.d1s, least=2, points=5)
+        check_sizes("d2s", self.d2s, least=2, points=5)
+        check_seeds("seeds", self.seeds)
+        check_root_seed(self.seed)
+        check_factor("target_scale", self.target_scale)
 
     def axes(self) -> dict[str, tuple[int, ...]]:
         """The swept sizes by name."""
@@ -87,6 +99,12 @@ def run(config: Config) -> Data:
         statistics = relu_statistics(gradient, target, d1, d2)
         control = relu_output_control(params, gradient, target)
         return {**statistics, "g2_coefficient": statistics["g2_coefficient"] - control}
+
+    for dim, points in config.axes().items():
+        for point in points:
+            at = config.at(dim, point)
+            phi = sign_target(target_key, at["d2"], at["d0"], config.target_scale)
+            check_off_diagonal(gram(phi), f"ΦΦᵀ of the drawn target at {dim}={point}", "choose another seed or size")
 
     sweeps = {}
     for dim, points in config.axes().items():
@@ -199,7 +217,7 @@ EXPERIMENT = Experiment(
         "exponent. The diagonal of G₁ is far from its order in d₁ at these sizes, as the local exponents show."
     ),
     scales={
-        "smoke": Config(d0s=(4, 8, 16, 32, 64), d1s=(4, 8, 16, 32, 64), d2s=(4, 8, 16, 32, 64), seeds=2000),
+        "smoke": Config(d0s=(4, 8, 16, 32, 64), d1s=(8, 16, 32, 64, 128), d2s=(4, 8, 16, 32, 64), seeds=1000),
         "quick": Config(),
         "paper": Config(seeds=200_000),
     },

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Bool, Float, Key
 
 from specjax.models import deep_linear, matrix_factorization, relu_network
 from specjax.models.targets import low_rank_target, sign_target
-from specjax.sizes import AnySize
+from specjax.sizes import AnySize, block_mask
 
 D_IN, D_OUT = 8, 6
 """Input and output sizes of the networks; the factorized matrix is D_OUT × D_OUT."""
@@ -68,6 +68,11 @@ def problem(key: Key[Array, ""], width: AnySize, target_key: Key[Array, ""]) -> 
 def rows(layer: str, width: AnySize) -> AnySize:
     """The number of rows of a layer's weight."""
     return width if layer in GROWING_ROWS else D_OUT
+
+
+def mask(layer: str, width: AnySize) -> Bool[Array, "m n"]:
+    """True on the entries of a layer's weight that are not padding."""
+    return block_mask((width, D_IN) if layer in GROWING_ROWS else (D_OUT, width))
 
 
 def rank(layer: str) -> int:

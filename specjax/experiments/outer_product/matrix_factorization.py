@@ -14,9 +14,16 @@ from specjax.experiments.contract import Check, Data, Experiment, Table
 from specjax.experiments.outer_product.statistics import gram
 from specjax.experiments.plots import draw_closed_form, draw_sweep, slope_label
 from specjax.experiments.target_files import load_target
+from specjax.experiments.validation import (
+    check_factor,
+    check_off_diagonal,
+    check_root_seed,
+    check_seeds,
+    check_sizes,
+)
 from specjax.experiments.verdicts import closed_form_check, exponent_check
 from specjax.models import matrix_factorization
-from specjax.models.targets import low_rank_target
+from specjax.models.targets import check_symmetric, low_rank_target
 from specjax.sizes import AnySize
 from specjax.theory import matrix_factorization as theory
 
@@ -42,8 +49,12 @@ class Config:
             raise ValueError(f"Off-diagonal entries need d of at least 2, got d={self.d}.")
         if not 1 <= self.rank <= self.d:
             raise ValueError(f"rank must be from 1 to d={self.d}, got {self.rank}.")
-        if not np.isfinite(self.target_factor):
-            raise ValueError(f"target_factor must be finite, got {self.target_factor}.")
+        check_sizes("ks", self.ks, least=1, points=5)
+        check_sizes("small_ks", self.small_ks, least=1, points=1)
+        check_seeds("seeds", self.seeds)
+        check_seeds("small_seeds", self.small_seeds)
+        check_root_seed(self.seed)
+        check_factor("target_factor", self.target_factor)
 
 
 def target(config: Config) -> Float[Array, "d d"]:
@@ -51,8 +62,8 @@ def target(config: Config) -> Float[Array, "d d"]:
     if not config.target:
         return low_rank_target(jax.random.key(config.seed + 1), config.d, config.rank)
     m = load_target(config.target, (config.d, config.d))
-    if not np.allclose(m, m.T):
-        raise ValueError(f"The target in {config.target!r} must be symmetric; pass (M + M.T) / 2.")
+    check_symmetric(m, f"The target in {config.target!r}")
+    check_off_diagonal(m, f"The target in {config.target!r}", "turn it by a rotation")
     return m
 
 

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from specjax import spectral, sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
 from specjax.experiments.outer_product.statistics import gram
+from specjax.experiments.validation import check_root_seed, check_seeds, check_sizes
 from specjax.experiments.verdicts import closed_form_check
 from specjax.models import relu_network
 from specjax.sizes import AnySize
@@ -31,6 +32,9 @@ class Config:
     seed: int = field(default=0, metadata={"help": "seed of the weights"})
 
     def __post_init__(self) -> None:
+        check_sizes("d0s", self.d0s, least=1, points=1)
+        check_seeds("seeds", self.seeds)
+        check_root_seed(self.seed)
         if self.d1 < 2:
             raise ValueError(f"Off-diagonal entries need at least 2 hidden units, got d1={self.d1}.")
 
@@ -92,7 +96,7 @@ def tables(config: Config, data: Data) -> list[Table]:
 def plot(config: Config, data: Data) -> Figure:
     """Off-diagonal over d₀ d₂ against the input dimension, with both formulas."""
     mean, stderr = sweep.mean_and_stderr(data["sweep"]["g1_off_diagonal"])
-    d0s = np.asarray(config.d0s)
+    d0s = np.asarray(config.d0s, float)
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
     axes.errorbar(d0s, mean / d0s, yerr=4 * stderr / d0s, fmt="o", capsize=3, color="C0", label="simulation, ± 4 SE")

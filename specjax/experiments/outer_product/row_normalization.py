@@ -15,6 +15,7 @@ from specjax import sizes, spectral, sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
 from specjax.experiments.outer_product.layers import D_IN, D_OUT, LAYERS, problem
 from specjax.experiments.plots import draw_sweep, slope_label
+from specjax.experiments.validation import check_root_seed, check_seeds, check_sizes
 from specjax.experiments.verdicts import exponent_check, vanishing_check
 from specjax.sizes import AnySize
 
@@ -31,6 +32,10 @@ class Config:
     seed: int = field(default=0, metadata={"help": "seed of the weights and targets"})
 
     def __post_init__(self) -> None:
+        # A single row is a multiple of its polar factor.
+        check_sizes("widths", self.widths, least=2, points=5)
+        check_seeds("seeds", self.seeds)
+        check_root_seed(self.seed)
         if self.steps < 1:
             raise ValueError(f"steps must be at least 1, got {self.steps}.")
         if not 0 <= self.momentum < 1:

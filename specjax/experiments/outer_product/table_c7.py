@@ -15,8 +15,9 @@ from matplotlib.figure import Figure
 
 from specjax import sizes, sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
-from specjax.experiments.outer_product.statistics import relu_statistics
+from specjax.experiments.outer_product.statistics import gram, relu_statistics
 from specjax.experiments.target_files import load_target
+from specjax.experiments.validation import check_off_diagonal, check_root_seed
 from specjax.experiments.verdicts import mean_check
 from specjax.models import relu_network
 from specjax.models.targets import linear_target
@@ -63,6 +64,9 @@ class Config:
             raise ValueError(
                 f"sampled_inits must be from 2 to inits={self.inits}, since they are paired, got {self.sampled_inits}."
             )
+        if self.chunk < 1:
+            raise ValueError(f"chunk must be at least 1, got {self.chunk}.")
+        check_root_seed(self.seed)
         if not self.target_norm_squared > 0 or not np.isfinite(self.target_norm_squared):
             raise ValueError(f"target_norm_squared must be positive and finite, got {self.target_norm_squared}.")
 
@@ -70,7 +74,9 @@ class Config:
 def target(config: Config) -> Float[Array, "d2 d0"]:
     """Φ from the configured file, or drawn with independent normal entries and scaled to the configured norm."""
     if config.target:
-        return load_target(config.target, (config.d2, config.d0))
+        phi = load_target(config.target, (config.d2, config.d0))
+        check_off_diagonal(gram(phi), f"ΦΦᵀ of the target in {config.target!r}", "its rows must not all be orthogonal")
+        return phi
     phi = linear_target(jax.random.key(config.seed + 1), config.d2, config.d0)
     return phi * jnp.sqrt(config.target_norm_squared / jnp.sum(phi**2))
 
@@ -105,14 +111,19 @@ def run(config: Config) -> Data:
     }
 
 
+def norm_squared(config: Config) -> float:
+    """‖Φ‖_F² of the target in use."""
+    return float(np.sum(np.asarray(target(config), float) ** 2))
+
+
 def predictions(config: Config) -> dict[str, float]:
     """The closed forms of the four rows for the configured target."""
-    norm_squared = float(np.sum(np.asarray(target(config), float) ** 2))
+    of_target = norm_squared(config)
     with jax.enable_x64(True):
         return {
-            "g2_diagonal": float(theory.alpha(config.d0, config.d1) + config.d1 / 4 * norm_squared / config.d2),
+            "g2_diagonal": float(theory.alpha(config.d0, config.d1) + config.d1 / 4 * of_target / config.d2),
             "g2_coefficient": config.d1 / 4,
-            "g1_diagonal": float(theory.diagonal_1(config.d0, config.d1, config.d2, norm_squared)),
+            "g1_diagonal": float(theory.diagonal_1(config.d0, config.d1, config.d2, of_target)),
             "g1_off_diagonal": float(theory.off_diagonal_1(config.d0, config.d2)),
         }
 
@@ -122,7 +133,7 @@ def checks(config: Config, data: Data) -> list[Check]:
     predicted = predictions(config)
     # The nearest other candidate: a diagonal without its smallest term, or a factor of 2 in an off-diagonal one.
     nearest = {
-        "g2_diagonal": config.d1 / 4 * config.target_norm_squared / config.d2,
+        "g2_diagonal": config.d1 / 4 * norm_squared(config) / config.d2,
         "g2_coefficient": config.d1 / 4,
         "g1_diagonal": config.d0 * config.d2 / 2,
         "g1_off_diagonal": predicted["g1_off_diagonal"] / 2,
