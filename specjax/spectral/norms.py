@@ -16,6 +16,26 @@ def nuclear_norm(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     return jnp.sum(jnp.linalg.svd(x, compute_uv=False), axis=-1)
 
 
+def schatten_norm(x: Float[Array, "*batch m n"], p: float | Float[Array, ""]) -> Float[Array, "*batch"]:
+    """(Σ s^p)^(1/p): the nuclear norm for p = 1, Frobenius for 2, spectral for infinity; p a number or a traced scalar, p > 0.
+
+    For p < 1 it is a quasi-norm. The gradient is finite at repeated singular values.
+
+    Raises:
+        ValueError: if p is a number that is not positive.
+
+    """
+    if isinstance(p, float | int) and not p > 0:
+        raise ValueError(f"schatten_norm needs p > 0, got p={p}; the rank is jnp.linalg.matrix_rank.")
+    s = jnp.linalg.svd(x, compute_uv=False)
+    largest = s[..., :1]
+    p = jnp.asarray(p, s.dtype)
+    relative = divided_by(s, largest)
+    powers = jnp.where(relative > 0, jnp.where(relative > 0, relative, 1) ** p, 0)
+    total = jnp.sum(powers, axis=-1)
+    return largest[..., 0] * jnp.where(total > 0, total, 1) ** (1 / p)
+
+
 def stable_rank(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     """st(x) = ‖x‖_F² / ‖x‖_op², between 1 and the rank; 0 for a zero matrix (spectral-criterion, Section 1)."""
     s = _relative_singular_values(x)

@@ -13,7 +13,7 @@ from specjax.spectral import CUBIC, MUON, SVD, NewtonSchulz, Quintic
 from tests.reference.spectra import SHAPES, SPECTRA, matrix_with, named, orthogonal
 
 polar = jax.jit(spectral.polar)
-CONVERGED = NewtonSchulz(30, CUBIC)
+CONVERGED = NewtonSchulz(18, CUBIC)
 METHODS = {"svd": SVD(), "cubic": CONVERGED}
 ALL = METHODS | {"muon": NewtonSchulz()}
 SEEDS = st.integers(0, 2**31)

@@ -1,0 +1,139 @@
+"""Functions of the singular values: U h(S) Vᵀ, the family U Sᵖ Vᵀ, and the smoothed polar factor."""
+
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from specjax.spectral.methods.contract import zero_where_zero
+from specjax.spectral.products import product
+
+Scalar = float | Float[Array, ""]
+
+
+def spectral_map(
+    x: Float[Array, "*batch m n"], h: Callable[[Array], Array], rtol: float | None = None
+) -> Float[Array, "*batch m n"]:
+    """U h(S) Vᵀ of the singular value decomposition of each matrix: h, applied elementwise, is extended as an odd function.
+
+    Singular values up to `rtol` times the largest (by default 64 times the machine epsilon) stay zero unless h(0) = 0 with a
+    finite slope, in which case nothing needs to be cut. So `jnp.ones_like` gives the polar factor, a zero matrix goes to
+    zero, and zero padding commutes with the map.
+
+    The derivative in x is that of Daleckii and Krein,
+
+        dF_ij = h[s_i, s_j] (A + Aᵀ)_ij / 2 + h[s_i, -s_j] (A - Aᵀ)_ij / 2,   A = Uᵀ dx V,
+
+    in the bases U and V, with the divided differences h[s, t] = (h(s) - h(t)) / (s - t) of the odd extension, at equal arguments
+    the slope: finite at repeated singular values. Arrays that h closes over are differentiated too. Second derivatives go through
+    the decomposition and need distinct singular values; `polar` has no such limit.
+
+    Args:
+        x: Matrices in the last two axes, tall or wide; leading axes are batch axes. float32 or float64, which is kept.
+        h: A differentiable function from the singular values, in descending order, to as many values, elementwise.
+        rtol: The cut, relative to the largest singular value of each matrix.
+
+    Raises:
+        ValueError: if x has fewer than two axes or not the dtype float32 or float64.
+
+    """
+    if x.ndim < 2:
+        raise ValueError(
+            f"spectral_map needs matrices in the last two axes, got shape {x.shape}; add an axis with x[None, :]."
+        )
+    if x.dtype not in (jnp.float32, jnp.float64):
+        raise ValueError(f"spectral_map needs float32 or float64, got {x.dtype}; convert with x.astype(jnp.float32).")
+    if 0 in x.shape:
+        return x
+    example = jnp.zeros(min(x.shape[-2:]), x.dtype)
+    pure, arrays = jax.closure_convert(h, example)
+
+    def one(matrix: Array) -> Array:
+        if matrix.shape[0] > matrix.shape[1]:
+            return _map(pure, rtol, matrix.T, *arrays).T
+        return _map(pure, rtol, matrix, *arrays)
+
+    return jnp.vectorize(one, signature="(m,n)->(m,n)")(x)
+
+
+def spectral_power(x: Float[Array, "*batch m n"], p: Scalar) -> Float[Array, "*batch m n"]:
+    """U Sᵖ Vᵀ, from the polar factor (p = 0) to x itself (p = 1); for p = -1 the transposed pseudo-inverse.
+
+    Zero singular values (up to 64 roundings of the largest) stay zero for p < 1 too: p = 0 is the partial isometry. The power is a
+    number or a traced scalar and can be mapped over with `jax.vmap` and differentiated.
+    """
+    return spectral_map(x, lambda s: s ** jnp.asarray(p, s.dtype))
+
+
+def stabilized_sign(x: Float[Array, "*batch m n"], lam: Scalar) -> Float[Array, "*batch m n"]:
+    """X (xᵀx + λ² I)^(-1/2): each singular value s goes to s / √(s² + λ²), smooth at zero; λ = 0 is the polar factor.
+
+    Unlike the polar factor it depends on the scale of x, and it is differentiable at rank-deficient x for λ > 0, where its
+    slope is 1/λ. λ >= 0 is a number or a traced scalar.
+    """
+
+    def smoothed(s: Array) -> Array:
+        return s / jnp.hypot(s, jnp.full_like(s, lam))
+
+    return spectral_map(x, smoothed)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _map(h: Callable[..., Array], rtol: float | None, x: Array, *arrays: Array) -> Array:
+    """The map of one matrix, m <= n."""
+    u, s, vt = jnp.linalg.svd(x, full_matrices=False)
+    values = _values(h, rtol, s, arrays)[1]
+    return zero_where_zero(product(u * values[None, :], vt), x)
+
+
+def _values(
+    h: Callable[..., Array], rtol: float | None, s: Array, arrays: tuple[Array, ...]
+) -> tuple[Array, Array, Array]:
+    """Singular values, h of them and its slopes, where those that are dropped count as zero, with value and slope zero."""
+    at_zero, slope_at_zero = _with_slope(h, jnp.zeros_like(s), arrays)
+    smooth = (at_zero == 0) & jnp.isfinite(slope_at_zero)
+    cut = (64 * jnp.finfo(s.dtype).eps if rtol is None else rtol) * s[0]
+    kept = smooth | ((s > cut) & (s > 0))
+    values, slopes = _with_slope(h, jnp.where(kept, s, 1), arrays)
+    return jnp.where(kept, s, 0), jnp.where(kept, values, 0), jnp.where(kept, slopes, 0)
+
+
+@_map.defjvp
+def _map_derivative(
+    h: Callable[..., Array], rtol: float | None, primals: tuple[Array, ...], tangents: tuple[Array, ...]
+) -> tuple[Array, Array]:
+    x, *parameters = primals
+    dx, *changes = tangents
+    arrays = tuple(parameters)
+    u, s, vt = jnp.linalg.svd(x, full_matrices=False)
+    s, values, slopes = _values(h, rtol, s, arrays)
+    symmetric, antisymmetric, ratios = _divided_differences(h, s, values, slopes, arrays)
+
+    rows = product(u.T, dx)
+    a = product(rows, vt.T)
+    inner = 0.5 * (symmetric * (a + a.T) + antisymmetric * (a - a.T))
+    _, dvalues = jax.jvp(lambda *arrays: h(jnp.where(s > 0, s, 1), *arrays), arrays, tuple(changes))
+    inner = inner + jnp.diag(jnp.where(s > 0, dvalues, 0))
+    change = product(u, product(inner, vt) + ratios[:, None] * (rows - product(a, vt)))
+    return zero_where_zero(product(u * values[None, :], vt), x), change
+
+
+def _divided_differences(
+    h: Callable[..., Array], s: Array, values: Array, slopes: Array, arrays: tuple[Array, ...]
+) -> tuple[Array, Array, Array]:
+    """h[s_i, s_j], h[s_i, -s_j] and h(s_i) / s_i of the odd extension, by Simpson's rule for the slope where s_i is near s_j."""
+    total, gap = s[:, None] + s[None, :], s[:, None] - s[None, :]
+    near = jnp.abs(gap) <= jnp.finfo(s.dtype).eps ** 0.2 * total
+    middle = jax.vmap(lambda row: _with_slope(h, row, arrays)[1])(jnp.where(total > 0, total / 2, 1))
+    middle = jnp.where(total > 0, middle, 0.5 * (slopes[:, None] + slopes[None, :]))
+    simpson = (slopes[:, None] + 4 * middle + slopes[None, :]) / 6
+    symmetric = jnp.where(near, simpson, (values[:, None] - values[None, :]) / jnp.where(near, 1, gap))
+    antisymmetric = jnp.where(total > 0, (values[:, None] + values[None, :]) / jnp.where(total > 0, total, 1), simpson)
+    return symmetric, antisymmetric, jnp.where(s > 0, values / jnp.where(s > 0, s, 1), slopes)
+
+
+def _with_slope(h: Callable[..., Array], s: Array, arrays: tuple[Array, ...]) -> tuple[Array, Array]:
+    """H(s) and h'(s), elementwise."""
+    return jax.jvp(lambda s: h(s, *arrays), (s,), (jnp.ones_like(s),))

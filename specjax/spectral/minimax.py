@@ -1,0 +1,117 @@
+"""Odd quintics that push singular values to 1: the best ones for an interval, and what interval a sequence of them reaches.
+
+One step applies p(s) = a s + b s³ + c s⁵ to every singular value. The composition of the best polynomials for each interval in
+turn is the best composition (Amsel, Persson, Musco and Gower, The Polar Express, 2025, Theorem 3.1). All of it runs on the host
+in float64.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+Value = TypeVar("Value", float, np.ndarray)
+
+
+class Quintic(NamedTuple):
+    """The odd polynomial a s + b s³ + c s⁵ that one Newton–Schulz step applies to each singular value s."""
+
+    a: float
+    b: float
+    c: float
+
+    def __call__(self, s: Value) -> Value:
+        """The polynomial at s, a number or an array."""
+        return s * (self.a + s**2 * (self.b + s**2 * self.c))
+
+    def stretched(self, factor: float) -> "Quintic":
+        """p(s / factor), whose interval is `factor` times as long."""
+        return Quintic(self.a / factor, self.b / factor**3, self.c / factor**5)
+
+
+MUON = Quintic(3.4445, -4.7750, 2.0315)
+"""Keller Jordan's coefficients (Muon, 2024): steep at 0, singular values end in about [0.68, 1.13] and never converge to 1."""
+
+CUBIC = Quintic(1.5, -0.5, 0.0)
+"""The classical Newton–Schulz iteration (Higham, Functions of Matrices, eq. 8.20): converges to 1 quadratically from (0, √3)."""
+
+PADE = Quintic(15 / 8, -10 / 8, 3 / 8)
+"""The quintic of highest order at 1: the limit of `best_quintic` as the interval shrinks to 1, with cubic convergence."""
+
+
+def best_quintic(lower: float, upper: float) -> Quintic:
+    """The odd quintic closest to 1 in maximum norm on [lower, upper], 0 < lower < upper.
+
+    By Remez exchange: the error takes its extreme value with alternating signs at both ends and at the two critical points
+    (Polar Express, Appendix B). On an interval so short that the error is below rounding, the Padé polynomial.
+    """
+    if lower >= (1 - 5e-6) * upper:
+        return PADE.stretched(upper)
+    inner = np.array([(3 * lower + upper) / 4, (lower + 3 * upper) / 4])
+    error = np.inf
+    while True:
+        nodes = np.array([lower, *inner, upper])
+        system = np.stack([nodes, nodes**3, nodes**5, [1.0, -1.0, 1.0, -1.0]], axis=1)
+        a, b, c, new_error = np.linalg.solve(system, np.ones(4))
+        if abs(new_error - error) <= 1e-15:
+            return Quintic(float(a), float(b), float(c))
+        error = new_error
+        root = np.sqrt(9 * b**2 - 20 * a * c)
+        inner = np.sqrt((-3 * b + np.array([-root, root])) / (10 * c))
+
+
+@cache
+def best_composition(steps: int, lower: float, safety: float = 1.0, cushion: float = 0.0) -> tuple[Quintic, ...]:
+    """The `steps` quintics whose composition is closest to 1 on [lower, 1] (Polar Express, Algorithm 1).
+
+    Args:
+        steps: Number of polynomials.
+        lower: The smallest singular value to be sent to 1, relative to the norm.
+        safety: All polynomials but the last are stretched by this factor, so that rounding above the interval is harmless.
+        cushion: Each polynomial is the best for an interval that starts at no less than `cushion` times its end, and is
+            rescaled to centre the values about 1: less optimal, but no value in between comes near zero.
+
+    Returns:
+        The polynomials in turn; the first is for singular values divided by the Frobenius norm.
+
+    """
+    upper, polynomials = 1.0, []
+    for step in range(steps):
+        p = best_quintic(max(lower, cushion * upper), upper)
+        if cushion * upper > lower:
+            centre = 2 / (p(lower) + p(upper))
+            p = Quintic(centre * p.a, centre * p.b, centre * p.c)
+        if step < steps - 1:
+            p = p.stretched(safety)
+        polynomials.append(p)
+        lower = p(lower)
+        upper = 2 - lower
+    return tuple(polynomials)
+
+
+def band(coefficients: Sequence[Quintic], lower: float, upper: float = 1.0) -> tuple[float, float]:
+    """The interval [lo, hi] onto which the composed polynomials map [lower, upper], exactly up to rounding in float64.
+
+    Each polynomial is continuous, so the image of an interval is an interval and its ends are values at the ends or at critical
+    points. `band(method.polynomials(), lower)` certifies a method: a matrix with singular values in [lower, 1] ‖x‖_F ends with
+    singular values in [lo, hi] (in absolute value).
+
+    Raises:
+        ValueError: if not 0 <= lower <= upper.
+
+    """
+    if not 0 <= lower <= upper:
+        raise ValueError(f"band needs 0 <= lower <= upper, got lower={lower} and upper={upper}.")
+    for p in coefficients:
+        values = [p(s) for s in (lower, *_critical_points(p), upper) if lower <= s <= upper]
+        lower, upper = min(values), max(values)
+    return lower, upper
+
+
+def _critical_points(p: Quintic) -> list[float]:
+    """Where p' = 0, of both signs: earlier steps may have sent values below zero."""
+    # numpy's roots ignores leading zeros: a cubic has one pair.
+    squares = np.roots(np.array([5 * p.c, 3 * p.b, p.a]))
+    positive = [float(np.sqrt(s.real)) for s in squares if abs(s.imag) <= 1e-12 * abs(s) and s.real > 0]
+    return [sign * s for s in positive for sign in (-1, 1)]

@@ -1,0 +1,104 @@
+"""Host-side polynomials: published coefficients, equioscillation, optimality, certified bands."""
+
+import numpy as np
+import pytest
+
+from specjax.spectral import CUBIC, MUON, PADE, Quintic, band, best_composition, best_quintic
+
+# Output of the authors' code, optimal_composition(l=1e-3, num_iters=10, safety_factor_eps=1e-2, cushion=0.02), printed in timm.
+REFERENCE_CODE = [
+    (8.237312490495555, -23.157747414558198, 16.680568411445915),
+    (4.082441999064835, -2.893047735332586, 0.5252849256975648),
+    (3.9263479922546582, -2.8547468034765298, 0.5318022422894988),
+    (3.2982187133085143, -2.424541981026706, 0.48632008358844075),
+    (2.2970369434552573, -1.63662558125903, 0.4002628455953627),
+    (1.8763805351440397, -1.2347896577722228, 0.35891887501668385),
+]
+# The five-step table of dion, nanochat and the speedruns (safety 1.02, cushion 0.02).
+FIVE_STEPS = [
+    (8.156554524902461, -22.48329292557795, 15.878769915207462),
+    (4.042929935166739, -2.808917465908714, 0.5000178451051316),
+    (3.8916678022926607, -2.772484153217685, 0.5060648178503393),
+    (3.285753657755655, -2.3681294933425376, 0.46449024233003106),
+    (2.3465413258596377, -1.7097828382687081, 0.42323551169305323),
+]
+# The list printed in the paper, without safety.
+PAPER = [
+    (8.28721201814563, -23.595886519098837, 17.300387312530933),
+    (4.107059111542203, -2.9478499167379106, 0.5448431082926601),
+    (3.9486908534822946, -2.908902115962949, 0.5518191394370137),
+    (3.3184196573706015, -2.488488024314874, 0.51004894012372),
+    (2.300652019954817, -1.6689039845747493, 0.4188073119525673),
+    (1.891301407787398, -1.2679958271945868, 0.37680408948524835),
+]
+
+
+def test_published_tables_are_reproduced():
+    np.testing.assert_allclose(best_composition(10, 1e-3, 1.01, 0.02)[:6], REFERENCE_CODE, rtol=1e-13)
+    np.testing.assert_allclose(best_composition(5, 1e-3, 1.02, 0.02), FIVE_STEPS, rtol=1e-13)
+    np.testing.assert_allclose(best_composition(8, 1e-3, 1.0, 0.02407327424182761)[:6], PAPER, rtol=1e-13)
+
+
+def test_later_steps_of_the_published_tables_agree_to_the_rounding_of_the_exchange():
+    """The last intervals are so short that the equioscillation system is singular to working precision."""
+    seventh = (1.8564423485617974, -1.2132449880935525, 0.3568003487825883)
+    np.testing.assert_allclose(best_composition(10, 1e-3, 1.01, 0.02)[6], seventh, rtol=1e-10)
+    seventh, eighth = best_composition(8, 1e-3, 1.0, 0.02407327424182761)[6:]
+    published = (1.8750014808534479, -1.2500016453999487, 0.3750001645474248)
+    np.testing.assert_allclose(seventh, published, rtol=3e-6)
+    np.testing.assert_allclose(eighth, PADE, rtol=1e-8)
+
+
+@pytest.mark.parametrize("lower", [0.3, 1e-2, 1e-4])
+def test_the_best_quintic_equioscillates_and_no_other_comes_closer(lower):
+    p = best_quintic(lower, 1.0)
+    s = np.linspace(lower, 1, 200_001)
+    error = 1 - p(s)
+    bound = np.abs(error).max()
+    extremes = [error[0], error[s < 0.6].min(), error[s > 0.6].max(), error[-1]]
+    assert extremes == pytest.approx([bound, -bound, bound, -bound], rel=1e-8)
+    # Of all points near it, the minimax polynomial has the smallest maximal error.
+    for shift in 1e-3 * np.random.default_rng(0).standard_normal((20, 3)):
+        assert np.abs(1 - np.array(Quintic(*(np.array(p) + shift))(s))).max() > bound
+
+
+def test_the_composition_is_better_than_repeating_its_parts():
+    best = band(best_composition(4, 1e-2), 1e-2)
+    for other in ([best_quintic(1e-2, 1.0)] * 4, [MUON] * 4, best_composition(4, 1e-2, cushion=0.2)):
+        lo, hi = band(other, 1e-2)
+        assert max(1 - best[0], best[1] - 1) < max(1 - lo, hi - 1)
+
+
+def test_safety_leaves_room_above_one():
+    """Values up to `safety` times the interval still end near 1."""
+    exact, safe = best_composition(5, 1e-3), best_composition(5, 1e-3, safety=1.02)
+    assert band(safe, 1e-3, 1.02)[1] < 1.2
+    assert band(exact, 1e-3, 1.02)[1] > 1.2
+
+
+COMPOSITIONS = {
+    "muon": [MUON] * 5,
+    "cubic": [CUBIC] * 4,
+    "mixed": [MUON, CUBIC, PADE],
+    "express": best_composition(5, 1e-3, 1.02, 0.02),
+    "negative": [Quintic(2.0, -4.0, 0.5), MUON],
+}
+
+
+@pytest.mark.parametrize("coefficients", COMPOSITIONS.values(), ids=COMPOSITIONS)
+@pytest.mark.parametrize("lower", [0.0, 1e-2, 0.5])
+def test_the_band_is_attained_and_never_left(coefficients, lower):
+    s = np.linspace(lower, 1, 400_001)
+    for p in coefficients:
+        s = p(s)
+    lo, hi = band(coefficients, lower)
+    assert lo - 1e-12 <= s.min() <= lo + 1e-5
+    assert hi - 1e-5 <= s.max() <= hi + 1e-12
+
+
+def test_bands_of_known_iterations():
+    assert band([MUON] * 5, 1e-2) == pytest.approx((0.6818, 1.1344), abs=1e-3)
+    assert band([CUBIC] * 5, 1e-2) == pytest.approx((1e-2 * 1.5**5, 1.0), rel=2e-3)
+    assert band([CUBIC], 1.0) == (1.0, 1.0)
+    with pytest.raises(ValueError, match=r"0 <= lower <= upper, got lower=2\.0 and upper=1\.0"):
+        band([CUBIC], 2.0)
