@@ -1,9 +1,10 @@
 """Marks that several figures share: a sweep with error bars, a closed form as a line, a slope in the legend."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
-from numpy.typing import ArrayLike
 
 from specjax import sweep
 
@@ -32,7 +33,7 @@ def draw_sweep(
 
 
 def draw_closed_form(
-    axes: Axes, x: ArrayLike, y: ArrayLike, *, color: str, label: str | None = None, style: str = "-"
+    axes: Axes, x: Sequence[int] | np.ndarray, y: np.ndarray, *, color: str, label: str | None = None, style: str = "-"
 ) -> None:
     """A closed form as a line."""
     axes.plot(np.asarray(x), np.asarray(y), style, color=color, linewidth=1.2, label=label)

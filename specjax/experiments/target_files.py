@@ -19,7 +19,9 @@ def load_target(path: str, shape: tuple[int, int]) -> Float[Array, "rows columns
     if not Path(path).is_file():
         raise ValueError(f"There is no target file {path!r}; write the target with numpy.save.")
     try:
-        matrix = np.load(path, allow_pickle=False)
+        # An open file, because numpy leaves the one it opens to the garbage collector where it is no archive after all.
+        with Path(path).open("rb") as file:
+            matrix = np.load(file, allow_pickle=False)
     except (ValueError, OSError, EOFError, BadZipFile) as error:
         raise ValueError(f"The target file {path!r} holds no array; write it with numpy.save.") from error
     # A .npz file loads as a mapping of arrays.

@@ -4,6 +4,7 @@ A fit that would refuse its points after the run, for too few widths, say, is re
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from jaxtyping import Array, Float
@@ -11,7 +12,7 @@ from jaxtyping import Array, Float
 
 def check_sizes(name: str, sizes: Sequence[int], *, least: int, points: int) -> None:
     """Raises ValueError unless there are at least `points` sizes, ascending, from `least` up."""
-    ascending = all(low < high for low, high in zip(sizes, sizes[1:], strict=False))
+    ascending = all(low < high for low, high in pairwise(sizes))
     if len(sizes) < points or not ascending or min(sizes, default=least) < least:
         number = f"{points} or more different sizes" if points > 1 else "different sizes"
         raise ValueError(f"{name} needs {number} in ascending order, each at least {least}, got {tuple(sizes)}.")

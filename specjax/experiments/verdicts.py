@@ -10,6 +10,9 @@ from numpy.typing import ArrayLike
 from specjax.experiments.contract import Check, Verdict
 from specjax.sweep import AsymptoticExponent, PowerLawFit
 
+Numbers = ArrayLike | float | int
+"""Whatever numpy makes an array of. Its own type takes floats and ints for complex, as beartype does not."""
+
 STANDARD_ERRORS = 4.0
 DECAY = -0.25
 """A quantity whose exponent in the width is not below this is not said to vanish as the width grows: the midpoint between a
@@ -21,10 +24,10 @@ def mean_check(
     source: str,
     statement: str,
     *,
-    predicted: float,
-    mean: ArrayLike,
-    stderr: ArrayLike,
-    resolution: float,
+    predicted: float | int,
+    mean: Numbers,
+    stderr: Numbers,
+    resolution: float | int,
 ) -> Check:
     """Judges a predicted mean by a measured one; `resolution` is the distance to the nearest other candidate."""
     mean, half_width = float(np.asarray(mean)), STANDARD_ERRORS * float(np.asarray(stderr))
@@ -46,17 +49,19 @@ def closed_form_check(
     source: str,
     statement: str,
     *,
-    predicted: ArrayLike,
-    mean: ArrayLike,
-    stderr: ArrayLike,
-    resolution: ArrayLike,
+    predicted: Numbers,
+    mean: Numbers,
+    stderr: Numbers,
+    resolution: Numbers,
 ) -> Check:
     """Judges a closed form at many points at once by its largest deviation in standard errors.
 
     `resolution`, the distance to the nearest other candidate at each point, bounds four standard errors there.
     """
     predicted, mean, stderr = (np.asarray(a, float) for a in (predicted, mean, stderr))
-    deviation = float(np.max(np.abs(mean - predicted) / stderr))
+    # Where nothing varies between seeds, the mean is the closed form or it is not.
+    misses = np.where(mean == predicted, 0.0, np.inf)
+    deviation = float(np.max(np.divide(np.abs(mean - predicted), stderr, out=misses, where=stderr > 0)))
     resolved = bool(np.all(STANDARD_ERRORS * stderr <= np.asarray(resolution, float)))
     return Check(
         name=name,
@@ -76,9 +81,9 @@ def exponent_check(
     source: str,
     statement: str,
     *,
-    predicted: float,
+    predicted: float | int,
     fit: PowerLawFit | AsymptoticExponent,
-    resolution: float = 0.5,
+    resolution: float | int = 0.5,
 ) -> Check:
     """Judges a predicted exponent by a fitted one: a `PowerLawFit` for a pure power law, else an `AsymptoticExponent`.
 

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from specjax import sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
-from specjax.experiments.outer_product.statistics import gram, relu_output_control, relu_statistics
+from specjax.experiments.outer_product.statistics import relu_output_control, relu_statistics
 from specjax.experiments.plots import draw_closed_form, draw_sweep, slope_label
 from specjax.experiments.validation import (
     check_factor,
@@ -100,11 +100,15 @@ def run(config: Config) -> Data:
         control = relu_output_control(params, gradient, target)
         return {**statistics, "g2_coefficient": statistics["g2_coefficient"] - control}
 
+    largest = {
+        name: max(*points, base) for (name, points), base in zip(config.axes().items(), config.base, strict=True)
+    }
+    phi = np.asarray(sign_target(target_key, largest["d2"], largest["d0"], config.target_scale))
     for dim, points in config.axes().items():
-        for point in points:
-            at = config.at(dim, point)
-            phi = sign_target(target_key, at["d2"], at["d0"], config.target_scale)
-            check_off_diagonal(gram(phi), f"ΦΦᵀ of the drawn target at {dim}={point}", "choose another seed or size")
+        for at in (config.at(dim, point) for point in points):
+            block = phi[: at["d2"], : at["d0"]]
+            what = f"ΦΦᵀ of the drawn target at {dim}={at[dim]}"
+            check_off_diagonal(block @ block.T, what, "choose another seed or size")
 
     sweeps = {}
     for dim, points in config.axes().items():
