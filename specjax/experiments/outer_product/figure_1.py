@@ -57,7 +57,7 @@ def run(config: Config) -> Data:
         def energy(layer: str) -> Array:
             # The loss also curves along padded columns, which are no directions of a model of this width.
             active = mask(layer, width)
-            matrix = jax.jacfwd(lambda w: gradient({**params, layer: w})[layer])(params[layer])
+            matrix = jax.jacfwd(lambda w: gradient({**params, layer: jnp.where(active, w, 0)})[layer])(params[layer])
             return spectral.block_energy(matrix.reshape(params[layer].size, -1), params[layer].shape[0])
 
         return {layer: energy(layer) for layer in params}

@@ -1,0 +1,14 @@
+"""Spectral optimizers as optax gradient transformations: orthogonalization, Muon, steepest descent in the spectral norm."""
+
+from specjax.optim.matrices import IN_OUT as IN_OUT
+from specjax.optim.matrices import OUT_IN as OUT_IN
+from specjax.optim.matrices import Fans as Fans
+from specjax.optim.momentum import momentum as momentum
+from specjax.optim.muon import muon as muon
+from specjax.optim.orthogonal import normalize_columns as normalize_columns
+from specjax.optim.orthogonal import normalize_rows as normalize_rows
+from specjax.optim.orthogonal import orthogonalize as orthogonalize
+from specjax.optim.orthogonal import spectral_descent as spectral_descent
+from specjax.optim.scales import SCALES as SCALES
+from specjax.optim.switch import RankSwitchState as RankSwitchState
+from specjax.optim.switch import rank_switch as rank_switch

@@ -1,0 +1,170 @@
+"""The matrices in a tree of parameters, and one batched call for all of the same shape.
+
+A leaf is seen as matrices `(batch, fan_in, fan_out)`, the layout of optax: x @ W maps inputs (rows) to outputs (columns). Which
+axes are inputs and outputs is said by `optax.contrib.MuonDimensionNumbers`; all other axes are batch axes.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Num, PyTree
+from optax.contrib import MuonDimensionNumbers
+
+from specjax.sizes import AnySize
+
+IN_OUT = MuonDimensionNumbers(reduction_axis=-2, output_axis=-1)
+"""The last two axes are (inputs, outputs), leading axes are batch axes: x @ W, the layout of optax and flax."""
+
+OUT_IN = MuonDimensionNumbers(reduction_axis=-1, output_axis=-2)
+"""The last two axes are (outputs, inputs), leading axes are batch axes: W @ x, the layout of equinox, torch and `specjax.models`."""
+
+DimensionNumbers = MuonDimensionNumbers | PyTree | Callable[[PyTree], PyTree]
+"""One specification for all leaves, a prefix tree of them (None: not a matrix), or a function of the parameters giving that tree."""
+
+
+class Fans(NamedTuple):
+    """The inputs and outputs that count in a padded matrix, each an int or a `Size`: what scales use in place of the shape."""
+
+    fan_in: AnySize
+    fan_out: AnySize
+
+
+class MatrixView(NamedTuple):
+    """How one leaf is seen as matrices: the order of its axes (batch, inputs, outputs) and the extents of each kind."""
+
+    order: tuple[int, ...]
+    batch: tuple[int, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+    @property
+    def fans(self) -> Fans:
+        """The extents of each matrix."""
+        return Fans(math.prod(self.inputs), math.prod(self.outputs))
+
+    def matrices(self, leaf: Num[Array, "..."]) -> Num[Array, "batch fan_in fan_out"]:
+        """The leaf as a stack of matrices."""
+        return leaf.transpose(self.order).reshape(math.prod(self.batch), *self.fans)
+
+    def leaf(self, matrices: Num[Array, "batch fan_in fan_out"]) -> Num[Array, "..."]:
+        """The inverse of `matrices`."""
+        inverse = sorted(range(len(self.order)), key=self.order.__getitem__)
+        return matrices.reshape(self.batch + self.inputs + self.outputs).transpose(inverse)
+
+
+class Matrices(NamedTuple):
+    """The leaves of a tree, each with its view."""
+
+    leaves: list[Array]
+    views: list[MatrixView]
+    treedef: Any
+
+    def map(self, function: Callable[[Array], Array]) -> PyTree:
+        """The tree with each leaf replaced by `function` of its matrices; leaves of equal shape share one call."""
+        stacks = [view.matrices(leaf) for leaf, view in zip(self.leaves, self.views, strict=True)]
+        results = map_stacked(lambda x: function(x) if x.size else x, stacks)
+        return self.treedef.unflatten([view.leaf(r) for view, r in zip(self.views, results, strict=True)])
+
+
+def matrices_of(tree: PyTree, dimension_numbers: DimensionNumbers, name: str) -> Matrices:
+    """The matrices in a tree. None and `optax.MaskedNode` hold no leaves and stay as they are.
+
+    Args:
+        tree: Parameters or updates.
+        dimension_numbers: Which axes of each leaf are the inputs and outputs of its matrices.
+        name: The caller, for the error message.
+
+    Raises:
+        ValueError: for a leaf that is no matrix: fewer than two axes, not a real floating dtype, or None for its dimension
+            numbers; for axes that do not fit the leaf; for dimension numbers that are not a prefix of the tree.
+
+    """
+    paths_and_leaves, treedef = jax.tree_util.tree_flatten_with_path(tree)
+    specs = prefix_leaves(dimension_numbers, tree, MuonDimensionNumbers, "dimension_numbers")
+    views = [
+        _view(jax.tree_util.keystr(path) or "the only leaf", leaf, spec, name)
+        for (path, leaf), spec in zip(paths_and_leaves, specs, strict=True)
+    ]
+    return Matrices([leaf for _, leaf in paths_and_leaves], views, treedef)
+
+
+def prefix_leaves(prefix: Any, tree: PyTree, leaf_type: type, name: str) -> list[Any]:
+    """The entry of a prefix tree for each leaf of `tree`; an entry is None, a `leaf_type` or any other leaf.
+
+    A function of the tree may stand for the prefix tree. Raises ValueError if the structures do not fit.
+    """
+    if is_function(prefix):
+        prefix = prefix(tree)
+    entries: list[Any] = []
+    try:
+        jax.tree.map(
+            lambda entry, below: entries.extend([entry] * len(jax.tree.leaves(below))),
+            prefix,
+            tree,
+            is_leaf=lambda x: x is None or isinstance(x, leaf_type),
+        )
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"{name} must be one entry, or a tree with the structure of the parameters or a prefix of it, got "
+            f"{jax.tree.structure(prefix)} for {jax.tree.structure(tree)}; jax.tree.map over the parameters makes such a tree."
+        ) from error
+    return entries
+
+
+def is_function(x: Any) -> bool:
+    """Whether x is a function rather than a tree that can be called, as an equinox module is."""
+    return callable(x) and jax.tree_util.treedef_is_leaf(jax.tree.structure(x))
+
+
+def map_stacked(
+    function: Callable[[Array], Array], stacks: Iterable[Float[Array, "_ _ _"]]
+) -> list[Float[Array, "_ ..."]]:
+    """`function` of each stack `(batch, fan_in, fan_out)`, called once for all stacks of the same matrix shape and dtype."""
+    stacks = list(stacks)
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for index, stack in enumerate(stacks):
+        groups.setdefault((stack.shape[1:], stack.dtype), []).append(index)
+    results: dict[int, Array] = {}
+    for members in groups.values():
+        whole = function(jnp.concatenate([stacks[i] for i in members]) if len(members) > 1 else stacks[members[0]])
+        start = 0
+        for i in members:
+            results[i] = whole[start : start + stacks[i].shape[0]]
+            start += stacks[i].shape[0]
+    return [results[i] for i in range(len(stacks))]
+
+
+def is_matrix(leaf: Array) -> bool:
+    """The default rule: two axes and a real floating dtype."""
+    return leaf.ndim == 2 and jnp.issubdtype(leaf.dtype, jnp.floating)
+
+
+def _view(path: str, leaf: Array, spec: Any, name: str) -> MatrixView:
+    remedy = "route it to another transformation with optax.partition or optax.masked"
+    if spec is None:
+        raise ValueError(f"{name} got the leaf {path}, which dimension_numbers mark as not a matrix (None); {remedy}.")
+    if not jnp.issubdtype(leaf.dtype, jnp.floating):
+        raise ValueError(
+            f"{name} needs leaves of a real floating dtype, the leaf {path} has dtype {leaf.dtype}; {remedy}."
+        )
+    if leaf.ndim < 2:
+        raise ValueError(f"{name} needs matrices, the leaf {path} has shape {leaf.shape}; {remedy}.")
+    inputs, outputs = _axes(spec.reduction_axis), _axes(spec.output_axis)
+    chosen = [axis % leaf.ndim for axis in inputs + outputs]
+    if any(not -leaf.ndim <= axis < leaf.ndim for axis in inputs + outputs) or len(set(chosen)) < len(chosen):
+        raise ValueError(
+            f"The dimension numbers of the leaf {path} need different axes below {leaf.ndim} (its shape is {leaf.shape}), got "
+            f"reduction_axis={spec.reduction_axis} and output_axis={spec.output_axis}."
+        )
+    batch = [axis for axis in range(leaf.ndim) if axis not in chosen]
+    extents = [
+        tuple(leaf.shape[axis] for axis in axes) for axes in (batch, chosen[: len(inputs)], chosen[len(inputs) :])
+    ]
+    return MatrixView((*batch, *chosen), *extents)
+
+
+def _axes(axes: int | Iterable[int]) -> tuple[int, ...]:
+    return (axes,) if isinstance(axes, int) else tuple(axes)

@@ -1,0 +1,99 @@
+"""Muon: momentum, orthogonalization, a scale by shape, decoupled weight decay (Jordan et al. 2024), and AdamW for what is no matrix."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import ArrayLike, PyTree
+from optax.contrib import MuonDimensionNumbers
+
+from specjax.optim.matrices import IN_OUT, DimensionNumbers, is_matrix, prefix_leaves
+from specjax.optim.momentum import Convention, momentum
+from specjax.optim.orthogonal import Method, orthogonalize
+from specjax.optim.scales import Scale
+
+MATRIX, OTHER = "matrix", "other"
+
+
+def muon(
+    learning_rate: optax.ScalarOrSchedule,
+    *,
+    decay: ArrayLike = 0.95,
+    convention: Convention = "ema",
+    nesterov: bool = True,
+    bias_correction: bool = False,
+    method: Method | None = None,
+    scale: str | Scale = "sqrt_max_1_out_over_in",
+    weight_decay: ArrayLike = 0.0,
+    weight_decay_mask: PyTree | Callable[[PyTree], PyTree] | None = None,
+    dimension_numbers: DimensionNumbers = IN_OUT,
+    sizes: PyTree | None = None,
+    labels: PyTree | Callable[[PyTree], PyTree] | None = None,
+    other: optax.GradientTransformation | None = None,
+) -> optax.GradientTransformationExtraArgs:
+    """W ← W - learning_rate (scale · polar(momentum) + weight_decay · W) for matrices, `other` for all other leaves.
+
+    The defaults are Keller Jordan's. Which leaves are matrices is decided by, in this order: `labels`; a tree (or function) of
+    dimension numbers, where None marks a leaf that is not; two axes and a floating dtype. Numbers may be traced arrays, so a sweep over
+    them is one compiled program: build the optimizer inside the vmapped function, or use `optax.inject_hyperparams` (with
+    `static_args=("method", "scale")` and the like for arguments that are callables but not schedules).
+
+    Args:
+        learning_rate: A number, a scalar array or a schedule.
+        decay: Of the momentum, in [0, 1).
+        convention: Of the momentum, with the next two: see `specjax.optim.momentum`.
+        nesterov: Whether the momentum looks ahead.
+        bias_correction: Whether the momentum is corrected for its start at zero.
+        method: How the polar factor is computed; by default `NewtonSchulz()`.
+        scale: A name of `specjax.optim.SCALES`, or a function of (fan_in, fan_out).
+        weight_decay: Multiplied by the learning rate; matrices only.
+        weight_decay_mask: As in `optax.add_decayed_weights`.
+        dimension_numbers: As for `orthogonalize`; `OUT_IN` for weights stored as (out, in).
+        sizes: As for `orthogonalize`.
+        labels: A prefix tree of "matrix" and "other", or a function of the parameters giving it. "matrix" on a leaf of more than two
+            axes makes the leading ones batch axes.
+        other: For the leaves that are not matrices; by default AdamW with the same learning rate, b1 = 0.9, b2 = 0.95 and no weight
+            decay, as in Keller Jordan's code.
+
+    Returns:
+        A complete optimizer; its state is that of `optax.partition`. `update` needs `params`.
+
+    Raises:
+        ValueError: at once for a wrong decay, convention or scale; at init and update for an unknown label, an integer leaf (filter it
+            out: `eqx.filter(params, eqx.is_inexact_array)`), or a leaf labelled "matrix" that is none.
+
+    """
+    matrix_steps = optax.chain(
+        momentum(decay, convention, nesterov=nesterov, bias_correction=bias_correction),
+        orthogonalize(method, scale, dimension_numbers=dimension_numbers, sizes=sizes),
+        optax.add_decayed_weights(weight_decay, weight_decay_mask),
+        optax.scale_by_learning_rate(learning_rate),
+    )
+    if other is None:
+        other = optax.adamw(learning_rate, b1=0.9, b2=0.95, eps=1e-10, weight_decay=0.0)
+
+    return optax.partition(
+        {MATRIX: matrix_steps, OTHER: other}, lambda params: _labels(params, labels, dimension_numbers)
+    )
+
+
+def _labels(params: PyTree, labels: object, dimension_numbers: DimensionNumbers) -> PyTree:
+    """The tree of labels."""
+    paths_and_leaves, treedef = jax.tree_util.tree_flatten_with_path(params)
+    for path, leaf in paths_and_leaves:
+        if not jnp.issubdtype(leaf.dtype, jnp.inexact):
+            raise ValueError(
+                f"muon cannot update the leaf {jax.tree_util.keystr(path)} of dtype {leaf.dtype}; leave it out with "
+                "eqx.filter(params, eqx.is_inexact_array), or set its updates to zero with optax.partition."
+            )
+    if labels is not None:
+        found = prefix_leaves(labels, params, str, "labels")
+        if unknown := {label for label in found if label not in (MATRIX, OTHER)}:
+            raise ValueError(f'labels must be "{MATRIX}" or "{OTHER}", got {sorted(map(repr, unknown))}.')
+    elif isinstance(dimension_numbers, MuonDimensionNumbers):
+        found = [MATRIX if is_matrix(leaf) else OTHER for _, leaf in paths_and_leaves]
+    else:
+        specs = prefix_leaves(dimension_numbers, params, MuonDimensionNumbers, "dimension_numbers")
+        found = [OTHER if spec is None else MATRIX for spec in specs]
+    return jax.tree.unflatten(treedef, found)

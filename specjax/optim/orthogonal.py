@@ -1,0 +1,138 @@
+"""Stateless transformations of each matrix: the polar factor, normalized rows or columns, steepest descent in the spectral norm.
+
+Every leaf must be a matrix or a stack of matrices; others are refused, since a vector has no polar factor: route them with
+`optax.partition`, or take `specjax.optim.muon`, which does. None and `optax.MaskedNode` pass. A zero matrix stays zero, an empty one
+empty; a NaN or an infinity makes its own matrix NaN, and no other (see `optax.apply_if_finite`).
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PyTree
+
+from specjax import spectral
+from specjax.optim.matrices import IN_OUT, DimensionNumbers, Fans, matrices_of, prefix_leaves
+from specjax.optim.scales import Scale, factor, scale_named
+
+Method = spectral.AbstractPolar | Callable[[Array], Array]
+"""A method of `specjax.spectral.polar`."""
+
+
+def orthogonalize(
+    method: Method | None = None,
+    scale: str | Scale = "none",
+    *,
+    dimension_numbers: DimensionNumbers = IN_OUT,
+    sizes: PyTree | None = None,
+) -> optax.GradientTransformationExtraArgs:
+    """Replaces each matrix by its polar factor times a factor that depends on its shape.
+
+    Leaves of the same matrix shape are stacked and orthogonalized in one call. The sign is kept: chain with
+    `optax.scale_by_learning_rate`. Under `optax.inject_hyperparams` a method or a scale given as an object needs
+    `static_args=("method", "scale")`, since optax takes callables for schedules; the defaults and names need nothing.
+
+    Args:
+        method: How the polar factor is computed; by default `NewtonSchulz()`, Muon's five steps.
+        scale: A name of `specjax.optim.SCALES`, or a function of (fan_in, fan_out).
+        dimension_numbers: The axes of inputs and outputs; by default (in, out) are the last two and leading axes are batch axes.
+            `OUT_IN` is the other layout. The polar factor does not see the difference, the scale does.
+        sizes: A prefix tree of `Fans` with the active extents of padded matrices, or None where the shape counts.
+
+    Returns:
+        A transformation without state; updates keep shape and dtype.
+
+    Raises:
+        ValueError: at once for an unknown scale; at init and update for a leaf that is not a matrix.
+
+    """
+    chosen = spectral.NewtonSchulz() if method is None else method
+    formula = scale_named(scale)
+
+    def update(updates: PyTree) -> PyTree:
+        matrices = matrices_of(updates, dimension_numbers, "orthogonalize")
+        factors = jax.tree.leaves(matrices.map(lambda x: spectral.polar(x, chosen)))
+        given = prefix_leaves(sizes, updates, Fans, "sizes")
+        scaled = [
+            x * jnp.asarray(factor(formula, view.fans if fans is None else fans), x.dtype)
+            for x, view, fans in zip(factors, matrices.views, given, strict=True)
+        ]
+        return matrices.treedef.unflatten(scaled)
+
+    return _stateless(update, dimension_numbers, "orthogonalize")
+
+
+def normalize_rows(*, dimension_numbers: DimensionNumbers = IN_OUT) -> optax.GradientTransformationExtraArgs:
+    """Divides each row by its Euclidean norm; a zero row stays zero (outer-product, eq. 53).
+
+    A row is one input of the matrix seen as (in, out). By default that is a row of the array as it is stored, so for weights stored
+    as (out, in) the default normalizes what enters each output. Raises as `orthogonalize`.
+    """
+    return _map_each(spectral.normalize_rows, dimension_numbers, "normalize_rows")
+
+
+def normalize_columns(*, dimension_numbers: DimensionNumbers = IN_OUT) -> optax.GradientTransformationExtraArgs:
+    """Divides each column by its Euclidean norm; a zero column stays zero. The counterpart of `normalize_rows`."""
+    return _map_each(spectral.normalize_columns, dimension_numbers, "normalize_columns")
+
+
+def spectral_descent(
+    curvature: optax.ScalarOrSchedule, method: Method | None = None, *, dimension_numbers: DimensionNumbers = IN_OUT
+) -> optax.GradientTransformationExtraArgs:
+    """Steepest descent in the spectral norm: -(‖G‖_* / curvature) polar(G) for each matrix (spectral-criterion, Section 1).
+
+    It minimizes the bound ⟨G, D⟩ + (curvature / 2) ‖D‖_op² over D. The nuclear norm is computed as ⟨G, O⟩ with the computed factor
+    O, which is ‖G‖_* for an exact method, and for the others the best step length along O as long as ‖O‖_op <= 1.
+
+    Args:
+        curvature: The constant of the quadratic bound in the spectral norm, positive: a number, a scalar array or a schedule.
+        method: How the polar factor is computed; by default `SVD()`, exact.
+        dimension_numbers: As for `orthogonalize`.
+
+    Returns:
+        A complete optimizer: its updates are added to the parameters.
+
+    Raises:
+        ValueError: at once for a curvature that is not positive; at init and update for a leaf that is not a matrix.
+
+    """
+    if isinstance(curvature, int | float) and not curvature > 0:
+        raise ValueError(f"spectral_descent needs a positive curvature, got {curvature}.")
+    chosen = spectral.SVD() if method is None else method
+
+    def steepest(x: Array) -> Array:
+        orthogonal = spectral.polar(x, chosen)
+        return dual_norm(x, orthogonal)[:, None, None] * orthogonal
+
+    step = (lambda count: 1 / curvature(count)) if callable(curvature) else 1 / curvature
+    return optax.chain(_map_each(steepest, dimension_numbers, "spectral_descent"), optax.scale_by_learning_rate(step))
+
+
+def dual_norm(x: Float[Array, "batch m n"], orthogonal: Float[Array, "batch m n"]) -> Float[Array, " batch"]:
+    """⟨x, O⟩ of each matrix: the nuclear norm of x if O is its polar factor."""
+    return jnp.sum(x * orthogonal, axis=(-2, -1))
+
+
+def _map_each(
+    function: Callable[[Array], Array], dimension_numbers: DimensionNumbers, name: str
+) -> optax.GradientTransformationExtraArgs:
+    return _stateless(
+        lambda updates: matrices_of(updates, dimension_numbers, name).map(function), dimension_numbers, name
+    )
+
+
+def _stateless(
+    function: Callable[[PyTree], PyTree], dimension_numbers: DimensionNumbers, name: str
+) -> optax.GradientTransformationExtraArgs:
+    def init(params: PyTree) -> optax.EmptyState:
+        matrices_of(params, dimension_numbers, name)
+        return optax.EmptyState()
+
+    def update(
+        updates: PyTree, state: optax.EmptyState, params: PyTree | None = None, **extra_args: object
+    ) -> tuple[PyTree, optax.EmptyState]:
+        del params, extra_args
+        return function(updates), state
+
+    return optax.GradientTransformationExtraArgs(init, update)

@@ -1,0 +1,61 @@
+"""Factors that follow the shape of a matrix, named by their formula.
+
+One word, two meanings: "spectral" is √(out/in) in one project and √max(out, in) in another, hence formulas as names. `in` and `out`
+are the inputs and outputs of a layer, whichever axis holds them.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from specjax.optim.matrices import Fans
+from specjax.sizes import active
+
+Extent = Float[Array, ""]
+Scale = Callable[[Extent, Extent], float | Array]
+"""A factor as a function of (fan_in, fan_out), which are scalar arrays: traced where they come from a `Size`."""
+
+
+def none(fan_in: Extent, fan_out: Extent) -> float:
+    """1: the polar factor as it is."""
+    del fan_in, fan_out
+    return 1.0
+
+
+def sqrt_max_1_out_over_in(fan_in: Extent, fan_out: Extent) -> Extent:
+    """√max(1, out/in): Keller Jordan's Muon; the default of optax and torch ("original")."""
+    return jnp.sqrt(jnp.maximum(1.0, fan_out / fan_in))
+
+
+def sqrt_out_over_in(fan_in: Extent, fan_out: Extent) -> Extent:
+    """√(out/in): unit operator norm from RMS to RMS (Bernstein and Newhouse 2024; modula, dion, scion)."""
+    return jnp.sqrt(fan_out / fan_in)
+
+
+def point_two_sqrt_max(fan_in: Extent, fan_out: Extent) -> Extent:
+    """0.2 √max(out, in): the RMS of AdamW's updates (Liu et al. 2025, Moonlight; torch "match_rms_adamw")."""
+    return 0.2 * jnp.sqrt(jnp.maximum(fan_in, fan_out))
+
+
+SCALES: Mapping[str, Scale] = MappingProxyType(
+    {f.__name__: f for f in (none, sqrt_max_1_out_over_in, sqrt_out_over_in, point_two_sqrt_max)}
+)
+"""Every scale by the name that `orthogonalize` and `muon` take."""
+
+
+def scale_named(scale: str | Scale) -> Scale:
+    """The scale of that name; a function is its own. Raises ValueError for an unknown name."""
+    if not isinstance(scale, str):
+        return scale
+    if scale not in SCALES:
+        raise ValueError(
+            f"Unknown scale {scale!r}; choose one of {', '.join(SCALES)}, or pass a function of (fan_in, fan_out)."
+        )
+    return SCALES[scale]
+
+
+def factor(scale: Scale, fans: Fans) -> float | Array:
+    """The scale at the active extents of a matrix."""
+    return scale(*(jnp.asarray(active(fan), float) for fan in fans))

@@ -1,0 +1,188 @@
+"""One list of transformations, many invariants."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from specjax import optim
+from tests.optim.registry import EXTRA, ITERATION, TRANSFORMS, steps, tree
+
+pytestmark = pytest.mark.usefixtures("optax_promotion")
+every_transform = pytest.mark.parametrize("make", TRANSFORMS.values(), ids=TRANSFORMS)
+PARAMS = tree(0)
+GRADIENTS = [tree(1), tree(2)]
+
+
+def same(left, right, tolerance=2e-5):
+    assert jax.tree.structure(left) == jax.tree.structure(right)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance), left, right)
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32], ids=["bf16", "f32"])
+def test_shape_dtype_and_structure_are_kept(name, dtype):
+    params = tree(0, dtype)
+    optax_promotes = "corrected" in name or "muon" in name
+    with jax.numpy_dtype_promotion("standard" if optax_promotes else "strict"):
+        updates, _ = steps(TRANSFORMS[name](), params, [tree(1, dtype)])
+    assert jax.tree.structure(updates) == jax.tree.structure(params)
+    assert jax.tree.map(lambda x: (x.shape, x.dtype), updates) == jax.tree.map(lambda x: (x.shape, x.dtype), params)
+    assert all(jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(updates))
+
+
+@every_transform
+def test_the_state_keeps_its_types_and_the_second_call_does_not_retrace(make):
+    transform = optax.with_extra_args_support(make())
+    traces = []
+
+    @jax.jit
+    def step(gradient, state, params):
+        traces.append(1)
+        return transform.update(gradient, state, params, **EXTRA)
+
+    state = transform.init(PARAMS)
+    for gradient in GRADIENTS:
+        updates, state = step(gradient, state, PARAMS)
+    assert len(traces) == 1
+    same((updates, state), steps(make(), PARAMS, GRADIENTS))
+
+
+@every_transform
+def test_it_can_be_vmapped_over_seeds(make):
+    transform = optax.with_extra_args_support(make())
+
+    @jax.jit
+    def step(gradient):
+        return transform.update(gradient, transform.init(PARAMS), PARAMS, **EXTRA)[0]
+
+    batched = jax.jit(jax.vmap(step))(jax.tree.map(lambda *x: jnp.stack(x), *GRADIENTS))
+    for i, gradient in enumerate(GRADIENTS):
+        same(jax.tree.map(lambda x, i=i: x[i], batched), step(gradient))
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in TRANSFORMS if name.split("-")[-1] not in ("scaled", "schedule", "sgd")]
+)
+def test_it_works_inside_optax(name):
+    """chain, partition, masked, MultiSteps and apply_if_finite give what the transformation alone gives."""
+    make = TRANSFORMS[name]
+    alone, _ = steps(make(), PARAMS, GRADIENTS)
+    same(
+        steps(optax.chain(optax.identity(), make(), optax.scale(-1.0)), PARAMS, GRADIENTS)[0],
+        jax.tree.map(jnp.negative, alone),
+    )
+    same(steps(optax.apply_if_finite(make(), 3), PARAMS, GRADIENTS)[0], alone)
+
+    mask = {"first": True, "nested": False, "stack": True, "row": False}
+    wanted = {**alone, "nested": GRADIENTS[1]["nested"], "row": GRADIENTS[1]["row"]}
+    same(steps(optax.masked(make(), mask), PARAMS, GRADIENTS)[0], wanted)
+    labels = {key: "here" if inside else "there" for key, inside in mask.items()}
+    same(steps(optax.partition({"here": make(), "there": optax.identity()}, labels), PARAMS, GRADIENTS)[0], wanted)
+
+    twice = [g for g in GRADIENTS for _ in range(2)]
+    same(steps(optax.MultiSteps(make(), 2), PARAMS, twice)[0], alone)
+
+
+@every_transform
+def test_an_unrolled_step_can_be_differentiated(make):
+    def objective(scale):
+        moved = jax.tree.map(lambda g: scale * g + jnp.sin(scale + g), GRADIENTS[0])
+        updates, _ = steps(make(), PARAMS, [moved])
+        return sum(jnp.sum(jnp.cos(u)) for u in jax.tree.leaves(updates))
+
+    objective, h = jax.jit(objective), 1e-2
+    derivative = jax.jit(jax.grad(objective))(jnp.float32(0.5))
+    difference = (objective(jnp.float32(0.5 + h)) - objective(jnp.float32(0.5 - h))) / (2 * h)
+    np.testing.assert_allclose(derivative, difference, rtol=5e-2, atol=5e-2)
+
+
+INJECTED = {
+    "muon": (optim.muon, {"learning_rate": 0.1, "weight_decay": 0.01}, ()),
+    "muon-schedule": (optim.muon, {"learning_rate": optax.linear_schedule(0.1, 0.0, 10)}, ()),
+    "muon-corrected": (optim.muon, {"learning_rate": 0.1, "bias_correction": True}, ()),
+    "muon-method": (optim.muon, {"learning_rate": 0.1, "method": ITERATION}, ("method",)),
+    "orthogonalize": (optim.orthogonalize, {"scale": "sqrt_out_over_in"}, ()),
+    "normalize_rows": (optim.normalize_rows, {}, ()),
+    "spectral_descent": (optim.spectral_descent, {"curvature": 2.0, "method": ITERATION}, ("method",)),
+    "momentum": (optim.momentum, {"decay": 0.9, "nesterov": True}, ()),
+    "momentum-corrected": (optim.momentum, {"decay": 0.9, "nesterov": True, "bias_correction": True}, ()),
+}
+
+
+@pytest.mark.parametrize(("make", "arguments", "static"), INJECTED.values(), ids=INJECTED)
+def test_injected_hyperparameters_change_nothing(make, arguments, static):
+    plain, _ = steps(make(**arguments), PARAMS, GRADIENTS)
+    injected = optax.inject_hyperparams(make, static_args=static)(**arguments)
+    state = jax.jit(injected.init)(PARAMS)
+    for gradient in GRADIENTS:
+        updates, state = jax.jit(injected.update)(gradient, state, PARAMS)
+    same(updates, plain)
+
+
+def test_injected_muon_can_be_differentiated_in_reverse():
+    injected = optax.inject_hyperparams(optim.muon)(learning_rate=0.1)
+
+    def loss(rate):
+        state = injected.init(PARAMS)
+        state.hyperparams["learning_rate"] = rate
+        updates, _ = injected.update(GRADIENTS[0], state, PARAMS)
+        return optax.tree.norm(optax.apply_updates(PARAMS, updates), squared=True)
+
+    derivative, h = jax.grad(loss)(jnp.float32(0.1)), 1e-2
+    np.testing.assert_allclose(
+        derivative, (loss(jnp.float32(0.1 + h)) - loss(jnp.float32(0.1 - h))) / (2 * h), rtol=1e-2
+    )
+
+
+def test_a_sweep_over_learning_rate_and_decay_is_one_program():
+    traces = []
+
+    def run(rate, decay, curvature):
+        traces.append(1)
+        both = [optim.muon(rate, decay=decay), optim.spectral_descent(curvature, ITERATION)]
+        return [steps(transform, PARAMS, GRADIENTS, {})[0] for transform in both]
+
+    sweep = jax.jit(jax.vmap(run))
+    sweep(*jnp.array([[0.01, 0.02], [0.9, 0.95], [1.0, 2.0]]))
+    rates, decays, curvatures = jnp.array([[0.1, 0.2], [0.8, 0.7], [3.0, 4.0]])
+    swept = sweep(rates, decays, curvatures)
+    assert len(traces) == 1
+    for i in range(2):
+        alone = run(float(rates[i]), float(decays[i]), float(curvatures[i]))
+        same(jax.tree.map(lambda x, i=i: x[i], swept), alone)
+
+
+LEARNERS = {
+    "muon": lambda: optim.muon(optax.linear_schedule(0.3, 0.0, 200)),
+    "orthogonalize": lambda: optax.chain(
+        optim.orthogonalize(), optax.scale_by_learning_rate(optax.linear_schedule(0.3, 0.0, 200))
+    ),
+    "normalize_rows": lambda: optax.chain(
+        optim.normalize_rows(), optax.scale_by_learning_rate(optax.linear_schedule(0.3, 0.0, 200))
+    ),
+    "normalize_columns": lambda: optax.chain(
+        optim.normalize_columns(), optax.scale_by_learning_rate(optax.linear_schedule(0.3, 0.0, 200))
+    ),
+    "momentum": lambda: optax.chain(optim.momentum(0.9, nesterov=True), optax.scale_by_learning_rate(0.3)),
+    "spectral_descent": lambda: optim.spectral_descent(4.0, ITERATION),
+    "rank_switch": lambda: optim.rank_switch(optim.spectral_descent(4.0, ITERATION), optax.sgd(0.5), ITERATION),
+}
+
+
+@pytest.mark.parametrize("make", LEARNERS.values(), ids=LEARNERS)
+def test_it_solves_matrix_least_squares(make):
+    """½ ‖X W - Y‖² with orthonormal columns of X: curvature 1 in the Frobenius norm, 4 (the rank) in the spectral norm."""
+    target, x = tree(3)["first"], jnp.linalg.qr(jax.random.normal(jax.random.key(4), (12, 4)))[0]
+    transform = optax.with_extra_args_support(make())
+
+    def step(carry, _):
+        weight, state = carry
+        gradient = x.T @ (x @ weight - x @ target)
+        updates, state = transform.update(gradient, state, weight, stable_ranks=2.0)
+        return (weight + updates, state), None
+
+    start = jnp.zeros_like(target)
+    (weight, _), _ = jax.jit(lambda: jax.lax.scan(step, (start, transform.init(start)), length=200))()
+    assert jnp.linalg.norm(weight - target) < 0.02 * jnp.linalg.norm(target)

@@ -1,0 +1,209 @@
+"""Which matrices a leaf holds, what is refused, and what happens at the edges."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from optax.contrib import MuonDimensionNumbers
+
+from specjax import optim, spectral
+from specjax.sizes import Size
+from specjax.spectral import SVD
+from tests.optim.registry import TRANSFORMS, tree
+
+REFUSING = {name: make for name, make in TRANSFORMS.items() if not name.startswith(("momentum", "muon"))}
+every_refusing = pytest.mark.parametrize("make", REFUSING.values(), ids=REFUSING)
+ortho = optim.orthogonalize
+
+
+def update(transform, updates, **extra):
+    return jax.jit(lambda g: transform.update(g, transform.init(g), g, **extra)[0])(updates)
+
+
+def close(measured, expected, tolerance=1e-5):
+    np.testing.assert_allclose(measured, expected, rtol=tolerance, atol=tolerance)
+
+
+@every_refusing
+@pytest.mark.parametrize(
+    "leaf", [jnp.ones(3), jnp.ones(()), jnp.ones((2, 2), int)], ids=["vector", "scalar", "integer"]
+)
+@pytest.mark.usefixtures("unchecked")
+def test_what_is_no_matrix_is_refused_by_name_before_compilation(make, leaf):
+    params = {"layer": {"weight": jnp.ones((2, 2)), "bias": leaf}}
+    state = make().init({"layer": {"weight": jnp.ones((2, 2)), "bias": jnp.ones((1, 2))}})
+    with pytest.raises(ValueError, match=r"\['layer'\]\['bias'\].*optax\.partition"):
+        make().init(params)
+    with pytest.raises(ValueError, match=r"\['layer'\]\['bias'\].*optax\.partition"):
+        jax.eval_shape(lambda p: make().update(p, state, stable_ranks=1.0), params)
+
+
+def test_none_for_dimension_numbers_is_refused_too():
+    with pytest.raises(ValueError, match=r"\['b'\].*None.*optax\.partition"):
+        ortho(dimension_numbers={"a": optim.IN_OUT, "b": None}).init({"a": jnp.ones((2, 2)), "b": jnp.ones((2, 2))})
+
+
+def test_dimension_numbers_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match=r"the only leaf.*below 2.*output_axis=2"):
+        ortho(dimension_numbers=MuonDimensionNumbers(0, 2)).init(jnp.ones((2, 2)))
+    with pytest.raises(ValueError, match="different axes"):
+        ortho(dimension_numbers=MuonDimensionNumbers(1, -1)).init(jnp.ones((2, 2)))
+    with pytest.raises(ValueError, match="dimension_numbers must be one entry"):
+        ortho(dimension_numbers={"other": optim.IN_OUT}).init({"a": jnp.ones((2, 2))})
+
+
+@pytest.mark.parametrize(
+    ("dims", "inputs", "outputs"),
+    [
+        (optim.IN_OUT, (2,), (3,)),
+        (optim.OUT_IN, (3,), (2,)),
+        (MuonDimensionNumbers((0, 1), 3), (0, 1), (3,)),
+        (MuonDimensionNumbers(1, (-1, 0)), (1,), (3, 0)),
+        (MuonDimensionNumbers((0, 1, 2), 3), (0, 1, 2), (3,)),
+        (MuonDimensionNumbers(), (0,), (1,)),
+    ],
+    ids=str,
+)
+def test_dimension_numbers_choose_the_matrices(dims, inputs, outputs):
+    """Against a loop over the batch in numpy, for a kernel of four axes."""
+    kernel = np.asarray(jax.random.normal(jax.random.key(0), (2, 3, 4, 5)))
+    measured = update(ortho(SVD(), "sqrt_out_over_in", dimension_numbers=dims), {"conv": jnp.asarray(kernel)})["conv"]
+    batch = [axis for axis in range(4) if axis not in inputs + outputs]
+    order = [*batch, *inputs, *outputs]
+    fan_in, fan_out = (int(np.prod([kernel.shape[a] for a in axes])) for axes in (inputs, outputs))
+    moved = kernel.transpose(order)
+    expected = np.empty_like(moved)
+    for index in np.ndindex(*(kernel.shape[a] for a in batch)):
+        u, _, vt = np.linalg.svd(moved[index].reshape(fan_in, fan_out), full_matrices=False)
+        expected[index] = (fan_out / fan_in) ** 0.5 * (u @ vt).reshape(moved[index].shape)
+    close(np.asarray(measured).transpose(order), expected)
+
+
+def test_trees_prefixes_and_functions_of_dimension_numbers_agree():
+    params = tree(1)
+    each = jax.tree.map(lambda _: optim.OUT_IN, params)
+    prefix = {"first": optim.OUT_IN, "nested": optim.OUT_IN, "stack": [optim.OUT_IN], "row": optim.OUT_IN}
+    scale = "sqrt_out_over_in"
+    expected = update(ortho(scale=scale, dimension_numbers=optim.OUT_IN), params)
+    for dims in (each, prefix, lambda p: jax.tree.map(lambda _: optim.OUT_IN, p)):
+        jax.tree.map(close, update(ortho(scale=scale, dimension_numbers=dims), params), expected)
+
+
+def test_leaves_of_the_same_shape_share_one_call():
+    calls = []
+
+    class Counting(spectral.AbstractPolar):
+        def __call__(self, x):
+            calls.append(x.shape)
+            return x
+
+    update(ortho(Counting()), tree())
+    assert sorted(calls) == [(1, 6), (3, 5), (4, 6)]
+
+
+@every_refusing
+def test_zero_stays_zero(make):
+    zero = jnp.zeros((3, 4))
+    close(update(make(), zero, stable_ranks=1.0), zero)
+
+
+@every_refusing
+@pytest.mark.parametrize("bad", [jnp.nan, jnp.inf])
+def test_a_bad_entry_spoils_its_own_matrix_alone(make, bad):
+    """The three matrices are one stack in one call."""
+    clean = jax.random.normal(jax.random.key(0), (3, 4, 5))
+    spoiled = clean.at[1, 2, 2].set(bad)
+    measured, expected = (update(make(), x, stable_ranks=1.0) for x in (spoiled, clean))
+    assert not jnp.all(jnp.isfinite(measured[1]))
+    close(measured[jnp.array([0, 2])], expected[jnp.array([0, 2])])
+
+
+@every_refusing
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 2, 3), (2, 0, 3)], ids=str)
+def test_empty_leaves_stay_empty(make, shape):
+    assert update(make(), jnp.ones(shape), stable_ranks=1.0).shape == shape
+
+
+def test_one_by_one_is_the_sign_and_one_by_n_the_direction():
+    x = {"scalar": jnp.array([[-3.0]]), "row": jnp.array([[3.0, 4.0]])}
+    close(update(ortho(SVD()), x["scalar"]), [[-1.0]])
+    close(update(ortho(SVD()), x["row"]), [[0.6, 0.8]])
+    close(update(optim.spectral_descent(2.0), x["row"]), -x["row"] / 2)
+
+
+def test_masked_nodes_and_none_pass():
+    params = {"a": jnp.eye(2), "b": optax.MaskedNode(), "c": None}
+    updates = update(ortho(dimension_numbers={"a": optim.IN_OUT, "b": None, "c": None}), params)
+    assert jax.tree.structure(updates) == jax.tree.structure(params)
+
+
+def test_normalization_is_of_the_rows_as_stored_by_default():
+    x = jax.random.normal(jax.random.key(0), (3, 4))
+    close(jnp.linalg.norm(update(optim.normalize_rows(), x), axis=1), jnp.ones(3))
+    close(jnp.linalg.norm(update(optim.normalize_columns(), x), axis=0), jnp.ones(4))
+    close(update(optim.normalize_rows(dimension_numbers=optim.OUT_IN), x), update(optim.normalize_columns(), x))
+
+
+def test_spectral_descent_is_the_nuclear_norm_times_the_polar_factor():
+    x = jax.random.normal(jax.random.key(0), (3, 4))
+    u, s, vt = np.linalg.svd(x, full_matrices=False)
+    close(update(optim.spectral_descent(5.0), x), -s.sum() / 5 * u @ vt)
+    with pytest.raises(ValueError, match="positive curvature, got 0"):
+        optim.spectral_descent(0.0)
+
+
+@pytest.mark.parametrize(
+    ("scale", "formula"),
+    [
+        ("none", lambda *_: 1.0),
+        ("sqrt_max_1_out_over_in", lambda i, o: max(1, o / i) ** 0.5),
+        ("sqrt_out_over_in", lambda i, o: (o / i) ** 0.5),
+        ("point_two_sqrt_max", lambda i, o: 0.2 * max(i, o) ** 0.5),
+        (lambda i, o: 3.0 * i + o, lambda i, o: 3.0 * i + o),
+    ],
+    ids=[*optim.SCALES, "function"],
+)
+@pytest.mark.parametrize("shape", [(2, 8), (8, 2)], ids=str)
+def test_scales_are_their_formulas_in_both_layouts_and_on_padding(scale, formula, shape):
+    x = jax.random.normal(jax.random.key(0), shape)
+    rows, columns = shape
+    plain = update(ortho(), x)
+    close(update(ortho(scale=scale), x), formula(rows, columns) * plain)
+    close(update(ortho(scale=scale, dimension_numbers=optim.OUT_IN), x), formula(columns, rows) * plain)
+
+    def padded(active_rows):
+        fans = optim.Fans(Size(16, active_rows), Size(16, jnp.int32(columns)))
+        return update(ortho(scale=scale, sizes={"w": fans}), {"w": jnp.zeros((16, 16)).at[:rows, :columns].set(x)})["w"]
+
+    measured = jax.jit(padded)(jnp.int32(rows))
+    close(measured[:rows, :columns], formula(rows, columns) * plain)
+    assert jnp.all(measured.at[:rows, :columns].set(0) == 0)
+
+
+def test_unknown_scales_are_refused():
+    with pytest.raises(ValueError, match="choose one of none, sqrt_max_1_out_over_in"):
+        ortho(scale="spectral")
+
+
+def test_equinox_modules_train():
+    model = eqx.nn.MLP(3, 2, 8, 2, key=jax.random.key(0))
+    params, static = eqx.partition(model, eqx.is_inexact_array)
+    x = jax.random.normal(jax.random.key(1), (32, 3))
+
+    def loss(params):
+        return jnp.mean((jax.vmap(eqx.combine(params, static))(x) - jnp.sin(x[:, :2])) ** 2)
+
+    transform = optim.muon(0.02, dimension_numbers=optim.OUT_IN)
+
+    @eqx.filter_jit
+    def step(params, state):
+        updates, state = transform.update(jax.grad(loss)(params), state, params)
+        return eqx.apply_updates(params, updates), state
+
+    with jax.numpy_dtype_promotion("standard"):
+        before, state = loss(params), transform.init(params)
+        for _ in range(40):
+            params, state = step(params, state)
+    assert loss(params) < 0.2 * before

@@ -1,0 +1,69 @@
+"""The switch takes the better of two guaranteed decreases."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from specjax import optim, spectral
+from specjax.spectral import CUBIC, NewtonSchulz
+from tests.reference.spectra import matrix_with
+
+SPECTRAL, EUCLIDEAN = optim.orthogonalize(), optax.scale(2.0)
+
+
+def step(updates, stable_ranks, **arguments):
+    transform = optim.rank_switch(SPECTRAL, EUCLIDEAN, **arguments)
+    return jax.jit(transform.update)(updates, transform.init(updates), stable_ranks=stable_ranks)
+
+
+def test_each_leaf_and_each_matrix_of_a_stack_decides_for_itself():
+    low, high = (jnp.asarray(matrix_with(s, (4, 5), 0), jnp.float32) for s in ([1.0, 0.01, 0.01, 0.01], [1.0] * 4))
+    updates = {"a": low, "b": high, "stack": jnp.stack([low, high, high])}
+    chosen, state = step(updates, {"a": 2.0, "b": 2.0, "stack": jnp.array([2.0, 2.0, 5.0])})
+    assert [bool(state.took_spectral[name]) for name in "ab"] == [False, True]
+    assert state.took_spectral["stack"].tolist() == [False, True, False]
+    ortho, _ = SPECTRAL.update(updates, SPECTRAL.init(updates))
+    np.testing.assert_allclose(chosen["a"], 2 * low)
+    np.testing.assert_allclose(chosen["b"], ortho["b"], atol=1e-6)
+    np.testing.assert_allclose(chosen["stack"], jnp.stack([2 * low, ortho["b"], 2 * high]), atol=1e-6)
+
+
+@pytest.mark.parametrize("method", [None, NewtonSchulz(40, CUBIC)], ids=["svd", "iteration"])
+@pytest.mark.parametrize("size", [1e-30, 1.0, 1e30])
+def test_the_threshold_is_the_nuclear_rank_at_any_size(method, size):
+    g = jax.random.normal(jax.random.key(0), (4, 6))
+    rank = spectral.nuclear_rank(g)
+    assert step(size * g, 0.999 * rank, method=method)[1].took_spectral
+    assert not step(size * g, 1.001 * rank, method=method)[1].took_spectral
+
+
+def test_it_takes_the_larger_guaranteed_decrease():
+    """The bounds of the module's text, for gradients of every rank and activations of every stable rank."""
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        g = rng.standard_normal((4, 6)) * rng.uniform(0.01, 1, (4, 1)) ** 3
+        activations = rng.standard_normal((6, 9)) * rng.uniform(0.01, 1, (6, 1)) ** 2
+        s, a = np.linalg.svd(g)[1], np.linalg.svd(activations)[1]
+        better = s.sum() ** 2 / np.sum(a**2) > np.sum(s**2) / a[0] ** 2
+        _, state = step(
+            jnp.asarray(g, jnp.float32), jnp.float32(spectral.stable_rank(jnp.asarray(activations, jnp.float32)))
+        )
+        assert bool(state.took_spectral) == better
+
+
+def test_nan_and_zero_take_the_euclidean_step():
+    for g in (jnp.full((2, 2), jnp.nan), jnp.zeros((2, 2))):
+        assert not step(g, 1.0)[1].took_spectral
+
+
+def test_missing_and_misshapen_stable_ranks_are_refused():
+    g = jnp.ones((3, 2, 2))
+    transform = optim.rank_switch(SPECTRAL, EUCLIDEAN)
+    with pytest.raises(ValueError, match=r"stable_ranks=tree"):
+        transform.update(g, transform.init(g))
+    with pytest.raises(ValueError, match=r"batch shape \(3,\) of its leaf, got shape \(2,\)"):
+        step(g, jnp.ones(2))
+    with pytest.raises(ValueError, match="got None"):
+        step(g, None)
