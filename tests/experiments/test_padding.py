@@ -1,0 +1,58 @@
+"""Every experiment measures the same at a width of its own and padded to a larger one: padding is no part of any model."""
+
+import jax
+import numpy as np
+import pytest
+import xarray as xr
+
+from specjax import experiments, sweep
+from specjax.sizes import Size
+from specjax.sweep.checks import trailing_dims
+from specjax.sweep.program import flat_outputs
+
+PADDED = 11
+
+# An odd width below PADDED for the narrowest point of each sweep, and small fixed sizes.
+SMALL = {
+    "figure-2": {"d0s": (5, 6, 7, 8, 9), "d1s": (5, 6, 7, 8, 9), "d2s": (5, 6, 7, 8, 9), "base": (5, 4, 3)},
+    "matrix-factorization": {"ks": (5, 6, 7, 8, 9), "small_ks": (5, 6)},
+    "deep-linear": {"depths": (3,), "widths": (5, 6, 7, 8, 9)},
+    "relu-off-diagonal": {"d0s": (5, 6)},
+    "dominance": {"widths": (5, 6, 7, 8, 9)},
+    "row-normalization": {"widths": (9, 10, 11, 12, 13), "steps": 2},
+    "figure-1": {"widths": (5, 6), "metric_widths": (5, 6), "drawn_width": 5},
+}
+
+
+def test_only_an_experiment_of_one_width_is_left_out():
+    assert set(experiments.names()) - set(SMALL) == {"table-c7"}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_padding_changes_nothing_that_is_measured(name, monkeypatch):
+    compared = []
+
+    def run(measure, over, **_):
+        ((swept, axis),) = over.items()
+        width = axis.points[0]
+        plain, padded = (
+            jax.jit(lambda key, at=at: flat_outputs(measure, key, {swept: at}))(jax.random.key(7))
+            for at in (width, Size(PADDED, width))
+        )
+        assert plain.keys() == padded.keys()
+        for quantity, expected in plain.items():
+            found = np.asarray(padded[quantity])
+            # The drawn blocks keep the extent of the weight.
+            found, beyond = found[tuple(map(slice, expected.shape))], found
+            assert np.sum(np.abs(beyond)) == pytest.approx(np.sum(np.abs(found)), rel=1e-6)
+            # Sums of float32 in another order, which lose digits where they cancel.
+            np.testing.assert_allclose(
+                found, expected, rtol=1e-3, atol=1e-5 * np.max(np.abs(expected)), err_msg=quantity
+            )
+            compared.append(quantity)
+        return xr.Dataset({q: (trailing_dims(q, array.ndim), np.asarray(array)) for q, array in plain.items()})
+
+    monkeypatch.setattr(sweep, "run", run)
+    experiment = experiments.load(name)
+    experiment.run(type(experiment.scales["smoke"])(**SMALL[name]))
+    assert compared

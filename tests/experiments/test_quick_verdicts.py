@@ -1,0 +1,86 @@
+"""`specjax reproduce` at its default scale: every verdict as expected, and the results on disk as promised. About two minutes."""
+
+import json
+import math
+
+import matplotlib.image
+import xarray as xr
+
+from specjax import experiments
+from specjax.cli import main
+
+KEYS = {"name", "source", "statement", "predicted", "measured", "interval", "verdict", "rule"}
+
+# What the papers have wrong, and beside it what holds.
+CORRECTED = {
+    "matrix-factorization": [("corollary-1-printed", "theorem-1-entries")],
+    "relu-off-diagonal": [("off-diagonal-printed", "off-diagonal-exact")],
+    "deep-linear": [(f"depth-{depth}-output-order-printed", f"depth-{depth}-output-order") for depth in (2, 3, 4)],
+}
+# Statements that hold whatever else is found to be wrong, by the names a reader looks them up by.
+CONFIRMED = {
+    "table-c7": {"g1-off-diagonal-closed-form", "g1-diagonal-closed-form", "g2-coefficient-closed-form"},
+    "figure-2": {"g2-diagonal-d1", "g2-coefficient-d1", "g1-diagonal-d2", "g1-off-diagonal-d0", "g1-off-diagonal-d1"},
+    "matrix-factorization": {"diagonal-order", "off-diagonal-order"},
+    "dominance": {"factorization-draw-vanishes", "factorization-draw-rate", "linear-hidden-rank-bound"},
+    "row-normalization": {"factorization-initial", "factorization-trained", "factorization-initial-rate"},
+    "figure-1": {"factorization-hessian", "linear-output-hessian", "relu-output-hessian"},
+}
+REFUTED = {
+    "table-c7": {"g1-diagonal-batch-bias"},
+    "dominance": {"linear-hidden-draw-vanishes", "relu-hidden-draw-vanishes"},
+    "row-normalization": {"linear-hidden-initial", "relu-hidden-trained"},
+    "figure-1": {"linear-hidden-hessian", "relu-hidden-hessian"},
+}
+
+
+# One test and not ten on a shared fixture: workers steal tests from each other, and each would reproduce again.
+def test_reproduce_confirms_what_holds_and_refutes_what_does_not(tmp_path):
+    code = main(["reproduce", "--scale", "quick", "--out", str(tmp_path)])
+    checks = {name: json.loads((tmp_path / name / "checks.json").read_text()) for name in experiments.names()}
+    for name, found in checks.items():
+        every_verdict_is_the_expected_one(name, found)
+        checks_have_the_keys_of_the_contract(found)
+        result_files_can_be_read(name, tmp_path / name)
+    the_facts_of_the_papers_have_their_verdicts(checks)
+    for page in ("report.md", "report.html"):
+        text = (tmp_path / page).read_text()
+        assert all(check["name"] in text for found in checks.values() for check in found)
+    assert code == 0
+
+
+def every_verdict_is_the_expected_one(name, found):
+    refuted = experiments.load(name).refuted
+    assert {check["name"]: check["verdict"] for check in found} == {
+        check["name"]: "refuted" if check["name"] in refuted else "confirmed" for check in found
+    }, name
+    # A name that no check has would expect nothing.
+    assert refuted <= {check["name"] for check in found}, name
+
+
+def the_facts_of_the_papers_have_their_verdicts(checks):
+    verdicts = {name: {check["name"]: check["verdict"] for check in found} for name, found in checks.items()}
+    for name, pairs in CORRECTED.items():
+        for printed, corrected in pairs:
+            assert (verdicts[name][printed], verdicts[name][corrected]) == ("refuted", "confirmed")
+    for facts, verdict in ((CONFIRMED, "confirmed"), (REFUTED, "refuted")):
+        for name, statements in facts.items():
+            assert {verdicts[name][statement] for statement in statements} == {verdict}, name
+
+
+def checks_have_the_keys_of_the_contract(found):
+    for check in found:
+        assert set(check) == KEYS
+        numbers = [check["measured"], check["predicted"], *(check["interval"] or [])]
+        assert all(number is None or math.isfinite(number) for number in numbers)
+        assert isinstance(check["measured"], float)
+
+
+def result_files_can_be_read(name, folder):
+    record = json.loads((folder / "config.json").read_text())
+    assert (record["name"], record["scale"], record["seed"]) == (name, "quick", 0)
+    assert set(record["config"]) == set(vars(experiments.load(name).scales["quick"]))
+    assert matplotlib.image.imread(folder / "figure.png").ndim == 3
+    with xr.open_datatree(folder / "data.nc", engine="h5netcdf") as tree:
+        assert tree.children
+        assert all(node.to_dataset().sizes["seed"] >= 1 for node in tree.children.values())

@@ -1,0 +1,270 @@
+"""What an experiment refuses, in Python and on the command line: one sentence, before anything is compiled or written."""
+
+import re
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import experiments
+from specjax.cli import main
+from specjax.experiments.target_files import load_target
+
+FIVE = "needs 5 or more different sizes in ascending order, each at least"
+SEEDS = "must be at least 2, since one initialization has no standard error, got"
+ROOT = "seed must be from 0 to 2^32 - 2, got"
+
+# Per experiment: the fields that are changed, and how the sentence begins.
+BAD_CONFIGS = [
+    ("table-c7", {"d0": 1}, "Off-diagonal entries need sizes of at least 2, got d0=1, d1=20, d2=12."),
+    ("table-c7", {"d1": 0}, "Off-diagonal entries need sizes of at least 2"),
+    ("table-c7", {"d2": -3}, "Off-diagonal entries need sizes of at least 2"),
+    ("table-c7", {"samples": 3}, "samples must be even and positive, for two half batches, got 3."),
+    ("table-c7", {"samples": 0}, "samples must be even and positive"),
+    ("table-c7", {"sampled_inits": 1}, "sampled_inits must be from 2 to inits=4000"),
+    ("table-c7", {"inits": 10}, "sampled_inits must be from 2 to inits=10, since they are paired, got 400."),
+    ("table-c7", {"target_norm_squared": 0.0}, "target_norm_squared must be positive and finite, got 0.0."),
+    ("table-c7", {"target_norm_squared": float("nan")}, "target_norm_squared must be positive and finite, got nan."),
+    ("table-c7", {"target_norm_squared": float("inf")}, "target_norm_squared must be positive and finite, got inf."),
+    ("table-c7", {"chunk": 0}, "chunk must be at least 1, got 0."),
+    ("table-c7", {"seed": -1}, f"{ROOT} -1."),
+    ("figure-2", {"d0s": ()}, f"d0s {FIVE} 1, got ()."),
+    ("figure-2", {"d0s": (0, 2, 4, 8, 16)}, f"d0s {FIVE} 1, got (0, 2, 4, 8, 16)."),
+    ("figure-2", {"d1s": (1, 2, 4, 8, 16)}, f"d1s {FIVE} 2, got (1, 2, 4, 8, 16)."),
+    ("figure-2", {"d2s": (4, 8, 8, 16, 32)}, f"d2s {FIVE} 2, got (4, 8, 8, 16, 32)."),
+    ("figure-2", {"d2s": (4, 8, 16, 32)}, f"d2s {FIVE} 2, got (4, 8, 16, 32)."),
+    ("figure-2", {"d1s": (160, 80, 40, 20, 10)}, f"d1s {FIVE} 2, got (160, 80, 40, 20, 10)."),
+    ("figure-2", {"base": (25, 20)}, "base needs three sizes d0, d1, d2 of at least 2, got (25, 20)."),
+    ("figure-2", {"base": (25, 1, 12)}, "base needs three sizes d0, d1, d2 of at least 2, got (25, 1, 12)."),
+    ("figure-2", {"base": ()}, "base needs three sizes d0, d1, d2 of at least 2, got ()."),
+    ("figure-2", {"seeds": 0}, f"seeds {SEEDS} 0."),
+    ("figure-2", {"target_scale": 0.0}, "target_scale must be finite and not zero, got 0.0."),
+    ("figure-2", {"target_scale": float("nan")}, "target_scale must be finite and not zero, got nan."),
+    ("figure-2", {"seed": 2**32 - 1}, f"{ROOT} 4294967295."),
+    ("matrix-factorization", {"d": 1}, "Off-diagonal entries need d of at least 2, got d=1."),
+    ("matrix-factorization", {"rank": 0}, "rank must be from 1 to d=6, got 0."),
+    ("matrix-factorization", {"rank": 7}, "rank must be from 1 to d=6, got 7."),
+    ("matrix-factorization", {"ks": (8, 16, 32)}, f"ks {FIVE} 1, got (8, 16, 32)."),
+    ("matrix-factorization", {"ks": (-8, 16, 32, 64, 128)}, f"ks {FIVE} 1, got (-8, 16, 32, 64, 128)."),
+    (
+        "matrix-factorization",
+        {"small_ks": ()},
+        "small_ks needs different sizes in ascending order, each at least 1, got",
+    ),
+    ("matrix-factorization", {"small_ks": (3, 3)}, "small_ks needs different sizes in ascending order"),
+    ("matrix-factorization", {"seeds": 1}, f"seeds {SEEDS} 1."),
+    ("matrix-factorization", {"small_seeds": 0}, f"small_seeds {SEEDS} 0."),
+    ("matrix-factorization", {"target_factor": 0.0}, "target_factor must be finite and not zero, got 0.0."),
+    ("matrix-factorization", {"target_factor": float("-inf")}, "target_factor must be finite and not zero, got -inf."),
+    ("matrix-factorization", {"seed": 2**70}, f"{ROOT} {2**70}."),
+    ("deep-linear", {"depths": ()}, "depths needs different sizes in ascending order, each at least 2, got ()."),
+    (
+        "deep-linear",
+        {"depths": (1, 2)},
+        "depths needs different sizes in ascending order, each at least 2, got (1, 2).",
+    ),
+    (
+        "deep-linear",
+        {"depths": (2, 2)},
+        "depths needs different sizes in ascending order, each at least 2, got (2, 2).",
+    ),
+    ("deep-linear", {"widths": (1, 2, 4, 8, 16)}, f"widths {FIVE} 2, got (1, 2, 4, 8, 16)."),
+    ("deep-linear", {"widths": (8, 16, 32, 64)}, f"widths {FIVE} 2, got (8, 16, 32, 64)."),
+    ("deep-linear", {"d_in": 0}, "d_in must be at least 1, got 0."),
+    ("deep-linear", {"d_out": 1}, "d_out must be at least 2, for off-diagonal entries, got 1."),
+    ("deep-linear", {"seeds": -5}, f"seeds {SEEDS} -5."),
+    ("deep-linear", {"target_scale": 0.0}, "target_scale must be finite and not zero, got 0.0."),
+    ("deep-linear", {"seed": -1}, f"{ROOT} -1."),
+    ("relu-off-diagonal", {"d0s": ()}, "d0s needs different sizes in ascending order, each at least 1, got ()."),
+    ("relu-off-diagonal", {"d0s": (0,)}, "d0s needs different sizes in ascending order, each at least 1, got (0,)."),
+    (
+        "relu-off-diagonal",
+        {"d0s": (3, 2)},
+        "d0s needs different sizes in ascending order, each at least 1, got (3, 2).",
+    ),
+    ("relu-off-diagonal", {"d1": 1}, "Off-diagonal entries need at least 2 hidden units, got d1=1."),
+    ("relu-off-diagonal", {"seeds": 1}, f"seeds {SEEDS} 1."),
+    ("relu-off-diagonal", {"seed": -1}, f"{ROOT} -1."),
+    ("dominance", {"widths": (1, 2, 4, 8, 16)}, f"widths {FIVE} 2, got (1, 2, 4, 8, 16)."),
+    ("dominance", {"widths": (16, 16, 32, 64, 128)}, f"widths {FIVE} 2, got (16, 16, 32, 64, 128)."),
+    ("dominance", {"seeds": 0}, f"seeds {SEEDS} 0."),
+    ("dominance", {"seed": -1}, f"{ROOT} -1."),
+    ("row-normalization", {"widths": (16,)}, f"widths {FIVE} 2, got (16,)."),
+    ("row-normalization", {"seeds": 1}, f"seeds {SEEDS} 1."),
+    ("row-normalization", {"steps": 0}, "steps must be at least 1, got 0."),
+    ("row-normalization", {"momentum": 1.0}, "momentum must be in [0, 1), got 1.0."),
+    ("row-normalization", {"momentum": -0.1}, "momentum must be in [0, 1), got -0.1."),
+    ("row-normalization", {"momentum": float("nan")}, "momentum must be in [0, 1), got nan."),
+    ("row-normalization", {"rate": 0.0}, "rate must be positive and finite, got 0.0."),
+    ("row-normalization", {"rate": float("inf")}, "rate must be positive and finite, got inf."),
+    ("row-normalization", {"rate": float("nan")}, "rate must be positive and finite, got nan."),
+    ("row-normalization", {"seed": -1}, f"{ROOT} -1."),
+    (
+        "figure-1",
+        {"widths": (16,)},
+        "widths needs 2 or more different sizes in ascending order, each at least 2, got (16,).",
+    ),
+    (
+        "figure-1",
+        {"metric_widths": (1, 2)},
+        "metric_widths needs 2 or more different sizes in ascending order, each at",
+    ),
+    ("figure-1", {"seeds": 1}, f"seeds {SEEDS} 1."),
+    ("figure-1", {"metric_seeds": 0}, f"metric_seeds {SEEDS} 0."),
+    ("figure-1", {"drawn_width": 0}, "drawn_width must be at least 1, got 0."),
+    ("figure-1", {"seed": -1}, f"{ROOT} -1."),
+]
+
+
+@pytest.mark.parametrize(("name", "changes", "sentence"), BAD_CONFIGS, ids=lambda value: str(value)[:40])
+def test_a_configuration_that_cannot_be_judged_is_refused(name, changes, sentence):
+    make = type(experiments.load(name).scales["quick"])
+    make()
+    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}") as refusal:
+        make(**changes)
+    assert re.fullmatch(r"[^\n]+\.", str(refusal.value))
+
+
+def test_every_field_that_could_be_wrong_is_in_the_table():
+    tried = {(name, field) for name, changes, _ in BAD_CONFIGS for field in changes}
+    # Files are tried below.
+    free = {("table-c7", "target"), ("matrix-factorization", "target")}
+    fields = {(name, field) for name in experiments.names() for field in vars(experiments.load(name).scales["quick"])}
+    assert fields == tried | free
+
+
+SHAPE = (6, 6)
+GOOD = np.arange(36.0).reshape(SHAPE) + np.arange(36.0).reshape(SHAPE).T
+BAD_ARRAYS = {
+    "shape": (np.ones((6, 5)), r"must have shape \(6, 6\), got \(6, 5\)\."),
+    "vector": (np.ones(36), r"must have shape \(6, 6\), got \(36,\)\."),
+    "scalar": (np.float64(3), r"must have shape \(6, 6\), got \(\)\."),
+    "nan": (np.where(np.eye(6), np.nan, GOOD), r"must have finite entries, got NaN or infinity in it\."),
+    "inf": (np.where(np.eye(6), -np.inf, GOOD), r"must have finite entries, got NaN or infinity in it\."),
+    # Finite in the file and infinite in float32, in which the experiment computes.
+    "too large": (1e300 * GOOD, r"must have finite entries, got NaN or infinity in it\."),
+    "complex": (GOOD + 1j, r"holds no array of real numbers; write one with numpy\.save\."),
+    "text": (GOOD.astype(str), r"holds no array of real numbers; write one with numpy\.save\."),
+    "truth": (GOOD > 3, r"holds no array of real numbers; write one with numpy\.save\."),
+    "objects": (GOOD.astype(object), r"holds no array; write it with numpy\.save\."),
+}
+
+
+@pytest.mark.parametrize("case", BAD_ARRAYS)
+def test_an_array_that_is_no_target_is_refused(case, tmp_path):
+    array, sentence = BAD_ARRAYS[case]
+    path = str(tmp_path / "target.npy")
+    np.save(path, array, allow_pickle=True)
+    with pytest.raises(ValueError, match=sentence) as refusal:
+        load_target(path, SHAPE)
+    assert repr(path) in str(refusal.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"1 2 3\n", b"PK\x03\x04 and no more", b"\x93NUMPY"])
+def test_a_file_that_is_no_array_is_refused(content, tmp_path):
+    path = tmp_path / "target.npy"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"holds no array; write it with numpy\.save\.$"):
+        load_target(str(path), SHAPE)
+
+
+def test_an_archive_of_arrays_is_refused(tmp_path):
+    np.savez(tmp_path / "target.npz", GOOD)
+    with pytest.raises(ValueError, match=r"holds no array of real numbers"):
+        load_target(str(tmp_path / "target.npz"), SHAPE)
+
+
+@pytest.mark.parametrize("path", ["missing.npy", ".", ""])
+def test_a_missing_file_is_refused(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"^There is no target file '[^\n]*'; write the target with numpy\.save\.$"):
+        load_target(path, SHAPE)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, np.int64, np.uint8])
+def test_real_numbers_of_any_type_are_a_target(dtype, tmp_path):
+    np.save(tmp_path / "target.npy", GOOD.astype(dtype))
+    loaded = load_target(str(tmp_path / "target.npy"), SHAPE)
+    assert loaded.dtype == jnp.float32
+    np.testing.assert_array_equal(loaded, GOOD)
+
+
+# The line, with a file for the target where it names one, and the sentence.
+REFUSED = {
+    "run figure-3": r"There is no experiment 'figure-3'; did you mean figure-\d or figure-\d\?",
+    "run deep-linear --scale medium": r"There is no scale 'medium'; there are smoke, quick, paper\.",
+    "run deep-linear --width 8,16": r"There is no flag '--width'; did you mean --widths or --depths\?",
+    "run deep-linear --widths=": r"--widths takes comma-separated integers, as in --widths INT,INT,\.\.\., not ''\.",
+    "run deep-linear --widths 8,16,32.5,64,128": r"--widths takes comma-separated integers, .* not '8,16,32\.5,64,128'\.",
+    "run deep-linear --widths 0,8,16,32,64": r"widths needs 5 or more different sizes .*, got \(0, 8, 16, 32, 64\)\.",
+    "run deep-linear --widths=-8,8,16,32,64": r"widths needs 5 or more different sizes .*, got \(-8, 8, 16, 32, 64\)\.",
+    "run dominance --widths 8,8,16,32,64": r"widths needs 5 or more different sizes .*, got \(8, 8, 16, 32, 64\)\.",
+    "run figure-2 --d2s 3,6": r"d2s needs 5 or more different sizes .*, got \(3, 6\)\.",
+    "run figure-1 --metric-widths 4": r"metric_widths needs 2 or more different sizes .*, got \(4,\)\.",
+    "run relu-off-diagonal --d0s=": r"--d0s takes comma-separated integers, .*, not ''\.",
+    "run row-normalization --seeds 0": r"seeds must be at least 2, since one initialization has no .*, got 0\.",
+    "run matrix-factorization --small_seeds=0": r"small_seeds must be at least 2, since one .*, got 0\.",
+    "run table-c7 --inits 0": r"sampled_inits must be from 2 to inits=0, since they are paired, got 400\.",
+    "run table-c7 --seed 123456789012345678901": r"seed must be from 0 to 2\^32 - 2, got 123456789012345678901\.",
+    "run table-c7 --target missing.npy": r"There is no target file 'missing\.npy'; write the target with numpy\.save\.",
+    "run table-c7 --target nan.npy": r"The target in 'nan\.npy' must have finite entries, got NaN or infinity in it\.",
+    "run table-c7 --target shape.npy": r"The target in 'shape\.npy' must have shape \(12, 25\), got \(2, 3\)\.",
+    "run table-c7 --target text.npy": r"The target file 'text\.npy' holds no array of real numbers; .*\.",
+    "run table-c7 --target orthogonal.npy": r"ΦΦᵀ of the target in 'orthogonal\.npy' must have an entry off the diagonal .*\.",
+    "run matrix-factorization --target shape.npy": r"The target in 'shape\.npy' must have shape \(6, 6\), got \(2, 3\)\.",
+    "run matrix-factorization --target askew.npy": r"The target in 'askew\.npy' must be symmetric, .*\.",
+    "run matrix-factorization --target diagonal.npy": r"The target in 'diagonal\.npy' must have an entry off the diagonal .*\.",
+    # The first target of two orthogonal rows.
+    "run deep-linear --d-in 2 --d-out 2 --seed 2": r"ΦΦᵀ of the drawn target must have an entry off the diagonal .*\.",
+    "run figure-2 --base 2,20,12 --d2s 2,4,8,16,32 --seed 2": r"ΦΦᵀ of the drawn target at d2=2 must have an entry .*\.",
+    "run dominance --out occupied": r"Results cannot be written to occupied, because \S*occupied is not a folder; .*\.",
+    "run dominance --out /proc/specjax": r"Results cannot be written to /proc/specjax \(.+\); choose another --out\.",
+    "reproduce --only figure-3": r"--only 'figure-3' matches no experiment; there are table-c7, .*\.",
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with targets, where compiling is a failure and not a refusal."""
+    monkeypatch.chdir(tmp_path)
+
+    def compile_program(*_):
+        raise AssertionError("compiled before it was refused")
+
+    monkeypatch.setattr("specjax.sweep.engine.compile_program", compile_program)
+    Path("occupied").write_text("mine")
+    table = np.random.default_rng(0).standard_normal((12, 25))
+    np.save("nan.npy", np.where(table > 2, np.nan, table))
+    np.save("shape.npy", np.ones((2, 3)))
+    np.save("text.npy", table.astype(str))
+    np.save("orthogonal.npy", np.eye(12, 25))
+    np.save("askew.npy", np.triu(np.ones((6, 6))))
+    np.save("diagonal.npy", np.diag(np.arange(6.0)))
+    return tmp_path
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_the_command_line_refuses_in_one_sentence_and_writes_nothing(line, folder, capsys):
+    before = sorted(path.name for path in folder.rglob("*"))
+    assert main(line.split()) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert re.fullmatch(f"specjax: {REFUSED[line]}\n", output.err)
+    assert sorted(path.name for path in folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", experiments.names())
+def test_a_good_request_does_get_to_the_compiler(name, folder):
+    # Otherwise the tests above could pass because nothing ever compiles.
+    with pytest.raises(AssertionError, match="compiled before it was refused"):
+        main(["run", name, "--scale", "smoke"])
+    assert not (folder / "results" / name).exists()
+
+
+@pytest.mark.parametrize(("name", "file"), [("table-c7", "phi.npy"), ("matrix-factorization", "m.npy")])
+@pytest.mark.usefixtures("folder")
+def test_a_good_target_does_get_to_the_compiler(name, file):
+    np.save(file, np.ones((12, 25)) if file == "phi.npy" else np.ones((6, 6)))
+    with pytest.raises(AssertionError, match="compiled before it was refused"):
+        main(["run", name, "--scale", "smoke", "--target", file])
