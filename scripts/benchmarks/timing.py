@@ -1,0 +1,73 @@
+"""How the benchmarks time: medians over rounds, the call that compiles apart from the one after it, and a plain table."""
+
+import os
+import platform
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import jax
+
+
+class Timing(NamedTuple):
+    """Seconds of calls: medians over the rounds of the first call, which compiles, and of the second; range of the second."""
+
+    first: float
+    again: float
+    low: float
+    high: float
+
+    @property
+    def compiling(self) -> float:
+        """What the first call took longer than the second."""
+        return max(self.first - self.again, 0.0)
+
+
+def seconds(call: Callable[[], Any]) -> float:
+    """Wall-clock seconds of one call, until every JAX array in its result is there."""
+    start = perf_counter()
+    jax.block_until_ready(call())
+    return perf_counter() - start
+
+
+def measure(makers: Mapping[str, Callable[[], Callable[[], Any]]], repeats: int) -> dict[str, Timing]:
+    """Times, in `repeats` rounds of all sides, the first and second call of what each maker returns, from empty JAX caches.
+
+    Rounds rather than one side after the other, so that a slow minute of the machine meets every side.
+    """
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in makers}
+    for _ in range(repeats):
+        for name, make in makers.items():
+            jax.clear_caches()
+            call = make()
+            taken[name].append((seconds(call), seconds(call)))
+    timings = {}
+    for name, pairs in taken.items():
+        first, again = zip(*pairs, strict=True)
+        timings[name] = Timing(statistics.median(first), statistics.median(again), min(again), max(again))
+    return timings
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows as aligned columns, the first row being the header; the first column is text, the others are numbers."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
+        for row in rows
+    ]
+    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+
+
+def machine(*packages: str) -> str:
+    """One line that says what the times were taken on: processor, cores, load at the start, device, versions."""
+    cpuinfo = Path("/proc/cpuinfo")
+    models = [line for line in cpuinfo.read_text().splitlines() if "model name" in line] if cpuinfo.exists() else []
+    processor = models[0].split(":", 1)[1].strip() if models else platform.processor() or platform.machine()
+    versions = ", ".join(f"{package} {version(package)}" for package in packages)
+    return (
+        f"{processor}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.2f} at the start, "
+        f"JAX device {jax.devices()[0].device_kind}; Python {platform.python_version()}, {versions}"
+    )

@@ -1,0 +1,32 @@
+"""The benchmarks run at their smallest sizes; that their sides agree is asserted inside them, before anything is timed."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "scripts" / "benchmarks"
+REFERENCES = {"outer_product.py": "specjax, exact in x", "one_call_sweep.py": "one call of sweep.run"}
+
+
+@pytest.mark.parametrize("script", REFERENCES)
+def test_a_benchmark_prints_the_agreement_and_ratios_to_its_reference(script):
+    command = [sys.executable, "-W", "error", str(BENCHMARKS / script), "--smoke"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    agreements = [
+        line for line in done.stdout.splitlines() if re.match(r"  .*: (largest difference|the four means)", line)
+    ]
+    assert len(agreements) >= 3
+    header, _, reference, *others = done.stdout.split("\n\n")[-1].splitlines()
+    assert " ratio" in header
+    assert reference.startswith(REFERENCES[script])
+    assert reference.split().count("1.00") >= 2
+    assert len(others) >= 3
+
+
+def test_every_benchmark_is_tested():
+    scripts = {path.name for path in BENCHMARKS.glob("*.py") if "__main__" in path.read_text()}
+    assert scripts == set(REFERENCES)
