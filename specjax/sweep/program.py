@@ -19,7 +19,7 @@ from specjax.sweep.plan import Bucket
 
 Measure = Callable[..., Mapping[str, Any]]
 Shapes = Mapping[str, jax.ShapeDtypeStruct]
-Grid = Mapping[str, Shaped[Array | np.ndarray, " points"]]
+Grid = Mapping[str, Shaped[Array | np.ndarray, " _"]]
 """The traced coordinates of a bucket: its active widths and the values."""
 Program = Callable[[Key[Array, ""], UInt32[Array, " chunk"], list[Grid]], list[dict[str, Shaped[Array, "..."]]]]
 

@@ -26,7 +26,7 @@ LAYERS = {
 GROWING_ROWS = ("linear_hidden", "relu_hidden")
 """The layers whose number of rows is the width; the others have D_OUT rows and the width as columns."""
 
-Params = dict[str, Float[Array, "m n"]]
+Params = dict[str, Float[Array, "_ _"]]
 
 
 class Problem(NamedTuple):
