@@ -107,7 +107,7 @@ def run(config: Config) -> Data:
 
     over, key = {"d0": sweep.widths(config.d0)}, jax.random.key(config.seed)
     return {
-        "exact": sweep.run(exact, over, seeds=config.inits, key=key),
+        "exact": sweep.run(exact, over, seeds=config.inits, key=key, chunk=500),
         "sampled": sweep.run(sampled, over, seeds=config.sampled_inits, key=key, chunk=config.chunk),
     }
 
