@@ -1,4 +1,4 @@
-"""How the benchmarks time: medians over rounds, the call that compiles apart from the one after it, and a plain table."""
+"""How the benchmarks time: medians or minima over rounds of all sides, compilation apart, and a plain table."""
 
 import os
 import platform
@@ -49,6 +49,14 @@ def measure(makers: Mapping[str, Callable[[], Callable[[], Any]]], repeats: int)
         first, again = zip(*pairs, strict=True)
         timings[name] = Timing(statistics.median(first), statistics.median(again), min(again), max(again))
     return timings
+
+
+def minima(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """The least seconds of each call over `rounds` rounds of all of them in turn, after one call of each that is not timed."""
+    for call in calls.values():
+        seconds(call)
+    taken = [{name: seconds(call) for name, call in calls.items()} for _ in range(rounds)]
+    return {name: min(times[name] for times in taken) for name in calls}
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

@@ -1,5 +1,8 @@
 """Matrix functions on arrays `(..., m, n)`: polar factors, norms and ranks, normalization, diagonal dominance, block views."""
 
+from specjax.spectral.accuracy import PolarError as PolarError
+from specjax.spectral.accuracy import factor_error as factor_error
+from specjax.spectral.accuracy import method_error as method_error
 from specjax.spectral.blocks import block_energy as block_energy
 from specjax.spectral.blocks import diagonal_block_share as diagonal_block_share
 from specjax.spectral.blocks import muon_metric as muon_metric

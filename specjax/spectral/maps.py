@@ -27,8 +27,9 @@ def spectral_map(
         dF_ij = h[s_i, s_j] (A + Aᵀ)_ij / 2 + h[s_i, -s_j] (A - Aᵀ)_ij / 2,   A = Uᵀ dx V,
 
     in the bases U and V, with the divided differences h[s, t] = (h(s) - h(t)) / (s - t) of the odd extension, at equal arguments
-    the slope: finite at repeated singular values. Arrays that h closes over are differentiated too. Second derivatives go through
-    the decomposition and need distinct singular values; `polar` has no such limit.
+    the slope: finite at repeated singular values. Arrays that h closes over are differentiated too. Second derivatives in x go
+    through the decomposition: right at distinct singular values, and NaN, never a wrong number, at repeated ones (two zeros
+    included); `polar` has no such limit.
 
     Args:
         x: Matrices in the last two axes, tall or wide; leading axes are batch axes. float32 or float64, which is kept.
@@ -58,13 +59,13 @@ def spectral_map(
     return jnp.vectorize(one, signature="(m,n)->(m,n)")(x)
 
 
-def spectral_power(x: Float[Array, "*batch m n"], p: Scalar) -> Float[Array, "*batch m n"]:
+def spectral_power(x: Float[Array, "*batch m n"], p: Scalar, rtol: float | None = None) -> Float[Array, "*batch m n"]:
     """U Sᵖ Vᵀ, from the polar factor (p = 0) to x itself (p = 1); for p = -1 the transposed pseudo-inverse.
 
-    Zero singular values (up to 64 roundings of the largest) stay zero for p < 1 too: p = 0 is the partial isometry. The power is a
-    number or a traced scalar and can be mapped over with `jax.vmap` and differentiated.
+    For p < 1 singular values up to `rtol` times the largest (by default 64 roundings) go to zero: p = 0 is the partial isometry. For
+    p >= 1 nothing is cut. The power is a number or a traced scalar and can be mapped over with `jax.vmap` and differentiated.
     """
-    return spectral_map(x, lambda s: s ** jnp.asarray(p, s.dtype))
+    return spectral_map(x, lambda s: s ** jnp.asarray(p, s.dtype), rtol)
 
 
 def stabilized_sign(x: Float[Array, "*batch m n"], lam: Scalar) -> Float[Array, "*batch m n"]:

@@ -1,29 +1,30 @@
 """The polar factor of a matrix: the map that Muon applies to its momentum.
 
-For x = U S Vᵀ (compact singular value decomposition) the polar factor is U Vᵀ = (x xᵀ)^(-1/2) x.
+For x = U S Vᴴ (compact singular value decomposition) the polar factor is U Vᴴ = (x xᴴ)^(-1/2) x.
 """
 
 from collections.abc import Callable
 from functools import partial
 
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Inexact
 
 from specjax.spectral.derivatives import differentiable_factor
 from specjax.spectral.methods import SVD, ExactPolar
-from specjax.spectral.scaling import divided_by
+from specjax.spectral.products import adjoint
+from specjax.spectral.scaling import exactly_scaled
 
 
 def polar(
-    x: Float[Array, "*batch m n"],
+    x: Inexact[Array, "*batch m n"],
     method: Callable[[Array], Array] = SVD(),  # noqa: B008
-) -> Float[Array, "*batch m n"]:
-    """The orthogonal factor U Vᵀ of the compact singular value decomposition of each matrix.
+) -> Inexact[Array, "*batch m n"]:
+    """The orthogonal (for complex x, unitary) factor U Vᴴ of the compact singular value decomposition of each matrix.
 
     Zero singular values stay zero, a zero matrix goes to zero, and zero padding commutes with it. The result depends on the
-    direction of x alone: x is divided by its largest entry first, so no gradient is too small or too large (XLA reads subnormal
-    entries, in float32 those below 1.2e-38, as zero). A NaN or infinite entry makes the matrix NaN.
+    direction of x alone: x is divided by a power of two first, which rounds nothing and brings its largest entry into [1, 2), so no
+    gradient is too small or too large (XLA reads subnormal entries, in float32 those below 1.2e-38, as zero). A NaN or infinite
+    entry makes the matrix NaN.
 
     Derivatives of any order work in both modes. For the exact methods (`SVD`, `Newton`, `QDWH`) they are those of the polar factor in
     closed form, finite at repeated singular values; `specjax.spectral.derivatives` says what they are for a rank-deficient x.
@@ -31,15 +32,16 @@ def polar(
     is exact for every method that does not depend on it.
 
     Args:
-        x: Matrices in the last two axes, tall or wide; leading axes are batch axes. A floating dtype, which is kept.
+        x: Matrices in the last two axes, tall or wide; leading axes are batch axes. A floating or complex dtype, which is kept.
         method: How the factor is computed, and hence how exactly: see `specjax.spectral.methods`. Any callable that takes a
-            matrix (m, n), m <= n, with largest entry 1 in absolute value to one of the same shape and dtype will do.
+            matrix (m, n), m <= n, with largest entry in [1, 2) in absolute value to one of the same shape and dtype, whatever its
+            scale, will do.
 
     Returns:
         An array of the shape and dtype of x.
 
     Raises:
-        ValueError: if x has fewer than two axes or not a floating dtype, or the method is not a callable that keeps the shape
+        ValueError: if x has fewer than two axes or an integer dtype, or the method is not a callable that keeps the shape
             and dtype.
 
     """
@@ -47,8 +49,8 @@ def polar(
         raise ValueError(
             f"polar needs matrices in the last two axes, got shape {x.shape}; add an axis with x[None, :]."
         )
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        raise ValueError(f"polar needs a real floating dtype, got {x.dtype}; convert with x.astype(float).")
+    if not jnp.issubdtype(x.dtype, jnp.inexact):
+        raise ValueError(f"polar needs a floating or complex dtype, got {x.dtype}; convert with x.astype(float).")
     if not callable(method) or isinstance(method, type):
         raise ValueError(f"polar needs a method such as SVD() or a callable array -> array, got {method!r}.")
     return jnp.vectorize(partial(_polar_of_matrix, method), signature="(m,n)->(m,n)")(x)
@@ -58,8 +60,8 @@ def _polar_of_matrix(method: Callable[[Array], Array], x: Array) -> Array:
     if 0 in x.shape:
         return x
     if x.shape[0] > x.shape[1]:
-        return jax.lax.transpose(_polar_of_matrix(method, x.T), (1, 0))
-    unit = divided_by(x, jax.lax.stop_gradient(jnp.max(jnp.abs(x), keepdims=True)))
+        return adjoint(_polar_of_matrix(method, adjoint(x)))
+    unit = exactly_scaled(x)
     if isinstance(method, ExactPolar):
         working = x.dtype if jnp.finfo(x.dtype).bits >= 32 else jnp.float32
         return differentiable_factor(method, unit.astype(working)).astype(x.dtype)

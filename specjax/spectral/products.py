@@ -1,10 +1,45 @@
-"""Matrix products in full precision."""
+"""Matrix products in full precision, and products of rounded operands that are accumulated in full precision."""
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jax.experimental.layout import Layout, with_layout_constraint
+from jax.typing import DTypeLike
+from jaxtyping import Array, Inexact
 
 
-def product(left: Float[Array, "*batch m k"], right: Float[Array, "*batch k n"]) -> Float[Array, "*batch m n"]:
+def product(left: Inexact[Array, "*batch m k"], right: Inexact[Array, "*batch k n"]) -> Inexact[Array, "*batch m n"]:
     """Left @ right at the highest precision: on a GPU float32 may otherwise run in TF32, an error larger than the methods'."""
     return jnp.matmul(left, right, precision=jax.lax.Precision.HIGHEST)
+
+
+def adjoint(x: Inexact[Array, "m n"]) -> Inexact[Array, "n m"]:
+    """The conjugate transpose; the transpose of a real matrix."""
+    return jnp.conj(x.T)
+
+
+def rounded_product(
+    left: Inexact[Array, "m k"], right: Inexact[Array, "k n"], operands: DTypeLike | None
+) -> Inexact[Array, "m n"]:
+    """Left @ right of operands rounded to the dtype `operands`, accumulated in the dtype of `left`; None rounds nothing."""
+    if operands is None:
+        return product(left, right)
+    return jnp.matmul(left.astype(operands), right.astype(operands), preferred_element_type=left.dtype)
+
+
+def rounded_gram(x: Inexact[Array, "m n"], operands: DTypeLike | None) -> Inexact[Array, "m m"]:
+    """X Xᴴ, of rounded operands as in `rounded_product`."""
+    if operands is None:
+        return product(x, adjoint(x))
+    # XLA on a CPU multiplies a transposed half-precision operand at the speed of float32, a transposed copy at twice that.
+    transposed = with_layout_constraint(x.astype(operands).T, Layout((0, 1)))
+    return rounded_product(x, transposed, operands)
+
+
+def split_product(
+    left: Inexact[Array, "m k"], right: Inexact[Array, "k n"], operands: DTypeLike | None
+) -> Inexact[Array, "m n"]:
+    """As `rounded_product`, but `left` keeps twice the digits, as the sum of two rounded matrices: two products."""
+    if operands is None:
+        return product(left, right)
+    high = left.astype(operands)
+    return rounded_product(left, right, operands) + rounded_product(left - high.astype(left.dtype), right, operands)

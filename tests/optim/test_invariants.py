@@ -7,6 +7,7 @@ import optax
 import pytest
 
 from specjax import optim
+from specjax.spectral import spectral_power
 from tests.optim.registry import EXTRA, ITERATION, TRANSFORMS, steps, tree
 
 pytestmark = pytest.mark.usefixtures("optax_promotion")
@@ -162,6 +163,36 @@ def test_a_sweep_over_learning_rate_and_decay_is_one_program():
     for i in range(2):
         alone = run(float(rates[i]), float(decays[i]), float(curvatures[i]))
         same(jax.tree.map(lambda x, i=i: x[i], swept), alone)
+
+
+def test_a_sweep_over_the_schatten_power_is_one_program():
+    """U Sᵖ Vᵀ as the method: p = 0 is the polar factor, p = 1 the gradient over its scale."""
+    traces = []
+
+    @jax.jit
+    @jax.vmap
+    def run(power):
+        traces.append(1)
+        transform = optim.orthogonalize(lambda x: spectral_power(x / jnp.linalg.norm(x), power))
+        return transform.update(GRADIENTS[0]["first"], transform.init(PARAMS["first"]))[0]
+
+    run(jnp.array([0.25, 0.5]))
+    polar, gradient = run(jnp.array([0.0, 1.0]))
+    assert len(traces) == 1
+    x = np.asarray(GRADIENTS[0]["first"])
+    u, _, vt = np.linalg.svd(x, full_matrices=False)
+    np.testing.assert_allclose(polar, u @ vt, atol=1e-5)
+    np.testing.assert_allclose(gradient, x / np.linalg.norm(x), atol=1e-6)
+
+
+def test_a_step_that_is_not_finite_is_skipped_and_the_state_kept():
+    spoiled = jax.tree.map(lambda x: x.at[0].set(jnp.nan), GRADIENTS[0])
+    transform = optax.apply_if_finite(optim.muon(0.1, method=ITERATION), 3)
+    skipping, state = steps(transform, PARAMS, [GRADIENTS[0], spoiled, GRADIENTS[1]], {})
+    same(skipping, steps(optim.muon(0.1, method=ITERATION), PARAMS, GRADIENTS, {})[0])
+    assert state.total_notfinite == 1
+    nothing, _ = steps(transform, PARAMS, [spoiled], {})
+    assert all(jnp.all(x == 0) for x in jax.tree.leaves(nothing))
 
 
 LEARNERS = {

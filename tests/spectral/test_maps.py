@@ -77,6 +77,35 @@ def test_the_derivative_of_the_constant_map_is_that_of_polar():
         close(by_map, jax.jvp(polar, (x,), (dx,))[1], 1e-11)
 
 
+def second(f, x, dx):
+    return jax.jit(lambda x, dx: jax.jvp(lambda x: jax.jvp(f, (x,), (dx,))[1], (x,), (dx,))[1])(x, dx)
+
+
+def test_second_derivatives_at_distinct_singular_values_and_nan_at_repeated_ones():
+    dx = np.random.default_rng(4).standard_normal((2, 3, 3))[0]
+
+    def f(x):
+        return stabilized_sign(x, 0.7)
+
+    distinct = np.diag([3.0, 2.0, 1.0]) + 0.1 * np.random.default_rng(5).standard_normal((3, 3))
+    first = jax.jit(lambda x: jax.jvp(f, (x,), (jnp.asarray(dx),))[1])
+    close(second(f, distinct, dx), directional(first, distinct, dx, 1e-3), 1e-9)
+    for values in ([2.0, 2.0, 1.0], [2.0, 0.0, 0.0]):
+        assert jnp.isnan(second(f, np.diag(values), dx)).any()
+        # The polar factor itself is differentiated twice where it is differentiable once.
+        assert jnp.isfinite(second(polar, np.diag(values), dx)).all()
+
+
+def test_rtol_decides_the_rank():
+    x = np.diag([1.0, 1e-3, 1e-9, 0.0])
+    for rtol, rank in ((None, 3), (1e-6, 2), (1e-2, 1)):
+        kept = np.diag([1.0] * rank + [0.0] * (4 - rank))
+        close(spectral_power(jnp.asarray(x), 0.0, rtol), kept)
+        close(spectral_power(jnp.asarray(x), -1.0, rtol), kept @ np.linalg.pinv(x, rcond=1e-12), 1e-6)
+        # From p = 1 on nothing is cut.
+        close(spectral_power(jnp.asarray(x), 2.0, rtol), x @ x)
+
+
 def test_the_power_is_traced_mapped_and_differentiated():
     x = jnp.asarray(named("repeated-pair"))
     powers = jnp.linspace(-1, 2, 4)

@@ -39,14 +39,45 @@ def test_published_tables_are_reproduced():
     np.testing.assert_allclose(best_composition(8, 1e-3, 1.0, 0.02407327424182761)[:6], PAPER, rtol=1e-13)
 
 
-def test_later_steps_of_the_published_tables_agree_to_the_rounding_of_the_exchange():
-    """The last intervals are so short that the equioscillation system is singular to working precision."""
-    seventh = (1.8564423485617974, -1.2132449880935525, 0.3568003487825883)
-    np.testing.assert_allclose(best_composition(10, 1e-3, 1.01, 0.02)[6], seventh, rtol=1e-10)
-    seventh, eighth = best_composition(8, 1e-3, 1.0, 0.02407327424182761)[6:]
-    published = (1.8750014808534479, -1.2500016453999487, 0.3750001645474248)
-    np.testing.assert_allclose(seventh, published, rtol=3e-6)
-    np.testing.assert_allclose(eighth, PADE, rtol=1e-8)
+# The exchange in 70 decimal digits, for (steps, safety, cushion) and the step: which side errs in the last digits is thus known.
+IN_70_DIGITS = {
+    (8, 1.01, 0.02, 6): (1.85644234856042499, -1.21324498809085993, 0.356800348781267359),
+    (8, 1.01, 0.02, 7): (1.87500000002218597, -1.25000000002465108, 0.375000000002465108),
+    (8, 1.0, 0.02407327424182761, 6): (1.8750014808442193, -1.2500016453814815, 0.37500016453818627),
+    (8, 1.0, 0.02407327424182761, 7): (1.875, -1.25, 0.375),
+    (10, 1.01, 0.02, 8): (1.8564356435704306, -1.2132376849161716, 0.35679963285317937),
+    (10, 1.01, 0.02, 9): (1.8750000000061269, -1.2500000000068077, 0.37500000000068077),
+}
+
+
+def test_later_steps_where_the_published_tables_are_rounded():
+    """The last intervals are so short that the equations are singular to double precision, in which the tables were computed.
+
+    Printed are 1.8749994 for the first step 7 (6e-7 off), and 1.8750014808534 for the second step 6 (9e-12 off).
+    """
+    for (steps, safety, cushion, step), exact in IN_70_DIGITS.items():
+        np.testing.assert_allclose(best_composition(steps, 1e-3, safety, cushion)[step], exact, rtol=3e-10)
+    printed = (1.8564423485617974, -1.2132449880935525, 0.3568003487825883)
+    np.testing.assert_allclose(IN_70_DIGITS[8, 1.01, 0.02, 6], printed, rtol=1e-11)
+    printed = (1.8750014808534479, -1.2500016453999487, 0.3750001645474248)
+    np.testing.assert_allclose(IN_70_DIGITS[8, 1.0, 0.02407327424182761, 6], printed, rtol=1e-10)
+    printed = (1.8749994, -1.2499988, 0.3749994)
+    assert 5e-7 < np.abs(np.array(IN_70_DIGITS[8, 1.01, 0.02, 7]) - printed).max() < 2e-6
+
+
+# Of [1 - d, 1 + d]: the first coefficient of the best quintic, in 70 digits; 15/8 + 135/128 d² + ...
+SHORT = {
+    0.1: 1.88563238420307,
+    1e-2: 1.87510547727202,
+    1e-3: 1.87500105468835,
+    1e-4: 1.87500001054688,
+    1e-5: 1.87500000010547,
+}
+
+
+def test_short_intervals_lose_few_digits():
+    for d, first in SHORT.items():
+        assert best_quintic(1 - d, 1 + d).a == pytest.approx(first, rel=1e-8)
 
 
 @pytest.mark.parametrize("lower", [0.3, 1e-2, 1e-4])

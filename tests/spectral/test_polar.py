@@ -263,9 +263,8 @@ def test_the_default_rtol_follows_the_dtype_and_not_the_shape():
 def test_wrong_inputs_are_named():
     with pytest.raises(ValueError, match=r"got shape \(3,\); add an axis with x\[None, :\]"):
         polar(jnp.ones(3))
-    for dtype in (jnp.int32, jnp.complex64):
-        with pytest.raises(ValueError, match=f"real floating dtype, got {jnp.dtype(dtype)}; convert with"):
-            polar(jnp.ones((2, 2), dtype))
+    with pytest.raises(ValueError, match="floating or complex dtype, got int32; convert with"):
+        polar(jnp.ones((2, 2), jnp.int32))
     for rtol in (-0.1, 1.0):
         with pytest.raises(ValueError, match=f"0 <= rtol < 1, got rtol={rtol}"):
             SVD(rtol)

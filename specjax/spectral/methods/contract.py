@@ -1,20 +1,20 @@
 """What a polar method is.
 
 A method maps a wide or square matrix `(m, n)`, m <= n, to its orthogonal polar factor; `specjax.spectral.polar` transposes tall
-inputs, maps over leading axes and rescales, so a method sees one matrix whose largest entry has absolute value 1. Any callable
-from an array to an array is a method too; it is differentiated as it is written.
+inputs, maps over leading axes and divides by a power of two, which is exact, so a method sees one matrix whose largest entry has absolute
+value in [1, 2). Any callable from an array to an array is a method too; it is differentiated as it is written.
 """
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Inexact
 
 
 class AbstractPolar(eqx.Module):
     """A method for the polar factor: a small frozen object that `polar(x, method=...)` calls on each matrix."""
 
-    def __call__(self, x: Float[Array, "m n"]) -> Float[Array, "m n"]:
-        """The polar factor of one matrix with m <= n whose largest entry has absolute value 1 (or which is zero)."""
+    def __call__(self, x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
+        """The polar factor of one matrix with m <= n whose largest entry is in [1, 2) in absolute value (or which is zero)."""
         raise NotImplementedError
 
 
@@ -25,7 +25,7 @@ class ExactPolar(AbstractPolar):
     """
 
 
-def zero_where_zero(factor: Float[Array, "m n"], x: Float[Array, "m n"]) -> Float[Array, "m n"]:
+def zero_where_zero(factor: Inexact[Array, "m n"], x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
     """The factor with the zero rows and columns of x, where a decomposition leaves rounding noise, set to zero exactly."""
     rows, columns = jnp.any(x != 0, axis=1), jnp.any(x != 0, axis=0)
     return jnp.where(rows[:, None] & columns[None, :], factor, 0)

@@ -3,14 +3,14 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Inexact
 
 from specjax.spectral.methods.contract import ExactPolar, zero_where_zero
-from specjax.spectral.products import product
+from specjax.spectral.products import adjoint, product
 
 
 class Newton(ExactPolar):
-    """X ← (μ X + X⁻ᵀ / μ) / 2 with Higham's 1,∞-norm scaling μ, for matrices of full rank; wide ones by a QR factorization first.
+    """X ← (μ X + X⁻ᴴ / μ) / 2 with Higham's 1,∞-norm scaling μ, for matrices of full rank; wide ones by a QR factorization first.
 
     It converges quadratically, in at most nine steps up to the condition number 1e12, to an orthonormal factor with the same
     accuracy as `SVD`. `steps` bounds the number of steps; a matrix that has not converged by then is NaN, never half done.
@@ -26,14 +26,14 @@ class Newton(ExactPolar):
         if self.steps < 1:
             raise ValueError(f"Newton needs steps >= 1, got steps={self.steps}.")
 
-    def __call__(self, x: Float[Array, "m n"]) -> Float[Array, "m n"]:
+    def __call__(self, x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
         """See the class."""
         zero = jnp.all(x == 0, axis=1)
         # Zero rows last: there they are a zero block of the triangular factor, and the identity takes its place.
         order = jnp.argsort(zero, stable=True)
-        q, r = jnp.linalg.qr(x[order].T)
-        core = self._square(r.T + jnp.diag(zero[order].astype(x.dtype)))
-        return zero_where_zero(product(core, q.T)[jnp.argsort(order)], x)
+        q, r = jnp.linalg.qr(adjoint(x[order]))
+        core = self._square(adjoint(r) + jnp.diag(zero[order].astype(x.dtype)))
+        return zero_where_zero(product(core, adjoint(q))[jnp.argsort(order)], x)
 
     def _square(self, x: Array) -> Array:
         """The factor of one nonsingular matrix."""
@@ -46,12 +46,12 @@ class Newton(ExactPolar):
         def advance(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
             step, x, change = state
             inverse = jnp.linalg.inv(x)
-            mu = jnp.where(change > 0.01, jnp.sqrt(jnp.sqrt(_size(inverse)) / jnp.sqrt(_size(x))), 1)
-            new = 0.5 * (mu * x + inverse.T / mu)
+            mu = jnp.where(change > 0.01, jnp.sqrt(jnp.sqrt(_size(inverse)) / jnp.sqrt(_size(x))), 1).astype(x.dtype)
+            new = 0.5 * (mu * x + adjoint(inverse) / mu)
             return step + 1, new, jnp.linalg.norm(new - x) / jnp.linalg.norm(new)
 
         condition = jnp.linalg.norm(x) * jnp.linalg.norm(jnp.linalg.inv(x))
-        start = jnp.asarray(0), x, jnp.asarray(jnp.inf, x.dtype)
+        start = jnp.asarray(0), x, jnp.asarray(jnp.inf, jnp.finfo(x.dtype).dtype)
         _, factor, change = jax.lax.while_loop(unfinished, advance, start)
         return jnp.where((change <= eps**0.5) & (condition < 1 / (16 * eps)), factor, jnp.nan)
 

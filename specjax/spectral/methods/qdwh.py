@@ -6,10 +6,10 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Inexact
 
 from specjax.spectral.methods.contract import ExactPolar, zero_where_zero
-from specjax.spectral.products import product
+from specjax.spectral.products import adjoint, product
 
 
 class Halley(NamedTuple):
@@ -38,19 +38,19 @@ class QDWH(ExactPolar):
         if self.rtol is not None and not 0 < self.rtol < 1:
             raise ValueError(f"QDWH needs 0 < rtol < 1, got rtol={self.rtol}.")
 
-    def __call__(self, x: Float[Array, "m n"]) -> Float[Array, "m n"]:
+    def __call__(self, x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
         """See the class."""
         eps = float(jnp.finfo(x.dtype).eps)
-        q, r = jnp.linalg.qr(x.T)
+        q, r = jnp.linalg.qr(adjoint(x))
         norm = jnp.linalg.norm(r)
-        core = r / jnp.where(norm > 0, norm, 1)
+        core = r / jnp.where(norm > 0, norm, 1).astype(x.dtype)
         for weights in halley_weights(64 * eps if self.rtol is None else self.rtol, 0.01):
             core = _step(core, weights)
         for _ in range(5):
             # s³ (5 - 3 s²) / 2: 1 is a double fixed point, 0 a triple one, 0.82 the watershed.
-            gram = product(core, core.T)
+            gram = product(core, adjoint(core))
             core = product(2.5 * gram - 1.5 * product(gram, gram), core)
-        return zero_where_zero(product(core.T, q.T), x)
+        return zero_where_zero(product(adjoint(core), adjoint(q)), x)
 
 
 def halley_weights(lower: float, tolerance: float) -> tuple[Halley, ...]:
@@ -68,14 +68,14 @@ def halley_weights(lower: float, tolerance: float) -> tuple[Halley, ...]:
 
 
 def _step(x: Array, weights: Halley) -> Array:
-    """X (a + b XᵀX) (1 + c XᵀX)⁻¹ for a square matrix of norm at most 1, without forming XᵀX where c is large."""
+    """X (a + b XᴴX) (1 + c XᴴX)⁻¹ for a square matrix of norm at most 1, without forming XᴴX where c is large."""
     a, b, c = weights
     eye = jnp.eye(x.shape[0], dtype=x.dtype)
     if c > 100:
         q, _ = jnp.linalg.qr(jnp.concatenate([math.sqrt(c) * x, eye]))
         upper, lower = jnp.split(q, 2)
-        return b / c * x + (a - b / c) / math.sqrt(c) * product(upper, lower.T)
-    root = jnp.linalg.cholesky(eye + c * product(x.T, x))
-    half = jax.lax.linalg.triangular_solve(root, x.T, left_side=True, lower=True)
-    whole = jax.lax.linalg.triangular_solve(root, half, left_side=True, lower=True, transpose_a=True)
-    return b / c * x + (a - b / c) * whole.T
+        return b / c * x + (a - b / c) / math.sqrt(c) * product(upper, adjoint(lower))
+    root = jnp.linalg.cholesky(eye + c * product(adjoint(x), x))
+    half = jax.lax.linalg.triangular_solve(root, adjoint(x), left_side=True, lower=True)
+    whole = jax.lax.linalg.triangular_solve(root, half, left_side=True, lower=True, transpose_a=True, conjugate_a=True)
+    return b / c * x + (a - b / c) * adjoint(whole)

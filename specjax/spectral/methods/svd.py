@@ -2,7 +2,7 @@
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Inexact
 
 from specjax.spectral.methods.contract import ExactPolar, zero_where_zero
 from specjax.spectral.products import product
@@ -25,7 +25,7 @@ class SVD(ExactPolar):
         if self.rtol is not None and not 0 <= self.rtol < 1:
             raise ValueError(f"SVD needs 0 <= rtol < 1, got rtol={self.rtol}.")
 
-    def __call__(self, x: Float[Array, "m n"]) -> Float[Array, "m n"]:
+    def __call__(self, x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
         """See the class."""
         u, s, vt = jnp.linalg.svd(x, full_matrices=False)
         kept = is_kept(s, self.rtol)
