@@ -1,0 +1,1 @@
+"""Experiments on the methods that compute polar factors."""
