@@ -13,6 +13,8 @@ MODULES = {
     "dominance": "specjax.experiments.outer_product.dominance",
     "row-normalization": "specjax.experiments.outer_product.row_normalization",
     "figure-1": "specjax.experiments.outer_product.figure_1",
+    "claims": "specjax.experiments.claims.experiment",
+    "orthogonalizer-error": "specjax.experiments.orthogonalizer.error",
 }
 """Where each experiment lives; its module has the experiment as `EXPERIMENT`."""
 

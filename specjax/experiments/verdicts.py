@@ -138,6 +138,61 @@ def bound_check(name: str, source: str, statement: str, *, smallest_margin: floa
     )
 
 
+def equality_check(
+    name: str, source: str, statement: str, *, error: Numbers, control: Numbers, tolerance: float | int
+) -> Check:
+    """Judges an identity that must hold in every draw by the largest error found, up to a `tolerance` for rounding.
+
+    `control` is the same error measured, in the same draws, where the identity is false: one that passes too shows that the
+    measurement cannot tell.
+    """
+    error, control = float(np.max(np.asarray(error, float))), float(np.min(np.asarray(control, float)))
+    return Check(
+        name=name,
+        source=source,
+        statement=statement,
+        predicted=0.0,
+        measured=error,
+        interval=None,
+        verdict=_verdict(error <= tolerance, resolved=control > tolerance),
+        rule=f"largest error over all draws: confirmed up to {tolerance:.3g}, which is for rounding, refuted above; inconclusive "
+        f"if no larger in the control, where the statement is false and the smallest error is {control:.3g}",
+    )
+
+
+def difference_check(
+    name: str,
+    source: str,
+    statement: str,
+    *,
+    difference: Numbers,
+    stderr: Numbers = 0.0,
+    resolution: float | int,
+) -> Check:
+    """Judges that two things differ: the opposite of `mean_check` with the prediction 0.
+
+    `resolution` is the smallest difference that counts, of rounding where there is no noise (`stderr` 0).
+    """
+    difference, half_width = float(np.asarray(difference)), STANDARD_ERRORS * float(np.asarray(stderr))
+    low, high = difference - half_width, difference + half_width
+    verdict: Verdict = "inconclusive"
+    if low > resolution or high < -resolution:
+        verdict = "confirmed"
+    elif -resolution <= low and high <= resolution:
+        verdict = "refuted"
+    return Check(
+        name=name,
+        source=source,
+        statement=statement,
+        predicted=None,
+        measured=difference,
+        interval=(low, high),
+        verdict=verdict,
+        rule=f"difference ± 4 standard errors: confirmed if all of it lies beyond ±{resolution:.3g}, the smallest difference "
+        "that counts, refuted if all of it lies within",
+    )
+
+
 def _verdict(agrees: bool, *, resolved: bool) -> Verdict:
     if not agrees:
         return "refuted"

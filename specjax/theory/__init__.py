@@ -3,6 +3,10 @@
 from specjax.theory import angles as angles
 from specjax.theory import deep_linear as deep_linear
 from specjax.theory import dominance as dominance
+from specjax.theory import geometry as geometry
 from specjax.theory import matrix_factorization as matrix_factorization
+from specjax.theory import momentum as momentum
+from specjax.theory import polar_newton as polar_newton
 from specjax.theory import relu_network as relu_network
+from specjax.theory import second_moment as second_moment
 from specjax.theory import wishart as wishart

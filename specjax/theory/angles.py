@@ -47,4 +47,11 @@ def arc_cosine_0(theta: Float[Array, "..."]) -> Float[Array, "..."]:
 
 def arc_cosine_1(theta: Float[Array, "..."]) -> Float[Array, "..."]:
     """g(θ) = (sin θ + (π - θ) cos θ)/2π = E[σ(uᵀx) σ(vᵀx)]/(‖u‖‖v‖) (Cho and Saul 2009; outer-product, eq. 43)."""
-    return (jnp.sin(theta) + (np.pi - theta) * jnp.cos(theta)) / (2 * np.pi)
+    return arc_cosine_1_of(theta, jnp.sin(theta), jnp.cos(theta))
+
+
+def arc_cosine_1_of(
+    theta: Float[Array, "..."], sine: Float[Array, "..."], cosine: Float[Array, "..."]
+) -> Float[Array, "..."]:
+    """:func:`arc_cosine_1` where the sine and cosine of θ are at hand, as they are if θ comes from a scalar product."""
+    return (sine + (np.pi - theta) * cosine) / (2 * np.pi)

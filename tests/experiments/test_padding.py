@@ -7,7 +7,7 @@ import xarray as xr
 
 from specjax import experiments, sweep
 from specjax.sizes import Size
-from specjax.sweep.checks import trailing_dims
+from specjax.sweep.dataset import trailing_dims
 from specjax.sweep.program import flat_outputs
 
 PADDED = 11
@@ -21,11 +21,12 @@ SMALL = {
     "dominance": {"widths": (5, 6, 7, 8, 9)},
     "row-normalization": {"widths": (9, 10, 11, 12, 13), "steps": 2},
     "figure-1": {"widths": (5, 6), "metric_widths": (5, 6), "drawn_width": 5},
+    "orthogonalizer-error": {"widths": (5, 6, 7, 8)},
 }
 
 
-def test_only_an_experiment_of_one_width_is_left_out():
-    assert set(experiments.names()) - set(SMALL) == {"table-c7"}
+def test_only_experiments_of_one_width_are_left_out():
+    assert set(experiments.names()) - set(SMALL) == {"table-c7", "claims"}
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -45,9 +46,9 @@ def test_padding_changes_nothing_that_is_measured(name, monkeypatch):
             # The drawn blocks keep the extent of the weight.
             found, beyond = found[tuple(map(slice, expected.shape))], found
             assert np.sum(np.abs(beyond)) == pytest.approx(np.sum(np.abs(found)), rel=1e-6)
-            # Sums of float32 in another order, which lose digits where they cancel.
+            # Sums of float32 in another order, which lose digits where they cancel; the errors of exact methods are rounding.
             np.testing.assert_allclose(
-                found, expected, rtol=1e-3, atol=1e-5 * np.max(np.abs(expected)), err_msg=quantity
+                found, expected, rtol=1e-3, atol=1e-5 * np.max(np.abs(expected)) + 1e-12, err_msg=quantity
             )
             compared.append(quantity)
         return xr.Dataset({q: (trailing_dims(q, array.ndim), np.asarray(array)) for q, array in plain.items()})

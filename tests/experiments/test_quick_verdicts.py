@@ -16,6 +16,10 @@ CORRECTED = {
     "matrix-factorization": [("corollary-1-printed", "theorem-1-entries")],
     "relu-off-diagonal": [("off-diagonal-printed", "off-diagonal-exact")],
     "deep-linear": [(f"depth-{depth}-output-order-printed", f"depth-{depth}-output-order") for depth in (2, 3, 4)],
+    "claims": [
+        ("claim-9-printed-growth", "claim-9-corrected-decay"),
+        ("claim-12-printed-gradient", "claim-12-corrected-gradient"),
+    ],
 }
 # Statements that hold whatever else is found to be wrong, by the names a reader looks them up by.
 CONFIRMED = {
@@ -25,12 +29,14 @@ CONFIRMED = {
     "dominance": {"factorization-draw-vanishes", "factorization-draw-rate", "linear-hidden-rank-bound"},
     "row-normalization": {"factorization-initial", "factorization-trained", "factorization-initial-rate"},
     "figure-1": {"factorization-hessian", "linear-output-hessian", "relu-output-hessian"},
+    "orthogonalizer-error": {"alignment-scalar", "exact-exponent", "muon-5-k2-shift"},
 }
 REFUTED = {
     "table-c7": {"g1-diagonal-batch-bias"},
     "dominance": {"linear-hidden-draw-vanishes", "relu-hidden-draw-vanishes"},
     "row-normalization": {"linear-hidden-initial", "relu-hidden-trained"},
     "figure-1": {"linear-hidden-hessian", "relu-hidden-hessian"},
+    "orthogonalizer-error": {"muon-5-exponent"},
 }
 
 

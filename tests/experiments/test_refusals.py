@@ -17,6 +17,13 @@ ROOT = "seed must be from 0 to 2^32 - 2, got"
 
 # Per experiment: the fields that are changed, and how the sentence begins.
 BAD_CONFIGS = [
+    ("claims", {"only": ()}, "only takes different numbers of claims from 1 to 14, as in (4, 9), got ()."),
+    ("claims", {"only": (4, 4)}, "only takes different numbers of claims from 1 to 14"),
+    ("claims", {"only": (0, 15)}, "only takes different numbers of claims from 1 to 14"),
+    ("claims", {"matrices": 19}, "matrices must be at least 20, for a verdict, got 19."),
+    ("claims", {"samples": 0}, "samples must be at least 1000, for a verdict, got 0."),
+    ("claims", {"gradients": -1}, "gradients must be at least 500, for a verdict, got -1."),
+    ("claims", {"seed": -1}, f"{ROOT} -1."),
     ("table-c7", {"d0": 1}, "Off-diagonal entries need sizes of at least 2, got d0=1, d1=20, d2=12."),
     ("table-c7", {"d1": 0}, "Off-diagonal entries need sizes of at least 2"),
     ("table-c7", {"d2": -3}, "Off-diagonal entries need sizes of at least 2"),
@@ -114,6 +121,13 @@ BAD_CONFIGS = [
     ("figure-1", {"metric_seeds": 0}, f"metric_seeds {SEEDS} 0."),
     ("figure-1", {"drawn_width": 0}, "drawn_width must be at least 1, got 0."),
     ("figure-1", {"seed": -1}, f"{ROOT} -1."),
+    (
+        "orthogonalizer-error",
+        {"widths": (1, 2, 4, 8)},
+        "widths needs 4 or more different sizes in ascending order, each at least 2, got (1, 2, 4, 8).",
+    ),
+    ("orthogonalizer-error", {"seeds": 1}, f"seeds {SEEDS} 1."),
+    ("orthogonalizer-error", {"seed": -1}, f"{ROOT} -1."),
 ]
 
 
@@ -232,7 +246,7 @@ def folder(tmp_path, monkeypatch):
     def compile_program(*_):
         raise AssertionError("compiled before it was refused")
 
-    monkeypatch.setattr("specjax.sweep.engine.compile_program", compile_program)
+    monkeypatch.setattr("specjax.sweep.execution.compile_program", compile_program)
     Path("occupied").write_text("mine")
     table = np.random.default_rng(0).standard_normal((12, 25))
     np.save("nan.npy", np.where(table > 2, np.nan, table))

@@ -1,0 +1,57 @@
+"""Random matrices with a given spectrum, and the measures of error that several claims share."""
+
+from collections.abc import Mapping
+from itertools import accumulate
+from math import prod
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+
+def normals(key: Key[Array, ""], *shapes: tuple[int, ...]) -> list[Array]:
+    """Independent standard normal arrays, from one draw: compiling a draw takes longer than all the draws of a sweep."""
+    sizes = [prod(shape) for shape in shapes]
+    pieces = jnp.split(jax.random.normal(key, (sum(sizes),)), list(accumulate(sizes))[:-1])
+    return [piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True)]
+
+
+def orthonormal(x: Float[Array, "m n"]) -> Float[Array, "m n"]:
+    """Orthonormal columns that span those of x, m >= n: uniformly distributed up to signs if x is normal."""
+    return jnp.linalg.qr(x)[0]
+
+
+def spectra(
+    key: Key[Array, ""], shapes: Mapping[str, tuple[int, int]], values: Mapping[str, Float[Array, " _"]]
+) -> dict[str, Float[Array, "_ _"]]:
+    """U diag(s) Vᵀ for each name, with random orthonormal U and V of the shape and the singular values s under that name."""
+    ranks = {name: values[name].shape[0] for name in shapes}
+    sides = [(extent, ranks[name]) for name, shape in shapes.items() for extent in shape]
+    bases = [orthonormal(x) for x in normals(key, *sides)]
+    return {
+        name: (left * values[name][None, :]) @ right.T
+        for name, left, right in zip(shapes, bases[::2], bases[1::2], strict=True)
+    }
+
+
+def symmetric_exponential(a: Float[Array, "n n"], spread: Float[Array, ""] | float) -> Float[Array, "n n"]:
+    """exp(spread · (a + aᵀ)/√2), a positive definite matrix that is I at spread 0."""
+    values, vectors = jnp.linalg.eigh((a + a.T) / jnp.sqrt(2.0))
+    return (vectors * jnp.exp(spread * values)[None, :]) @ vectors.T
+
+
+def relative(measured: Float[Array, "..."], expected: Float[Array, "..."]) -> Float[Array, ""]:
+    """‖measured - expected‖ / ‖expected‖, Frobenius."""
+    return jnp.linalg.norm((measured - expected).ravel()) / jnp.linalg.norm(expected.ravel())
+
+
+def cosine(a: Float[Array, "..."], b: Float[Array, "..."]) -> Float[Array, ""]:
+    """The cosine of the angle of two arrays of the same shape."""
+    return jnp.sum(a * b) / (jnp.linalg.norm(a.ravel()) * jnp.linalg.norm(b.ravel()))
+
+
+def jacobian_asymmetry(jacobian: Float[Array, "m n m n"]) -> Float[Array, ""]:
+    """‖J - Jᵀ‖_F / ‖J‖_F of the derivative of a map of m×n matrices to such matrices: zero exactly for a gradient field."""
+    size = jacobian.shape[0] * jacobian.shape[1]
+    j = jacobian.reshape(size, size)
+    return jnp.linalg.norm(j - j.T) / jnp.linalg.norm(j)

@@ -1,0 +1,102 @@
+"""Averages of gradients and the polar factor: identities, the theory of the bias, and Monte Carlo."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax.spectral import averages, polar
+from tests.reference.spectra import matrix_with
+
+MU = matrix_with([2.0, 1.5, 1.0], (4, 3), 0)
+SAMPLES = MU + 0.5 * np.random.default_rng(0).standard_normal((8, 4, 3))
+
+
+def test_each_average_is_what_its_name_says():
+    factors = np.stack([np.asarray(polar(jnp.asarray(g, jnp.float32))) for g in SAMPLES])
+    samples = jnp.asarray(SAMPLES, jnp.float32)
+    of_mean = averages.polar_of_mean(samples)
+    np.testing.assert_allclose(averages.mean_of_polar(samples), factors.mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(of_mean, polar(jnp.sum(samples, axis=0)), atol=1e-6)
+    np.testing.assert_allclose(averages.microbatched_polar(samples, 1), factors.mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(averages.microbatched_polar(samples, 8), of_mean, atol=1e-6)
+    halves = [polar(jnp.mean(part, axis=0)) for part in (samples[:4], samples[4:])]
+    np.testing.assert_allclose(averages.microbatched_polar(samples, 4), (halves[0] + halves[1]) / 2, atol=1e-6)
+    # With two groups, each is what is left without the other.
+    np.testing.assert_allclose(
+        averages.jackknifed_polar(samples, 2), 2 * of_mean - (halves[0] + halves[1]) / 2, atol=1e-6
+    )
+    leave_one_out = [polar(jnp.mean(jnp.delete(samples, i, axis=0), axis=0)) for i in range(8)]
+    np.testing.assert_allclose(averages.jackknifed_polar(samples), 8 * of_mean - 7 * sum(leave_one_out) / 8, atol=1e-5)
+
+
+def test_leading_axes_are_batch_axes():
+    batch = jnp.asarray(np.stack([SAMPLES, 2 - SAMPLES]), jnp.float32)
+    for average in (
+        averages.polar_of_mean,
+        averages.mean_of_polar,
+        lambda g: averages.microbatched_polar(g, 2),
+        lambda g: averages.jackknifed_polar(g, 4),
+    ):
+        np.testing.assert_allclose(average(batch), jnp.stack([average(g) for g in batch]), atol=1e-6)
+
+
+def test_rank_one_samples_need_no_decomposition():
+    rng = np.random.default_rng(1)
+    left, right = (jnp.asarray(rng.standard_normal((6, n)), jnp.float32) for n in (4, 3))
+    left = left.at[2].set(0)
+    samples = left[:, :, None] * right[:, None, :]
+    np.testing.assert_allclose(averages.mean_of_rank_one_polar(left, right), averages.mean_of_polar(samples), atol=1e-6)
+
+
+def test_groups_that_do_not_divide_the_samples_are_refused():
+    samples = jnp.asarray(SAMPLES, jnp.float32)
+    with pytest.raises(ValueError, match=r"size must be positive and divide the 8 samples, got 3\."):
+        averages.microbatched_polar(samples, 3)
+    for groups in (1, 3):
+        with pytest.raises(ValueError, match=rf"at least 2 groups that divide the 8 samples, got groups={groups}\."):
+            averages.jackknifed_polar(samples, groups)
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_second_order_bias_is_half_the_second_derivative():
+    mu = jnp.asarray(MU)
+    directions = np.random.default_rng(2).standard_normal((4, 3, 2))
+    step = 1e-3
+    expected = sum(
+        (polar(mu + step * f) - 2 * polar(mu) + polar(mu - step * f)) / step**2 / 2
+        for f in jnp.moveaxis(jnp.asarray(directions), -1, 0)
+    )
+    np.testing.assert_allclose(averages.second_order_bias(mu, jnp.asarray(directions)), expected, atol=1e-5)
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_second_order_bias_of_a_vector_is_a_shrinkage():
+    # polar(v) = v/‖v‖: isotropic noise σ in d dimensions shortens it by (d - 1) σ² / (2 ‖v‖²), and turns it nowhere.
+    v, sigma, d = 2.0 * jnp.eye(5, 1), 0.3, 5
+    factor = sigma * jnp.eye(5)[:, None, :]
+    expected = -(d - 1) * sigma**2 / (2 * 4.0) * np.eye(5, 1)
+    np.testing.assert_allclose(averages.second_order_bias(v, factor), expected, atol=1e-12)
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_jackknife_removes_the_bias_of_order_one_over_k():
+    k, draws = 6, 20_000
+    deviations = 0.5
+
+    def both_signs(key):
+        noise = deviations * jax.random.normal(key, (k, 4, 3))
+        both = jnp.stack([jnp.asarray(MU)[None] + noise, jnp.asarray(MU)[None] - noise])
+        return jnp.stack([jnp.mean(f(both), axis=0) for f in (averages.polar_of_mean, averages.jackknifed_polar)])
+
+    found = np.asarray(jax.jit(jax.vmap(both_signs))(jax.random.split(jax.random.key(0), draws)))
+    factor = deviations * jnp.eye(12).reshape(4, 3, 12)
+    expected = np.asarray(averages.second_order_bias(jnp.asarray(MU), factor)) / k
+    direction = expected / np.linalg.norm(expected)
+    along = np.sum((found - np.asarray(polar(jnp.asarray(MU)))) * direction, axis=(2, 3))
+    mean, stderr = along.mean(axis=0), along.std(axis=0) / np.sqrt(draws)
+    size = np.linalg.norm(expected)
+    assert np.max(4 * stderr) < size / 8
+    # What is left of either is of order 1/k², a sixth of the first-order bias at most.
+    assert abs(mean[0] - size) < size / 6
+    assert abs(mean[1]) < size / 6

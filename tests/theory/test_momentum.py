@@ -1,0 +1,63 @@
+"""The moving average against brute force: the sum of its weights, step by step, and a simulation."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specjax.theory import momentum
+
+GAMMAS = st.floats(0.05, 0.97)
+
+
+def weights(gamma, t):
+    """What m_t gives to each of g_1 ... g_t, by running the recursion on unit vectors."""
+    m = np.zeros(t)
+    for step in range(t):
+        m = gamma * m + (1 - gamma) * np.eye(t)[step]
+    return m
+
+
+@given(gamma=GAMMAS, mu=st.floats(-3, 3), sigma=st.floats(0.1, 3), start=st.floats(-3, 3), t=st.integers(1, 30))
+@pytest.mark.usefixtures("x64")
+def test_the_error_is_squared_bias_plus_the_sum_of_squared_weights(gamma, mu, sigma, start, t):
+    w = weights(gamma, t)
+    bias = start * gamma**t + mu * w.sum() - mu
+    expected = bias**2 + sigma**2 * np.sum(w**2)
+    assert momentum.ema_mse(mu, sigma, gamma, t, start) == pytest.approx(expected, rel=1e-10, abs=1e-12)
+
+
+@given(gamma=GAMMAS, sigma=st.floats(0.1, 3), t=st.integers(1, 30))
+@pytest.mark.usefixtures("x64")
+def test_the_debiased_average_has_normalized_weights(gamma, sigma, t):
+    w = weights(gamma, t)
+    w = w / w.sum()
+    assert momentum.debiased_ema_mse(sigma, gamma, t) == pytest.approx(sigma**2 * np.sum(w**2), rel=1e-10)
+
+
+@given(gamma=GAMMAS, log_snr=st.floats(-4, 4))
+@pytest.mark.usefixtures("x64")
+def test_the_threshold_is_where_the_errors_cross(gamma, log_snr):
+    snr, times = 10.0**log_snr, np.arange(1, 400)
+    gains = np.asarray(momentum.ema_mse(np.sqrt(snr), 1.0, gamma, times)) < 1
+    threshold = float(momentum.improvement_time(snr, gamma))
+    assert np.array_equal(gains, times > threshold)
+    assert np.array_equal(np.asarray(momentum.improves(snr, gamma, times)), gains)
+    assert gains[0] == (snr < momentum.first_step_snr(gamma))
+    # Continuous time too: the two errors are equal at T* where it is finite.
+    if np.isfinite(threshold):
+        assert momentum.ema_mse(np.sqrt(snr), 1.0, gamma, threshold) == pytest.approx(1, rel=1e-8)
+
+
+@pytest.mark.usefixtures("x64")
+def test_below_the_stationary_variance_every_step_gains():
+    assert momentum.improvement_time(0.99 * momentum.stationary_variance(0.9), 0.9) == -np.inf
+    assert momentum.improvement_time(1.01 * momentum.stationary_variance(0.9), 0.9) > -np.inf
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_printed_inequality_is_another_one():
+    # At s = 1, γ = 0.9 the first step gains: m_1 = 0.1 g_1 has the error 0.81 + 0.01 < 1. The printed inequality denies it.
+    assert momentum.ema_mse(1.0, 1.0, 0.9, 1) == pytest.approx(0.82)
+    assert bool(momentum.improves(1.0, 0.9, 1))
+    assert not bool(momentum.improves_as_printed(1.0, 0.9, 1))
