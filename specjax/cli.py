@@ -1,4 +1,4 @@
-"""The command line: `specjax list`, `specjax run NAME` and `specjax reproduce`.
+"""The command line: `specjax list`, `specjax run NAME`, `specjax reproduce` and `specjax verify PATH`.
 
 Whatever a user can get wrong is answered by one sentence on standard error and exit code 2, before anything is computed or
 written. Everything heavy is imported inside the commands, so that `specjax --help` answers at once.
@@ -6,6 +6,7 @@ written. Everything heavy is imported inside the commands, so that `specjax --he
 
 import argparse
 import difflib
+import os
 import sys
 import textwrap
 import time
@@ -28,7 +29,8 @@ DEFAULT_SCALE, DEFAULT_OUT = "quick", "results"
 _OVERVIEW = """commands:
   list                 the experiments: paper, source, title and scales
   run NAME             run one experiment; `specjax run NAME --help` shows its flags
-  reproduce            run all experiments and compare every verdict with the expected one"""
+  reproduce            run all experiments and compare every verdict with the expected one
+  verify PATH          compare the store of a sweep with the checksums made when it was written"""
 
 
 class UserError(Exception):
@@ -55,9 +57,12 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command in `argv` (default: the process's arguments) and return its exit code.
 
-    0: done. 1: `reproduce` found a verdict other than expected, or an experiment failed. 2: a mistake in the arguments or the
-    configuration. 130: interrupted. `--help` and `--version` leave by SystemExit(0), as argparse does.
+    0: done. 1: `reproduce` found a verdict other than expected, an experiment failed, or `verify` found damage. 2: a mistake in
+    the arguments or the configuration. 130: interrupted. `--help` and `--version` leave by SystemExit(0), as argparse does.
     """
+    # Before JAX starts: programs are kept between runs, without XLA's false alarms about them (see sweep/compilation_cache.py).
+    os.environ.setdefault("SPECJAX_COMPILATION_CACHE", "on")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
         return _dispatch(list(sys.argv[1:] if argv is None else argv))
     except UserError as error:
@@ -69,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(arguments: list[str]) -> int:
-    commands = {"list": _list, "run": _run, "reproduce": _reproduce}
+    commands = {"list": _list, "run": _run, "reproduce": _reproduce, "verify": _verify}
     if arguments and not arguments[0].startswith("-"):
         command, *rest = arguments
         if command not in commands:
@@ -128,6 +133,7 @@ def _run(arguments: list[str]) -> int:
 
     parser = _parser(f"specjax run {name}", f"{experiment.title}\n\n{textwrap.fill(experiment.summary, 100)}")
     _add_scale_and_out(parser)
+    parser.add_argument("--explain", action="store_true", help="print how each sweep was planned, and what it took")
     fields = parser.add_argument_group("configuration", f"defaults are those of --scale {scale}")
     for flag in flags:
         text = f"{flag.help} (default: {flag.default})".strip().replace("%", "%%")
@@ -136,10 +142,10 @@ def _run(arguments: list[str]) -> int:
     texts = {flag.field: given[f"field {flag.field}"] for flag in flags if given[f"field {flag.field}"] is not None}
     with _told_in_one_sentence():
         config = config_flags.override(experiment.scales[scale], texts)
-    return _run_one(experiment, scale, config, _out(given["out"]))
+    return _run_one(experiment, scale, config, _out(given["out"]), given["explain"])
 
 
-def _run_one(experiment: "AnyExperiment", scale: str, config: Any, out: Path) -> int:
+def _run_one(experiment: "AnyExperiment", scale: str, config: Any, out: Path, explain: bool) -> int:
     from specjax import report
 
     with _told_in_one_sentence():
@@ -150,8 +156,19 @@ def _run_one(experiment: "AnyExperiment", scale: str, config: Any, out: Path) ->
         raise UserError(_sentence(error)) from error
     report.refresh(out)
     _print_checks([result])
+    if explain:
+        _print_plans(out / experiment.name)
     _print_places([result], out)
     return 0
+
+
+def _print_plans(folder: Path) -> None:
+    from specjax import report, sweep
+
+    for name, data in report.load_data(folder).items():
+        # Data that an experiment has made otherwise have no plan.
+        if sweep.is_explained(data):
+            print(f"{name}: {sweep.explain(data)}\n")
 
 
 def _reproduce(arguments: list[str]) -> int:
@@ -198,6 +215,32 @@ def _reproduce(arguments: list[str]) -> int:
     for problem in problems:
         print(f"specjax: {problem}", file=sys.stderr)
     return 1 if problems else 0
+
+
+def _verify(arguments: list[str]) -> int:
+    parser = _parser(
+        "specjax verify",
+        "Compare the store that `run(..., store=PATH)` wrote with the checksums made when it was written.\n"
+        "Exit code 0: whole, finished or not. 1: damaged. 2: no store.",
+    )
+    parser.add_argument("path", metavar="PATH", type=Path, help="the folder of the store")
+    parser.add_argument("--drop", action="store_true", help="forget damaged blocks; the same call computes them again")
+    given = parser.parse(arguments)
+    from specjax.sweep import store
+
+    try:
+        with _told_in_one_sentence():
+            report = store.verify(given.path, drop=given.drop)
+    except store.StoreError as error:
+        raise UserError(_sentence(error)) from error
+    print(f"{given.path}: {report}")
+    if report.whole:
+        return 0
+    if given.drop:
+        print("what is damaged is forgotten; the call that made the store computes it again")
+        return 0
+    print("`--drop` forgets what is damaged, and then the call that made the store computes it again")
+    return 1
 
 
 def _print_checks(results: "Sequence[Result]") -> None:

@@ -1,5 +1,6 @@
 """Settings and fixtures of every test: strict promotion, one hypothesis profile, float64 on request."""
 
+import os
 from collections.abc import Iterator
 
 import jax
@@ -9,6 +10,9 @@ from hypothesis import HealthCheck, settings
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+# What a test compiles is neither taken from the user's cache nor left there.
+os.environ["SPECJAX_COMPILATION_CACHE"] = "off"
 
 # No deadline: the first example compiles. Derandomized: a run fails today exactly if it failed yesterday.
 # Function-scoped fixtures are allowed: the ones here set a mode that every example shares.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 BENCHMARKS = Path(__file__).parents[1] / "scripts" / "benchmarks"
-REFERENCES = {"outer_product.py": "specjax, exact in x", "one_call_sweep.py": "one call of sweep.run"}
+REFERENCES = {"outer_product.py": "specjax, exact in x", "sweep.py": "one call of sweep.run"}
 
 
 @pytest.mark.parametrize("script", REFERENCES)
@@ -29,4 +29,15 @@ def test_a_benchmark_prints_the_agreement_and_ratios_to_its_reference(script):
 
 def test_every_benchmark_is_tested():
     scripts = {path.name for path in BENCHMARKS.glob("*.py") if "__main__" in path.read_text()}
-    assert scripts == set(REFERENCES)
+    assert scripts == {*REFERENCES, "polar.py"}
+
+
+def test_the_benchmark_of_the_polar_factor_agrees_before_it_times():
+    """Its tables have several references; that float32 sides agree with float64 is asserted in the script."""
+    command = [sys.executable, "-W", "error", str(BENCHMARKS / "polar.py"), "--smoke"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(re.findall(r"^  .*: specjax \d.*, optax \d.*, specjax, bf16 \d", done.stdout, re.MULTILINE)) == 3
+    tables = re.findall(r"^-{20,}$", done.stdout, re.MULTILINE)
+    assert len(tables) == 5
+    assert ("torch, bf16" in done.stdout.split("squares")[0]) != ("torch is not installed" in done.stdout)

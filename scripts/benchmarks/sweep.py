@@ -4,21 +4,23 @@ What is measured, at every seed and width d1, are the four rows of the outer-pro
 network with d0=25 and d2=12. The sides are
 
 * one call: `sweep.run(measure, {"d1": widths(...)}, seeds=..., key=...)`, the reference of every ratio;
-* loop over widths: for each width its own jitted function, vmapped over chunks of seeds, the same as those of the one call;
+* loop over widths: for each width its own jitted function, vmapped over all seeds at once;
 * loop over widths and seeds: for each width its own jitted function, called once for each seed;
+* the same without jit: every operation of every seed and width by itself, as a first script does it;
 * NumPy loop: for each width and seed the closed form of the gradient in NumPy. It is given the weights as arrays, so drawing
   them is not counted for it.
 
 Before timing, the results of all sides are compared: at each width every value is within `--rtol` of the root mean square over
 the seeds. Times are medians over `--repeats` rounds of all sides, with tracing and compilation (the first call of newly built
-functions) and without (the second call). `sweep.run` compiles in every call, so its time without is that of a call less the
-`compile_seconds` in its dataset. The loops over seeds run `--slow-seeds` seeds, and their times without compilation are
+functions, without a compilation cache) and without (the second call). `sweep.run` compiles in every call, so its time without is
+that of a call less the `compile_seconds` in its dataset. The loops over seeds run fewer seeds, and their times without compilation are
 scaled up to all of them.
 
-    python scripts/benchmarks/one_call_sweep.py [--smoke]
+    python scripts/benchmarks/sweep.py [--smoke]
 """
 
 import argparse
+import os
 import statistics
 from collections.abc import Callable
 from time import perf_counter
@@ -48,26 +50,26 @@ def arguments() -> argparse.Namespace:
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, seconds in all")
-    parser.add_argument("--widths", type=int, nargs="+", default=(16, 32, 64, 128, 256), help="hidden units d1")
+    parser.add_argument("--widths", type=int, nargs="+", default=(16, 32, 64, 128, 256, 512), help="hidden units d1")
     parser.add_argument("--seeds", type=int, default=1024, help="seeds at every width")
     parser.add_argument(
         "--slow-seeds", type=int, default=128, help="seeds that the loops over seeds run, at most --seeds"
     )
-    parser.add_argument("--chunk", type=int, default=1024, help="seeds per call of a vmapped function")
+    parser.add_argument("--eager-seeds", type=int, default=4, help="seeds that the loop without jit runs")
     parser.add_argument("--plan", choices=("auto", "exact", "padded"), default="auto", help="plan of sweep.run")
     parser.add_argument("--repeats", type=int, default=3, help="rounds of all sides")
     parser.add_argument("--rtol", type=float, default=1e-4, help="of the root mean square over seeds, between sides")
     parser.add_argument("--seed", type=int, default=0, help="seed of weights and target")
     options = parser.parse_args()
     if options.smoke:
-        options.widths, options.seeds, options.slow_seeds, options.chunk, options.repeats = (4, 6), 16, 8, 8, 1
-    if options.slow_seeds > options.seeds:
-        parser.error(f"--slow-seeds must be at most --seeds={options.seeds}, got {options.slow_seeds}")
+        options.widths, options.seeds, options.slow_seeds, options.eager_seeds, options.repeats = (4, 6), 16, 8, 2, 1
+    if max(options.slow_seeds, options.eager_seeds) > options.seeds:
+        parser.error(f"--slow-seeds and --eager-seeds must be at most --seeds={options.seeds}")
     return options
 
 
-def loop_over_widths(measured: Measure, key: Array, widths: list[int], seeds: int, chunk: int) -> Callable[[], Results]:
-    """Newly jitted functions of a chunk of seed numbers, one for each width."""
+def loop_over_widths(measured: Measure, key: Array, widths: list[int], seeds: int) -> Callable[[], Results]:
+    """Newly jitted functions of all seed numbers, one for each width."""
 
     def at_width(d1: int) -> Callable[[Array], dict[str, Array]]:
         return jax.jit(jax.vmap(lambda seed: measured(jax.random.fold_in(key, seed), d1)))
@@ -76,10 +78,7 @@ def loop_over_widths(measured: Measure, key: Array, widths: list[int], seeds: in
     ids = np.arange(seeds, dtype=np.uint32)
 
     def run() -> Results:
-        return [
-            _joined([program(ids[first : first + chunk]) for first in range(0, seeds, chunk)], np.concatenate)
-            for program in programs
-        ]
+        return [{name: np.asarray(values) for name, values in program(ids).items()} for program in programs]
 
     return run
 
@@ -94,6 +93,15 @@ def loop_over_seeds(measured: Measure, key: Array, widths: list[int], seeds: int
 
     def run() -> Results:
         return [_joined([program(np.uint32(seed)) for seed in range(seeds)], np.stack) for program in programs]
+
+    return run
+
+
+def eager_loop(measured: Measure, key: Array, widths: list[int], seeds: int) -> Callable[[], Results]:
+    """No compilation of ours: JAX runs one operation after the other."""
+
+    def run() -> Results:
+        return [_joined([measured(jax.random.fold_in(key, s), d1) for s in range(seeds)], np.stack) for d1 in widths]
 
     return run
 
@@ -125,7 +133,8 @@ def check(name: str, results: Results, reference: Results, rtol: float) -> str:
 def main() -> None:
     options = arguments()
     widths, seeds, slow = list(options.widths), options.seeds, options.slow_seeds
-    chunk, key = min(options.chunk, seeds), jax.random.key(options.seed)
+    key = jax.random.key(options.seed)
+    os.environ["SPECJAX_COMPILATION_CACHE"] = "off"
     print(machine("specjax", "jax", "numpy"))
     phi = np.array(jax.random.normal(jax.random.key(options.seed + 1), (D2, D0)))
 
@@ -141,19 +150,20 @@ def main() -> None:
     def one_call() -> xr.Dataset:
         start = perf_counter()
         over = {"d1": sweep.widths(*widths)}
-        data = sweep.run(measured, over, seeds=seeds, key=key, plan=options.plan, chunk=chunk, progress=False)
+        data = sweep.run(measured, over, seeds=seeds, key=key, plan=options.plan, progress=False)
         compiled_seconds.append(perf_counter() - start - data.attrs["compile_seconds"])
         return data
 
     data, host_weights = one_call(), [weights(d1) for d1 in widths]
     sides = {
         ONE_CALL: (lambda: one_call, seeds),
-        "loop over widths": (lambda: loop_over_widths(measured, key, widths, seeds, chunk), seeds),
+        "loop over widths": (lambda: loop_over_widths(measured, key, widths, seeds), seeds),
         "loop over widths and seeds": (lambda: loop_over_seeds(measured, key, widths, slow), slow),
+        "the same without jit": (lambda: eager_loop(measured, key, widths, options.eager_seeds), options.eager_seeds),
         "NumPy loop": (lambda: numpy_loop(phi, host_weights), slow),
     }
-    print(f"d0={D0}, d1 in {widths}, d2={D2}, {seeds} seeds in chunks of {chunk}, float32")
-    print(f"buckets of plan {options.plan}: {data.attrs['buckets']}")
+    print(f"d0={D0}, d1 in {widths}, d2={D2}, {seeds} seeds, float32")
+    print(sweep.explain(data))
 
     print("\nagreement before timing")
     reference = [{q: data[q].isel(d1=i).values for q in data if q != "failed"} for i in range(len(widths))]

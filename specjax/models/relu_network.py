@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Key
 
 from specjax.models.targets import check_target
 from specjax.sizes import AnySize, normal
-from specjax.theory.angles import arc_cosine_0, arc_cosine_1
+from specjax.theory.angles import arc_cosine_0, arc_cosine_1_of
 
 
 class Params(NamedTuple):
@@ -54,11 +54,11 @@ def gradient(params: Params, target: Float[Array, "d2 d0"]) -> Params:
     """
     _check(params, target)
     w1, w2 = params
-    norms, theta = _norms_and_angles(w1)
+    norms, angles = _norms_and_angles(w1)
     outer = w2.T @ w2
-    along_own_row = (outer * jnp.sin(theta) / (2 * jnp.pi)) @ norms / jnp.where(norms > 0, norms, 1)
-    g1 = along_own_row[:, None] * w1 + (outer * arc_cosine_0(theta)) @ w1 - w2.T @ target / 2
-    g2 = w2 @ _gram(norms, theta) - target @ w1.T / 2
+    along_own_row = (outer * angles.sine / (2 * jnp.pi)) @ norms / jnp.where(norms > 0, norms, 1)
+    g1 = along_own_row[:, None] * w1 + (outer * arc_cosine_0(angles.theta)) @ w1 - w2.T @ target / 2
+    g2 = w2 @ _gram(norms, angles) - target @ w1.T / 2
     return Params(g1, g2)
 
 
@@ -67,11 +67,19 @@ def hidden_gram(w1: Float[Array, "d1 d0"]) -> Float[Array, "d1 d1"]:
     return _gram(*_norms_and_angles(w1))
 
 
-def _gram(norms: Array, theta: Array) -> Array:
-    return norms[:, None] * norms[None, :] * arc_cosine_1(theta)
+class _Angles(NamedTuple):
+    """θ_ab between rows of W_1, with its sine and cosine: as functions of θ they would cost more than the matrix products."""
+
+    theta: Array
+    sine: Array
+    cosine: Array
 
 
-def _norms_and_angles(w1: Array) -> tuple[Array, Array]:
+def _gram(norms: Array, angles: _Angles) -> Array:
+    return norms[:, None] * norms[None, :] * arc_cosine_1_of(*angles)
+
+
+def _norms_and_angles(w1: Array) -> tuple[Array, _Angles]:
     """‖w_a‖ and θ_ab; the angle of a padded (zero) row is irrelevant, since its norm multiplies everything it enters."""
     own = jnp.eye(w1.shape[0], dtype=bool)
     squares = jnp.sum(w1**2, axis=1)
@@ -79,7 +87,8 @@ def _norms_and_angles(w1: Array) -> tuple[Array, Array]:
     unit = w1 / jnp.where(norms > 0, norms, 1)[:, None]
     # θ_aa = 0 is set, not computed: arccos loses half the digits at 1 and has no derivative there.
     cosine = jnp.where(own, 0, jnp.clip(unit @ unit.T, -1, 1))
-    return norms, jnp.where(own, 0, jnp.arccos(cosine))
+    sine = jnp.sqrt((1 - cosine) * (1 + cosine))
+    return norms, _Angles(jnp.where(own, 0, jnp.arccos(cosine)), jnp.where(own, 0, sine), jnp.where(own, 1, cosine))
 
 
 def _check(params: Params, target: Array) -> None:

@@ -10,4 +10,5 @@ from specjax.report.record import Result as Result
 from specjax.report.store import FIGURE as FIGURE
 from specjax.report.store import load as load
 from specjax.report.store import load_all as load_all
+from specjax.report.store import load_data as load_data
 from specjax.report.store import require_room as require_room

@@ -22,7 +22,8 @@ def produce(experiment: AnyExperiment, scale: str, config: Any, out: Path) -> Re
     """Run an experiment, judge it, draw it and store it in `out/NAME`.
 
     Raises Refused where the experiment refuses its configuration or its data with a ValueError, or its checks cannot be
-    stored; other exceptions pass through. In either case `out` is as it was before.
+    stored; other exceptions pass through. In either case the result in `out` is as it was before. What ran and could not be judged
+    is kept in `out/NAME.unjudged.nc`.
     """
     record = describe(experiment, scale, config)
     # A configuration that JSON cannot hold is better refused now than after the run.
@@ -30,9 +31,13 @@ def produce(experiment: AnyExperiment, scale: str, config: Any, out: Path) -> Re
     start = time.perf_counter()
     try:
         data = experiment.run(config)
-        checks = verified(experiment.name, experiment.checks(config, data))
     except ValueError as error:
         raise Refused(str(error)) from error
+    try:
+        checks = verified(experiment.name, experiment.checks(config, data))
+    except ValueError as error:
+        kept = store.save_unjudged(out, experiment.name, data)
+        raise Refused(f"{error} The data of the run are kept in {kept}.") from error
     tables = tuple(experiment.tables(config, data))
     figure = experiment.plot(config, data)
     seconds = round(time.perf_counter() - start, 3)

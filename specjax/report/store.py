@@ -73,6 +73,25 @@ def save(out: Path, result: Result, data: Data, figure: Figure) -> Path:
     return folder
 
 
+def save_unjudged(out: Path, name: str, data: Data) -> Path:
+    """Write the data of a run that could not be judged to `out/NAME.unjudged.nc`, and return that file."""
+    out.mkdir(parents=True, exist_ok=True)
+    kept = out / f"{name}.unjudged.nc"
+    draft = kept.with_name(f".{kept.name}.{os.getpid()}")
+    try:
+        xr.DataTree.from_dict(dict(data)).to_netcdf(draft, engine="h5netcdf")
+        draft.replace(kept)
+    finally:
+        draft.unlink(missing_ok=True)
+    return kept
+
+
+def load_data(folder: Path) -> dict[str, xr.Dataset]:
+    """The datasets of a result folder by name, in memory."""
+    with xr.open_datatree(folder / DATA, engine="h5netcdf") as tree:
+        return {name: node.to_dataset().load() for name, node in tree.children.items()}
+
+
 def load(folder: Path) -> Result:
     """Read a result folder; raises ValueError if it does not hold a result of this version's form."""
     try:

@@ -8,6 +8,9 @@ It knows no model. A measurement is a pure function ``measure(key, **point)`` th
 
 from specjax.sweep.axes import values as values
 from specjax.sweep.axes import widths as widths
+from specjax.sweep.axes import zipped as zipped
+from specjax.sweep.dataset import explain as explain
+from specjax.sweep.dataset import is_explained as is_explained
 from specjax.sweep.engine import run as run
 from specjax.sweep.failures import FailedSeedsWarning as FailedSeedsWarning
 from specjax.sweep.failures import without_failed as without_failed
@@ -15,4 +18,14 @@ from specjax.sweep.fit import AsymptoticExponent as AsymptoticExponent
 from specjax.sweep.fit import PowerLawFit as PowerLawFit
 from specjax.sweep.fit import asymptotic_exponent as asymptotic_exponent
 from specjax.sweep.fit import fit_power_law as fit_power_law
+from specjax.sweep.model_choice import ModelChoice as ModelChoice
+from specjax.sweep.model_choice import choose_model as choose_model
 from specjax.sweep.moments import mean_and_stderr as mean_and_stderr
+from specjax.sweep.moments import total as total
+from specjax.sweep.offset_fit import OffsetFit as OffsetFit
+from specjax.sweep.offset_fit import fit_offset as fit_offset
+from specjax.sweep.prediction import Agreement as Agreement
+from specjax.sweep.prediction import agreement as agreement
+from specjax.sweep.replicates import RoughFitWarning as RoughFitWarning
+from specjax.sweep.sensitivity import DropSmallest as DropSmallest
+from specjax.sweep.sensitivity import drop_smallest as drop_smallest

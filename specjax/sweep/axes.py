@@ -1,7 +1,8 @@
-"""The axes of a sweep: widths, which change shapes, and values, which do not."""
+"""The axes of a sweep: widths, which change shapes, values, which do not, and several of them zipped into one dimension."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from numbers import Integral, Real
 
 import jax.numpy as jnp
@@ -25,7 +26,14 @@ class Values:
     unit: str
 
 
-Axis = Widths | Values
+@dataclass(frozen=True)
+class Zipped:
+    """One dimension along which several axes move together, made by :func:`zipped`; `measure` receives each by its own name."""
+
+    axes: tuple[tuple[str, Widths | Values], ...]
+
+
+Axis = Widths | Values | Zipped
 Over = Mapping[str, Axis]
 
 
@@ -33,11 +41,11 @@ def widths(*ns: int | np.integer, unit: str = "") -> Widths:
     """An axis of widths, in the order given, which is also their order in the dataset.
 
     Args:
-        *ns: Positive ints, all different, one argument each.
+        *ns: Positive ints, one argument each; all different, unless the axis is zipped with another.
         unit: The unit of the coordinate, e.g. "neurons"; empty for none.
 
     Raises:
-        ValueError: no width, a sequence in place of the widths, a width that is not a positive int, or a width given twice.
+        ValueError: no width, a sequence in place of the widths, or a width that is not a positive int.
     """
     _check_points("widths", ns, "16, 32")
     for n in ns:
@@ -50,11 +58,12 @@ def values(*xs: int | float | np.number, unit: str = "") -> Values:
     """An axis of numbers, in the order given, which is also their order in the dataset.
 
     Args:
-        *xs: Finite numbers, all different, one argument each. They reach `measure` as ints when all are ints, else as floats.
+        *xs: Finite numbers, one argument each; all different, unless the axis is zipped with another. They
+            reach `measure` as ints when all are ints, else as floats.
         unit: The unit of the coordinate; empty for none.
 
     Raises:
-        ValueError: no value, a sequence in place of the values, a value that is not a finite number, or a value given twice.
+        ValueError: no value, a sequence in place of the values, or a value that is not a finite number.
     """
     _check_points("values", xs, "0.1, 0.2")
     for x in xs:
@@ -63,6 +72,57 @@ def values(*xs: int | float | np.number, unit: str = "") -> Values:
     if all(isinstance(x, Integral) for x in xs):
         return Values(tuple(int(x) for x in xs), unit)
     return Values(tuple(float(x) for x in xs), unit)
+
+
+def zipped(**axes: Widths | Values) -> Zipped:
+    """Several axes that move together along one dimension.
+
+    As in `over={"k": zipped(n=widths(32, 64), d=widths(8, 16))}`. The dimension has the name under which it stands in `over`. If that
+    is also the name of one of `axes`, it has that axis' points as its coordinate; the other axes are coordinates along it
+    (`data.swap_dims(k="n")` makes one of them the dimension).
+
+    Raises:
+        ValueError: no axis, something that is no axis, axes of different lengths, or a point given twice.
+    """
+    if not axes:
+        raise ValueError(
+            "zipped needs at least one axis, got none; write e.g. zipped(n=widths(32, 64), d=widths(8, 16))."
+        )
+    for name, axis in axes.items():
+        if not isinstance(axis, Widths | Values):
+            raise ValueError(f"zipped takes widths(...) and values(...), got a {type(axis).__name__} for {name!r}.")
+    lengths = {name: len(axis.points) for name, axis in axes.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"zipped needs axes of one length, got {lengths}; give each the same number of points.")
+    together = Zipped(tuple(axes.items()))
+    check_different("zipped", list(zip(*(axis.points for axis in axes.values()), strict=True)))
+    return together
+
+
+def members(name: str, axis: Axis) -> dict[str, Widths | Values]:
+    """The arguments of `measure` that the dimension `name` sets, and their axes."""
+    return dict(axis.axes) if isinstance(axis, Zipped) else {name: axis}
+
+
+def arguments(over: Over) -> dict[str, Widths | Values]:
+    """All swept arguments of `measure` and their axes."""
+    return {name: axis for dim in over for name, axis in members(dim, over[dim]).items()}
+
+
+def length(axis: Axis) -> int:
+    """The number of points of `axis`."""
+    return len(axis.axes[0][1].points) if isinstance(axis, Zipped) else len(axis.points)
+
+
+def widths_of(name: str, axis: Axis) -> dict[str, Widths]:
+    """Those arguments of the dimension `name` that are widths."""
+    return {member: a for member, a in members(name, axis).items() if isinstance(a, Widths)}
+
+
+def volumes(name: str, axis: Axis) -> list[int]:
+    """The product of the widths at each point of the dimension `name`; 1 where it has none."""
+    columns = [a.points for a in widths_of(name, axis).values()]
+    return [prod(column[i] for column in columns) for i in range(length(axis))]
 
 
 def as_array(name: str, axis: Values) -> Shaped[np.ndarray, " points"]:
@@ -81,7 +141,7 @@ def as_array(name: str, axis: Values) -> Shaped[np.ndarray, " points"]:
         size = np.abs(exact)
         # Below the smallest normal number XLA may flush to zero.
         in_range = (size == 0) | ((size >= np.finfo(dtype).tiny) & (size <= np.finfo(dtype).max))
-        held = bool(in_range.all()) and len(np.unique(exact.astype(dtype))) == len(exact)
+        held = bool(in_range.all()) and len(np.unique(exact.astype(dtype))) == len(np.unique(exact))
     if not held:
         raise ValueError(
             f"{dtype} cannot hold the values of {name!r} apart and in range, got {list(axis.points)}; "
@@ -98,6 +158,10 @@ def _check_points(maker: str, points: tuple[object, ...], example: str) -> None:
             raise ValueError(
                 f"{maker} takes its points one by one, got a {type(point).__name__}; unpack it, e.g. {maker}(*[{example}])."
             )
+
+
+def check_different(maker: str, points: Sequence[object]) -> None:
+    """Raises ValueError if one of `points` stands there twice."""
     repeated = sorted({str(point) for i, point in enumerate(points) if point in points[:i]})
     if repeated:
         raise ValueError(

@@ -2,171 +2,251 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from importlib.metadata import version
-from time import perf_counter
-from typing import NamedTuple
+from math import ceil
+from pathlib import Path
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Array, Key
-from tqdm import tqdm
 
-from specjax.sweep.axes import Over
-from specjax.sweep.checks import check_arguments, check_outputs, check_signature, trailing_dims
-from specjax.sweep.failures import mark_failed
-from specjax.sweep.plan import Bucket, buckets, group_axes
-from specjax.sweep.program import Grid, Measure, Shapes, build, compile_program, grids
+from specjax.sweep import dataset, sampling
+from specjax.sweep import memory as bytes_of
+from specjax.sweep import plan as cutting
+from specjax.sweep.axes import Over, length, members, widths_of
+from specjax.sweep.checks import Probe, check_arguments, check_signature, probe
+from specjax.sweep.cost import CostModel, cost_model
+from specjax.sweep.devices import agreed, is_first, seed_mesh
+from specjax.sweep.execution import CALLS_AT_A_TIME, Prepared, Ranges, Request, execute
+from specjax.sweep.plan import Plan, Seeds
+from specjax.sweep.program import Measure
+from specjax.sweep.sampling import EverySeed, Sampling
+from specjax.sweep.store import Layout, Manifest, Store, read_manifest
 
-# Seeds per call of the program: enough that the call itself costs nothing, and few enough that one 1000 x 1000 float32 matrix
-# for each of them takes 4 GB.
-DEFAULT_CHUNK = 1024
-
-
-class _Executed(NamedTuple):
-    outputs: dict[str, np.ndarray]
-    run_seconds: float
-    device: jax.Device
+# A block is what an interruption can cost at most, and its storing and logging is to cost nothing beside its computing.
+BLOCK_SECONDS = 2.0
+_LEAST_SECONDS = 1e-4  # of one call, however little it computes
 
 
 def run(
     measure: Measure,
     over: Over,
     *,
-    seeds: int,
+    seeds: int | Mapping[str, Sequence[int]],
     key: Key[Array, ""],
     plan: str = "auto",
     chunk: int | None = None,
+    memory: str | int | None = None,
+    reduce: Literal["moments"] | None = None,
+    couple: bool = True,
+    store: str | Path | None = None,
     units: Mapping[str, str] | None = None,
     progress: bool | None = None,
 ) -> xr.Dataset:
-    """Measures every seed at every point of the grid `over`, in one compiled program.
+    """Measures every seed at every point of the grid `over`, with one compiled program for each bucket of widths.
 
     Seed s uses `jax.random.fold_in(key, s)` at every point. So more seeds never change earlier ones, and a measurement that draws
     through :mod:`specjax.sizes` has its widths coupled: the small one is a block of the large one. The dataset is the same, to
-    rounding, for every `plan` and `chunk`.
+    rounding, for every `plan`, `chunk`, `memory` and number of devices; the draws are the same bit for bit.
+
+    Seeds are shared among all devices, and among all processes after `jax.distributed.initialize()`; each process returns the whole.
 
     Args:
         measure: A pure function `measure(key, **point)` that returns a dict of arrays; nested dicts give names like "loss.final".
             Widths arrive as Python ints or as `Size`s, values as scalar arrays. No output may have a shape that depends on a width.
-        over: The swept arguments of `measure` and their axes, `widths(...)` or `values(...)`.
-        seeds: How many seeds, 0 to seeds - 1.
+        over: The swept arguments of `measure` and their axes, `widths(...)`, `values(...)` or `zipped(...)`.
+        seeds: How many seeds, 0 to seeds - 1. Or a number for each width, as in `{"d1": (4000, 1000)}`: then the dataset has the
+            coordinate `seeds`, and NaN where a width has no such seed.
         key: The typed key from which the key of every seed is folded.
         plan: How widths share compiled code: "exact" compiles each alone, "padded" pads all to the largest, "auto" weighs compile
             time against padding (see :mod:`specjax.sweep.plan`).
-        chunk: Seeds per call of the program, 1024 by default, at most `seeds`. Memory grows with it; the last chunk is filled up
-            with seeds that are discarded.
+        chunk: Seeds per call of a program; by default as many as are fastest within `memory`.
+        memory: What one device may hold at a time, in bytes or as "4GiB"; by default a quarter of a host's memory or three quarters
+            of an accelerator's.
+        reduce: None keeps every seed. "moments" keeps mean, variance, smallest and largest of at most 64 batches of seeds and
+            forgets the seeds, so that memory does not grow with their number; see :func:`specjax.sweep.total`.
+        couple: Whether a seed has the same key at all widths. False folds the widths into it, so that they are drawn independently.
+        store: A folder to write to as the sweep runs. An interrupted sweep is continued by the same call, and one of more seeds
+            runs only those that are new.
         units: Units of outputs by name.
         progress: True for a progress bar, False for none; by default there is one only on a terminal.
 
     Returns:
         A dataset with the dimensions `(*over, "seed")` and, for outputs that are not scalars, `{name}_dim_0`, ... behind them; with
         the boolean variable `failed` (see :func:`without_failed`); and with attributes that say how it was made: versions, device,
-        key, seeds, plan, buckets (JSON), chunk, dtype, `compile_seconds` and `run_seconds`.
+        key, seeds, plan, buckets (JSON), padding, dtype, `compile_seconds`, `run_seconds`; :func:`specjax.sweep.explain` prints them.
+        With `reduce`, "batch" stands in place of "seed", each output has its `.variance`, `.min` and `.max` beside it, `count`
+        counts the seeds of each batch and `failed` those left out.
 
     Raises:
-        ValueError: anything above is violated; raised before compilation.
+        ValueError: anything above is violated, or the store holds another sweep; raised before compilation. Or one seed does not
+            fit in `memory`; raised before the program that it does not fit runs.
+        StoreError: the store cannot be written or is damaged. Finished blocks are intact.
 
     Warns:
         FailedSeedsWarning: an output is NaN or infinite for some seed.
     """
-    check_arguments(over, seeds, key, plan, chunk)
+    check_arguments(over, seeds, key, plan, chunk, memory, reduce)
+    counts: Seeds = int(seeds) if isinstance(seeds, int) else {dim: tuple(map(int, ns)) for dim, ns in seeds.items()}
     check_signature(measure, over)
-    shapes = check_outputs(measure, over, key, units or {})
-
-    groups = group_axes(over, plan, seeds)
-    parts = buckets(groups)
-    coordinates = grids(parts, over)
-    chunk = min(chunk or DEFAULT_CHUNK, seeds)
-
-    start = perf_counter()
-    compiled = compile_program(build(measure, parts, over), key, chunk, coordinates)
-    compile_seconds = perf_counter() - start
-    executed = _execute(compiled, key, parts, coordinates, over, shapes, seeds, chunk, progress)
-
-    attributes = {
-        **{f"{package}_version": version(package) for package in ("specjax", "jax", "jaxlib", "numpy")},
-        "platform": executed.device.platform,
-        "device_kind": executed.device.device_kind,
-        "key": json.dumps(jax.random.key_data(key).tolist()),
-        "key_impl": str(jax.random.key_impl(key)),
-        "seeds": seeds,
-        "plan": plan,
-        "buckets": json.dumps(groups),
-        "chunk": chunk,
-        "dtype": str(jnp.result_type(float)),
-        "compile_seconds": compile_seconds,
-        "run_seconds": executed.run_seconds,
-    }
-    return mark_failed(_assemble(executed.outputs, over, seeds, units or {}, attributes), tuple(over))
-
-
-def _execute(
-    compiled: jax.stages.Compiled,
-    key: Array,
-    parts: Sequence[Bucket],
-    coordinates: list[Grid],
-    over: Over,
-    shapes: Shapes,
-    seeds: int,
-    chunk: int,
-    progress: bool | None,
-) -> _Executed:
-    extents = [len(axis.points) for axis in over.values()]
-    outputs = {name: np.empty((*extents, seeds, *s.shape), s.dtype) for name, s in shapes.items()}
-    places = [_positions(part, over) for part in parts]
-    run_seconds = 0.0
-    # tqdm's `disable=None` is: silent unless on a terminal.
-    with tqdm(total=seeds, unit="seed", disable=None if progress is None else not progress) as bar:
-        for first in range(0, seeds, chunk):
-            start = perf_counter()
-            blocks = jax.block_until_ready(compiled(key, np.arange(first, first + chunk, dtype=np.uint32), coordinates))
-            run_seconds += perf_counter() - start
-            kept = min(chunk, seeds - first)
-            for place, block in zip(places, blocks, strict=True):
-                _write(outputs, place, slice(first, first + kept), block, chunk)
-            bar.update(kept)
-    device = next(iter(jax.tree.leaves(blocks)[0].devices()))
-    return _Executed(outputs, run_seconds, device)
-
-
-def _positions(part: Bucket, over: Over) -> list[np.ndarray]:
-    """The indices of a bucket along each axis of the dataset."""
-    return [
-        np.array([axis.points.index(point) for point in part.get(name, axis.points)]) for name, axis in over.items()
-    ]
-
-
-def _write(
-    outputs: dict[str, np.ndarray], place: list[np.ndarray], kept: slice, block: Mapping[str, Array], chunk: int
-) -> None:
-    extents = [len(indices) for indices in place]
-    for name, target in outputs.items():
-        own = target.shape[len(place) + 1 :]
-        # A width that was alone in its bucket has no axis yet.
-        points = np.asarray(block[name]).reshape(*extents, chunk, *own)
-        view = target[(slice(None),) * len(place) + (kept,)]
-        view[np.ix_(*place)] = points[(slice(None),) * len(place) + (slice(0, kept.stop - kept.start),)]
-
-
-def _assemble(
-    outputs: Mapping[str, np.ndarray],
-    over: Over,
-    seeds: int,
-    units: Mapping[str, str],
-    attributes: Mapping[str, str | int | float],
-) -> xr.Dataset:
-    variables = {
-        name: (
-            (*over, "seed", *trailing_dims(name, array.ndim - len(over) - 1)),
-            array,
-            {"units": units[name]} if name in units else {},
+    probed = probe(measure, over, key, units or {}, reduce)
+    local = jax.local_devices()
+    budget = bytes_of.parse(memory) if memory is not None else bytes_of.default_budget(local[0], len(local))
+    request = Request(measure, over, counts, key, plan, chunk, memory, reduce, couple, seed_mesh(), agreed(budget))
+    with ExitStack() as stack:
+        prepared, opened, missing = _open(request, probed, store, stack)
+        _require_room(prepared)
+        outputs, table = execute(prepared, opened, missing, progress)
+        data = dataset.assemble(
+            outputs, over, prepared.sampling, counts, units or {}, _attributes(prepared, opened, table)
         )
-        for name, array in outputs.items()
+        if opened is not None:
+            opened.finish(data)
+    return data
+
+
+def _open(
+    request: Request, probed: Probe, path: str | Path | None, stack: ExitStack
+) -> tuple[Prepared, Store | None, Sequence[Ranges]]:
+    """The plan, the store of the first process, and what is missing of each bucket."""
+    model = cost_model(probed.largest, probed.narrow, request.platform)
+    if path is None:
+        prepared = _prepare(request, probed, model, None)
+        return prepared, None, [[(0, prepared.samples(bucket))] for bucket in prepared.plan.buckets]
+    if not is_first():
+        told = agreed(None)
+        if "refused" in told:
+            raise ValueError(told["refused"])
+        missing = [[(start, stop) for start, stop in ranges] for ranges in told["missing"]]
+        return _prepare(request, probed, model, told["plan"]), None, missing
+    try:
+        prepared, opened = _open_store(request, probed, model, Path(path))
+    except Exception as error:
+        # The other processes wait for the word of the first.
+        agreed({"refused": str(error)})
+        raise
+    stack.enter_context(opened)
+    missing = [
+        [(start, min(stop, samples)) for start, stop in opened.missing(i) if start < samples]
+        for i, samples in enumerate(map(prepared.samples, prepared.plan.buckets))
+    ]
+    agreed({"plan": _cut(prepared), "missing": missing})
+    return prepared, opened, missing
+
+
+def _open_store(request: Request, probed: Probe, model: CostModel, path: Path) -> tuple[Prepared, Store]:
+    stored = read_manifest(path)
+    prepared = _prepare(request, probed, model, None if stored is None else stored.plan)
+    layout = Layout(
+        axes=tuple(request.over),
+        extents=tuple(length(axis) for axis in request.over.values()),
+        split=tuple(dim for dim, axis in request.over.items() if widths_of(dim, axis)),
+        sample=prepared.sampling.dim,
+        samples=prepared.sampling.samples,
+        chunk=max(prepared.blocks),
+        variables=prepared.sampling.variables(probed.shapes),
+    )
+    config = _config(request, probed, prepared.sampling)
+    if stored is None:
+        return prepared, Store.create(path, Manifest(config, _cut(prepared)), layout)
+    return prepared, Store.resume(path, config, layout)
+
+
+def _prepare(request: Request, probed: Probe, model: CostModel, stored: Mapping[str, Any] | None) -> Prepared:
+    """The plan of a request: the stored one, whose bits another would not reproduce, or a new one."""
+    over, seeds = request.over, request.seeds
+    kept: Sampling = EverySeed(cutting.most(seeds))
+    if request.reduce == "moments":
+        kept = sampling.batches(cutting.most(seeds), None if stored is None else stored["batch_size"])
+    if stored is not None:
+        return Prepared(request, probed.shapes, model, Plan.from_json(stored), tuple(stored["blocks"]), kept)
+    groups = cutting.group(over, request.plan, seeds, model)
+    buckets = Plan(groups, ()).buckets
+    chunks = []
+    for bucket in buckets:
+        run = cutting.seeds_of(bucket, seeds) if isinstance(kept, EverySeed) else max(np.diff(kept.edges))
+        if request.chunk is None:
+            budget = request.budget // CALLS_AT_A_TIME
+            chunks.append(cutting.chunk(bucket, over, int(run), model, request.platform, budget, request.devices))
+        else:
+            chunks.append(ceil(min(request.chunk, run) / request.devices) * request.devices)
+    prepared = Prepared(request, probed.shapes, model, Plan(groups, tuple(chunks)), (), kept)
+    if not isinstance(kept, EverySeed):
+        return replace(prepared, blocks=(1,) * len(buckets))
+    # Whole calls, so that only the last one of a bucket discards seeds.
+    calls = [
+        max(round(BLOCK_SECONDS / max(prepared.seconds(bucket) * n, _LEAST_SECONDS)), 1)
+        for bucket, n in zip(buckets, chunks, strict=True)
+    ]
+    totals = [ceil(cutting.seeds_of(bucket, seeds) / n) for n, bucket in zip(chunks, buckets, strict=True)]
+    # As many blocks as that makes, of nearly equal size.
+    blocks = tuple(n * ceil(total / ceil(total / count)) for n, count, total in zip(chunks, calls, totals, strict=True))
+    return replace(prepared, blocks=blocks)
+
+
+def _cut(prepared: Prepared) -> dict[str, Any]:
+    """The plan as a store keeps it."""
+    size = None if isinstance(prepared.sampling, EverySeed) else prepared.sampling.size
+    return {**prepared.plan.to_json(), "blocks": [*prepared.blocks], "batch_size": size}
+
+
+def _config(request: Request, probed: Probe, kept: Sampling) -> dict[str, Any]:
+    """What decides the numbers of a sweep. More seeds add numbers and change none."""
+    return {
+        "over": {
+            dim: {
+                name: {"kind": type(axis).__name__.lower(), "points": [*axis.points]}
+                for name, axis in members(dim, axis_).items()
+            }
+            for dim, axis_ in request.over.items()
+        },
+        "key": jax.random.key_data(request.key).tolist(),
+        "key_impl": str(jax.random.key_impl(request.key)),
+        "reduce": request.reduce,
+        # Batches of unequal size are those of one number of seeds.
+        "batches": None if isinstance(kept, EverySeed) else kept.size or [*kept.edges],
+        "couple": request.couple,
+        "dtype": str(jnp.result_type(float)),
+        "platform": request.platform,
+        "measure": probed.fingerprint(),
+        **{f"{package}_version": version(package) for package in ("specjax", "jax", "jaxlib")},
     }
-    coordinates = {
-        name: ((name,), np.asarray(axis.points), {"units": axis.unit} if axis.unit else {})
-        for name, axis in over.items()
+
+
+def _require_room(prepared: Prepared) -> None:
+    """Raises ValueError if the result does not fit into the memory of the host."""
+    needed = dataset.result_bytes(prepared.variables, prepared.request.over, prepared.sampling.samples)
+    if needed > bytes_of.host_memory():
+        raise ValueError(
+            f"The result takes {bytes_of.described(needed)}, more than this host's {bytes_of.described(bytes_of.host_memory())}; "
+            "use reduce='moments', fewer seeds, or smaller outputs."
+        )
+
+
+def _attributes(prepared: Prepared, opened: Store | None, table: list[dict[str, Any]]) -> dict[str, str | int | float]:
+    request, groups = prepared.request, prepared.plan.groups
+    return {
+        **{f"{package}_version": version(package) for package in ("specjax", "jax", "jaxlib", "numpy")},
+        "platform": request.platform,
+        "device_kind": jax.local_devices()[0].device_kind,
+        "devices": request.devices,
+        "processes": jax.process_count(),
+        "key": json.dumps(jax.random.key_data(request.key).tolist()),
+        "key_impl": str(jax.random.key_impl(request.key)),
+        "seeds": cutting.most(request.seeds),
+        "reduce": request.reduce or "none",
+        "couple": int(request.couple),
+        "plan": request.plan,
+        "buckets": json.dumps({dim: [dataset.labels(request.over, dim, g) for g in groups[dim]] for dim in groups}),
+        "padding": cutting.padding(groups, request.over, request.seeds, prepared.model.flops.exponents),
+        "memory": request.budget,
+        "dtype": str(jnp.result_type(float)),
+        "compile_seconds": sum(row["compile_seconds"] for row in table),
+        "run_seconds": sum(row["run_seconds"] for row in table) if opened is None else opened.seconds,
+        dataset.BUCKET_TABLE: json.dumps(table),
     }
-    return xr.Dataset(variables, {**coordinates, "seed": np.arange(seeds)}, dict(attributes))

@@ -2,29 +2,36 @@
 
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import xarray as xr
 
 FAILED = "failed"
-_SHOWN = 5  # seeds a warning names; the attribute `failed_seeds` has them all
+FIRST_FAILED = "first_failed"  # in each batch of a dataset of moments, -1 for none
+_SHOWN = 5  # seeds a warning names; the attribute `failed_seeds` has more
 
 
 class FailedSeedsWarning(UserWarning):
     """Some seeds of a sweep gave NaN or infinite values."""
 
 
-def mark_failed(data: xr.Dataset, axes: Sequence[str]) -> xr.Dataset:
+def failed_seeds(outputs: Mapping[str, np.ndarray], dims: int) -> np.ndarray:
+    """Where any output is NaN or infinite, over the first `dims` dimensions, which all outputs share."""
+    finite = [np.isfinite(array).all(axis=tuple(range(dims, array.ndim))) for array in outputs.values()]
+    return ~np.logical_and.reduce(finite)
+
+
+def mark_failed(data: xr.Dataset, axes: Sequence[str], computed: np.ndarray | None) -> xr.Dataset:
     """Adds the variable `failed` over `(*axes, "seed")` and the attribute `failed_seeds`, and warns if any seed failed.
 
-    A seed failed at a point if any entry of any variable is NaN or infinite there.
+    A seed failed at a point if any entry of any variable is NaN or infinite there. `computed`, of that shape, says which entries
+    are results at all; None: all.
     """
     dims = (*axes, "seed")
-    failed = np.zeros([data.sizes[dim] for dim in dims], bool)
-    for variable in data.data_vars.values():
-        finite = np.isfinite(variable.values)
-        failed |= ~finite.all(axis=tuple(range(len(dims), finite.ndim)))
+    failed = failed_seeds({str(name): variable.values for name, variable in data.data_vars.items()}, len(dims))
+    if computed is not None:
+        failed &= computed
     ids = data["seed"].values[failed.any(axis=tuple(range(len(axes))))]
     if len(ids):
         places = [f"seed {i} at {_first_point(data, failed[..., i], axes)}" for i in ids[:_SHOWN]]
@@ -37,6 +44,22 @@ def mark_failed(data: xr.Dataset, axes: Sequence[str]) -> xr.Dataset:
             stacklevel=3,
         )
     return data.assign({FAILED: (dims, failed)}).assign_attrs(failed_seeds=json.dumps(ids.tolist()))
+
+
+def report_failed_batches(data: xr.Dataset, axes: Sequence[str]) -> xr.Dataset:
+    """Adds the attribute `failed_seeds`, the first seed that failed in each batch, and warns if any did."""
+    first = data[FIRST_FAILED].values
+    ids = np.unique(first[first >= 0])
+    if len(ids):
+        places = [f"seed {i} at {_first_point(data, (first == i).any(axis=-1), axes)}" for i in ids[:_SHOWN]]
+        worst = int(data[FAILED].sum("batch").max())
+        warnings.warn(
+            f"Up to {worst} of {data.attrs['seeds']} seeds at a point gave NaN or infinite values (first: {'; '.join(places)}); "
+            "the moments leave them out, and the variable 'failed' counts them.",
+            FailedSeedsWarning,
+            stacklevel=3,
+        )
+    return data.assign_attrs(failed_seeds=json.dumps(ids.tolist()))
 
 
 def without_failed(data: xr.Dataset) -> xr.Dataset:

@@ -1,33 +1,49 @@
-"""Power-law exponents from swept data, with intervals from a bootstrap over seeds.
+"""Power-law exponents from swept data, with intervals from a bootstrap over seeds that keeps widths coupled."""
 
-A seed is drawn with all its widths at once. Widths are coupled (one seed, one draw, of which each width is a block), so their
-means move together, and a formula that takes them for independent can be wrong by a large factor in either direction.
-"""
-
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import xarray as xr
 from jaxtyping import ArrayLike, Float
-from scipy import stats
 
+from specjax.sweep import bootstrap
+from specjax.sweep.bootstrap import (
+    Sample,
+    check_level,
+    check_resamples,
+    degrees_of_freedom,
+    resample,
+    sample_of,
+    weights,
+)
 from specjax.sweep.regression import Line, fit_log, undetermined
 
-_BATCH_ENTRIES = 4_000_000  # counts of resampled seeds held at once: 32 MB
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+class PowerLawReplicates(NamedTuple):
+    """The parameters of a fit in each resample of the seeds; one, the fit itself, where there is no seed noise."""
+
+    log_prefactor: Float[np.ndarray, " resamples"]
+    exponent: Float[np.ndarray, " resamples"]
+    subleading: Float[np.ndarray, " resamples"]
 
 
 @dataclass(frozen=True, eq=False)
 class PowerLawFit:
     """y = prefactor · x^exponent · (1 + subleading/x), fitted to means over seeds.
 
-    `interval` is the bootstrap interval of the exponent at the level asked for, `stderr` its bootstrap standard error. Where the
-    data have no spread over seeds there is no seed noise: every standard error is 0 and every interval collapses to its number.
-    Neither contains the misfit of a curve that is not a power law; the local exponents show it, and `asymptotic_exponent`
-    bounds it.
+    `interval` is the bootstrap interval of the exponent at `level`, `stderr` its bootstrap standard error. Where the data have no
+    spread over seeds there is no seed noise: every standard error is 0 and every interval collapses to its number. Neither contains
+    the misfit of a curve that is not a power law; the local exponents show it, :func:`choose_model` tests it, and
+    `asymptotic_exponent` bounds it.
 
     `means` and `stderrs` are those of y at the `widths`, ascending. `local_exponents[i]` is the slope between `widths[i]` and
-    `widths[i + 1]`. `subleading` has the unit of x and is None where it was not fitted.
+    `widths[i + 1]`. `subleading` has the unit of x and is None where it was not fitted. `replicates` are the parameters in each
+    resample, and `freedom` the degrees of freedom of Student's t that widen the percentiles of them: seeds less one. `name` and
+    `dim` are those of the data, and `labels` what a picture has on its axes: both with their units.
     """
 
     exponent: float
@@ -41,11 +57,59 @@ class PowerLawFit:
     local_exponents: Float[np.ndarray, " n-1"]
     local_stderrs: Float[np.ndarray, " n-1"]
     local_intervals: Float[np.ndarray, "n-1 2"]
+    replicates: PowerLawReplicates
+    freedom: float
+    level: float
+    name: str
+    dim: str
+    labels: tuple[str, str]
 
     def predict(self, x: ArrayLike) -> Float[np.ndarray, "..."]:
         """The fitted curve at `x`, any shape."""
         x = np.asarray(x, np.float64)
         return np.asarray(self.prefactor * x**self.exponent * (1 + (self.subleading or 0.0) / x))
+
+    def band(
+        self, x: ArrayLike, *, level: float | None = None, simultaneous: bool = False
+    ) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."]]:
+        """The lower and upper end of a bootstrap band for the mean of y at `x`, positive and of any shape.
+
+        At each x alone the band covers the curve with probability `level`, by default the fit's; with `simultaneous` it covers all
+        of `x` at once, as the curve as a whole needs. It has seed noise in it and no doubt about the model, whose part grows with
+        the distance to the widths that were fitted.
+
+        Raises:
+            ValueError: `level` outside (0, 1), x that is not positive, or x so small that the subleading term leaves no positive curve.
+        """
+        x = np.asarray(x, np.float64)
+        if not (np.isfinite(x).all() and (x > 0).all()):
+            raise ValueError(f"A band of a power law needs positive x, got {x.ravel().tolist()}.")
+        log_prefactor, exponent, c = (v[:, None] for v in self.replicates)
+        flat = x.ravel()
+        factors = 1 + c / flat
+        if np.any(factors <= 0):
+            raise ValueError(
+                f"The subleading term is as large as the leading one at {self.dim}={flat[np.argmax((factors <= 0).any(axis=0))]:g}; "
+                "ask for a band at larger x."
+            )
+        # On the logarithmic axis the curves are nearly normal about the fit, far from the widths too.
+        low, high = bootstrap.band(
+            np.log(self.predict(flat)),
+            log_prefactor + exponent * np.log(flat) + np.log(factors),
+            self.freedom,
+            self.level if level is None else level,
+            simultaneous,
+        )
+        return np.exp(low).reshape(x.shape), np.exp(high).reshape(x.shape)
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draws means with bars of two standard errors, the curve and its band at each x, with the exponent in the legend.
+
+        On logarithmic axes, in `ax` or a new figure. Needs matplotlib, which is imported here.
+        """
+        from specjax.sweep.fit_plot import draw_fit
+
+        return draw_fit(self, ax)
 
 
 @dataclass(frozen=True)
@@ -73,13 +137,16 @@ def fit_power_law(
 ) -> PowerLawFit:
     """Fits y = a xᵇ, or y = a xᵇ (1 + c/x), to the means of `data` over seeds.
 
-    The fit is least squares on log means, weighted by the inverse variance of each; a width without spread counts as precise as
-    the most precise of the others. Means, variances and the fit are computed again in each resample of the seeds, all widths of a
-    seed together. Intervals are percentile intervals, widened for few seeds by Student's t (the expanded percentile interval of
-    Hesterberg 2015); below some ten seeds they are rough.
+    The fit is least squares on log means, weighted by their inverse variances, with the relative standard deviation of a seed taken
+    as a power law in x, since weights by each width's own variance bias a fit to skewed noise. Means, variances and the fit are
+    computed again in each resample of the seeds, all widths of a seed together. Intervals are percentile intervals, widened for few
+    seeds by Student's t (the expanded percentile interval of Hesterberg 2015); below some ten seeds they are rough. Where each width
+    has its own number of seeds (the coordinate `seeds`), it uses those it has.
+
+    c is searched for between -x_min and x_max; resamples that run to an end of it are as wide as an interval gets.
 
     Args:
-        data: Dimensions exactly `dim` and "seed", e.g. `run(...)["loss"]`.
+        data: Dimensions exactly `dim` and "seed", e.g. `run(...)["loss"]`, or "batch", whose means are then the replicates.
         dim: The dimension that is x; its coordinate is positive.
         subleading: Whether to fit c as well.
         resamples: Bootstrap resamples of the seeds.
@@ -89,32 +156,40 @@ def fit_power_law(
     Raises:
         ValueError: other dimensions; fewer than 2 widths, or 4 with `subleading`; a single seed; non-finite data; a mean that is
             not positive, or within noise of zero; widths that do not determine c.
-    """
-    _check_level(resamples, level)
-    x, y = _checked(data, dim, least=4 if subleading else 2)
-    means, stderrs = _means_and_stderrs(y)
-    _check_positive(x, means, data, dim)
-    line = fit_log(x, np.log(means)[None], _weights(means, stderrs)[None], subleading)
-    if subleading:
-        _check_determined(x, line, data)
 
-    estimates = np.concatenate([line.exponent, _local_exponents(x, means)])
-    if np.any(stderrs > 0):
-        spread, intervals = _spread(_replicates(x, y, data, dim, subleading, resamples, seed), y.shape[1], level)
-    else:
-        spread, intervals = np.zeros_like(estimates), np.stack([estimates, estimates])
+    Warns:
+        RoughFitWarning: 3 widths or fewer, or fewer than 10 seeds or batches.
+    """
+    check_resamples(resamples)
+    check_level(level)
+    sample = sample_of(data, dim, least=4 if subleading else 2)
+    line, means, stderrs = fit_sample(sample, subleading)
+    resampled, spread = resample(sample, resamples, seed)
+    lines = fit_resampled(sample, resampled, spread, subleading)
+
+    estimates = np.concatenate([line.exponent, _local_exponents(sample.x, means)])
+    replicates = np.concatenate([lines.exponent[:, None], _local_exponents(sample.x, resampled)], axis=1)
+    freedom = degrees_of_freedom(sample, resampled, replicates)
+    errors = bootstrap.standard_errors(replicates, freedom)
+    ends = bootstrap.intervals(replicates, freedom, level)
     return PowerLawFit(
         exponent=float(estimates[0]),
-        stderr=float(spread[0]),
-        interval=(float(intervals[0, 0]), float(intervals[1, 0])),
+        stderr=float(errors[0]),
+        interval=(float(ends[0, 0]), float(ends[0, 1])),
         prefactor=float(np.exp(line.log_prefactor[0])),
         subleading=float(line.c[0]) if subleading else None,
-        widths=x,
+        widths=sample.x,
         means=means,
         stderrs=stderrs,
         local_exponents=estimates[1:],
-        local_stderrs=spread[1:],
-        local_intervals=intervals[:, 1:].T,
+        local_stderrs=errors[1:],
+        local_intervals=ends[1:],
+        replicates=PowerLawReplicates(lines.log_prefactor, lines.exponent, lines.c),
+        freedom=float(freedom[0]),
+        level=level,
+        name=sample.name,
+        dim=sample.dim,
+        labels=(sample.dim_label, sample.label),
     )
 
 
@@ -126,146 +201,81 @@ def asymptotic_exponent(data: xr.DataArray, dim: str, *, resamples: int = 1000, 
     leaving it out at least halves them, as it does to 1/x² on doubling widths. It is a rule and not a confidence level.
 
     Args:
-        data: Dimensions exactly `dim` and "seed".
+        data: Dimensions exactly `dim` and "seed", or "batch".
         dim: The dimension that is x; at least 5 widths.
         resamples: Bootstrap resamples of the seeds.
         seed: Seed of the resampling.
 
     Raises:
         ValueError: fewer than 5 widths, and whatever :func:`fit_power_law` refuses.
+
+    Warns:
+        RoughFitWarning: fewer than 10 seeds or batches.
     """
-    x, y = _checked(data, dim, least=5)
-    means, stderrs = _means_and_stderrs(y)
-    _check_positive(x, means, data, dim)
-    whole = fit_log(x, np.log(means)[None], _weights(means, stderrs)[None], subleading=True)
-    _check_determined(x, whole, data)
-    rest = fit_power_law(
-        data.sortby(dim).isel({dim: slice(1, None)}), dim, subleading=True, resamples=resamples, seed=seed
-    )
-    shift = rest.exponent - float(whole.exponent[0])
-    half = 4 * rest.stderr + abs(shift)
-    return AsymptoticExponent(rest.exponent, rest.stderr, shift, (rest.exponent - half, rest.exponent + half))
+    check_resamples(resamples)
+    sample = sample_of(data, dim, least=5)
+    whole, _, _ = fit_sample(sample, subleading=True)
+    kept = sample.last(1)
+    rest, _, _ = fit_sample(kept, subleading=True)
+    resampled, spread = resample(kept, resamples, seed)
+    replicates = fit_resampled(kept, resampled, spread, subleading=True).exponent[:, None]
+    freedom = degrees_of_freedom(kept, resampled, replicates)
+    exponent = float(rest.exponent[0])
+    stderr = float(bootstrap.standard_errors(replicates, freedom)[0])
+    shift = exponent - float(whole.exponent[0])
+    half = 4 * stderr + abs(shift)
+    return AsymptoticExponent(exponent, stderr, shift, (exponent - half, exponent + half))
 
 
-def _means_and_stderrs(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard error over the seeds of (widths, seeds); exact where all seeds agree."""
-    same = np.ptp(y, axis=1) == 0
-    means = np.where(same, y[:, 0], y.mean(axis=1))
-    return means, np.where(same, 0.0, y.std(axis=1, ddof=1) / np.sqrt(y.shape[1]))
+def fit_sample(sample: Sample, subleading: bool) -> tuple[Line, Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    """The fit to the means of `sample`, a single set, with those means and their standard errors.
+
+    Raises:
+        ValueError: a mean is not positive, or the widths do not determine c.
+    """
+    means, stderrs = sample.means_and_stderrs()
+    _check_positive(sample, means)
+    line = fit_log(sample.x, np.log(means)[None], weights(sample.x, (stderrs / means)[None], sample.counts), subleading)
+    if subleading and undetermined(sample.x, line):
+        raise ValueError(
+            f"The points do not determine a subleading term of {sample.name!r}; "
+            "sweep a wider range, run more seeds, or fit without it."
+        )
+    return line, means, stderrs
 
 
-def _weights(means: np.ndarray, stderrs: np.ndarray) -> np.ndarray:
-    """The inverse variance of each log mean, relative to the most precise one that has a spread; 1 where none has."""
-    relative = stderrs / means
-    least = np.min(np.where(relative > 0, relative, np.inf), axis=-1, keepdims=True)
-    return np.where(relative > 0, least / np.where(relative > 0, relative, 1.0), 1.0) ** 2
+def fit_resampled(
+    sample: Sample,
+    means: Float[np.ndarray, "resamples n"],
+    stderrs: Float[np.ndarray, "resamples n"],
+    subleading: bool,
+) -> Line:
+    """The fits to the means of each resample.
+
+    Raises:
+        ValueError: a mean is not positive.
+    """
+    _check_away_from_zero(sample, means)
+    return fit_log(sample.x, np.log(means), weights(sample.x, stderrs / means, sample.counts), subleading)
 
 
 def _local_exponents(x: np.ndarray, means: np.ndarray) -> np.ndarray:
     return np.diff(np.log(means), axis=-1) / np.diff(np.log(x))
 
 
-def _replicates(
-    x: np.ndarray, y: np.ndarray, data: xr.DataArray, dim: str, subleading: bool, resamples: int, seed: int
-) -> np.ndarray:
-    """The exponent and behind it the local exponents of each resample, shape (resamples, widths)."""
-    rows = []
-    for means, stderrs in _bootstrap(y, resamples, seed):
-        _check_away_from_zero(x, means, data, dim)
-        line = fit_log(x, np.log(means), _weights(means, stderrs), subleading)
-        rows.append(np.concatenate([line.exponent[:, None], _local_exponents(x, means)], axis=1))
-    return np.concatenate(rows)
-
-
-def _bootstrap(y: np.ndarray, resamples: int, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Means and standard errors of resampled seeds, shapes (batch, widths), in batches bounded in memory."""
-    rng = np.random.default_rng(seed)
-    n = y.shape[1]
-    means, _ = _means_and_stderrs(y)
-    deviations = y - means[:, None]
-    batch = max(1, _BATCH_ENTRIES // n)
-    for first in range(0, resamples, batch):
-        rows = min(batch, resamples - first)
-        drawn = rng.integers(n, size=(rows, n)) + n * np.arange(rows)[:, None]
-        counts = np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n)
-        moved = counts @ deviations.T / n
-        second = counts @ (deviations**2).T / n
-        variance = second - moved**2
-        # A resample that repeats one seed has no spread; what the subtraction leaves of it is rounding.
-        variance = np.where(variance > 1e-12 * second, variance, 0.0)
-        yield means + moved, np.sqrt(variance / (n - 1))
-
-
-def _spread(replicates: np.ndarray, n: int, level: float) -> tuple[np.ndarray, np.ndarray]:
-    """Standard errors (k,) and interval ends (2, k) of replicates (resamples, k) from `n` seeds.
-
-    A resample has (n - 1)/n of the variance it stands for, and a percentile interval uses the normal where t is due.
-    """
-    inflation = np.sqrt(n / (n - 1))
-    tail = stats.norm.cdf(inflation * stats.t.ppf((1 - level) / 2, n - 1))
-    return np.std(replicates, axis=0) * inflation, np.quantile(replicates, [tail, 1 - tail], axis=0)
-
-
-def _checked(data: xr.DataArray, dim: str, least: int) -> tuple[np.ndarray, np.ndarray]:
-    """Ascending x of shape (widths,) and y of shape (widths, seeds), both float64."""
-    if sorted(map(str, data.dims)) != sorted([dim, "seed"]):
-        raise ValueError(
-            f"A fit over {dim!r} needs exactly the dimensions ({dim!r}, 'seed'), got {tuple(data.dims)}; "
-            "select or average the others first."
-        )
-    if data.sizes[dim] < least:
-        raise ValueError(
-            f"This fit needs at least {least} points along {dim!r}, got {data.sizes[dim]}; sweep more of them."
-        )
-    if data.sizes["seed"] < 2:
-        raise ValueError(
-            "An interval needs at least 2 seeds, got 1; run more seeds, or for values without seed noise repeat them with "
-            "data.isel(seed=[0, 0])."
-        )
-    x = np.asarray(data[dim].values, np.float64)
-    if dim not in data.coords or not (np.isfinite(x).all() and (x > 0).all()) or len(np.unique(x)) < len(x):
-        raise ValueError(
-            f"A power law in {dim!r} needs a coordinate of positive, different numbers, got {data[dim].values.tolist()}."
-        )
-    y = data.transpose(dim, "seed").values.astype(np.float64)
-    bad = data["seed"].values[~np.isfinite(y).all(axis=0)].tolist()
-    if bad:
-        raise ValueError(
-            f"A fit needs finite data, but {len(bad)} seeds have NaN or inf (the first: {bad[:5]}); "
-            "leave them out with specjax.sweep.without_failed(dataset)."
-        )
-    order = np.argsort(x)
-    return x[order], y[order]
-
-
-def _check_level(resamples: int, level: float) -> None:
-    if resamples < 100:
-        raise ValueError(f"A bootstrap interval needs at least 100 resamples, got {resamples}.")
-    if not 0 < level < 1:
-        raise ValueError(f"level needs to be between 0 and 1, got {level}; write e.g. 0.95.")
-
-
-def _check_positive(x: np.ndarray, means: np.ndarray, data: xr.DataArray, dim: str) -> None:
+def _check_positive(sample: Sample, means: np.ndarray) -> None:
     if np.any(means <= 0):
-        where = x[np.argmax(means <= 0)]
+        where = sample.x[np.argmax(means <= 0)]
         raise ValueError(
-            f"A power law needs positive means, but {data.name!r} has mean {means[means <= 0][0]:.3g} at {dim}={where:g}; "
+            f"A power law needs positive means, but {sample.name!r} has mean {means[means <= 0][0]:.3g} at {sample.dim}={where:g}; "
             "fit minus the data if they are negative throughout, or their projection on a fixed direction if the sign changes."
         )
 
 
-def _check_away_from_zero(x: np.ndarray, resampled: np.ndarray, data: xr.DataArray, dim: str) -> None:
+def _check_away_from_zero(sample: Sample, resampled: np.ndarray) -> None:
     crossing = np.any(resampled <= 0, axis=0)
     if crossing.any():
         raise ValueError(
-            f"The mean of {data.name!r} at {dim}={x[np.argmax(crossing)]:g} is within noise of zero, where it has no logarithm; "
-            "run more seeds, or leave that point out."
-        )
-
-
-def _check_determined(x: np.ndarray, line: Line, data: xr.DataArray) -> None:
-    if undetermined(x, line):
-        raise ValueError(
-            f"The points do not determine a subleading term of {data.name!r}; "
-            "sweep a wider range, run more seeds, or fit without it."
+            f"The mean of {sample.name!r} at {sample.dim}={sample.x[np.argmax(crossing)]:g} is within noise of zero, where it has no "
+            "logarithm; run more seeds, or leave that point out."
         )

@@ -1,27 +1,34 @@
-"""The one compiled program of a sweep: every bucket, vmapped over its widths, the values and a chunk of seeds.
+"""The compiled program of one bucket of a sweep, vmapped over its widths, the values and a chunk of seeds.
 
 The seed axis is the innermost vmap and the only one that maps the key. So the draws of a seed are made once and shared by all
 the widths and values of a bucket, and seed s has the same key, `fold_in(key, s)`, at every point: widths are coupled, and more
 seeds never change earlier ones.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Key, Shaped, UInt32
 
-from specjax.sizes import Size
-from specjax.sweep.axes import Over, Widths, as_array
+from specjax.sizes import Size, active
+from specjax.sweep.axes import Over, Values, as_array, members, widths_of
 from specjax.sweep.plan import Bucket
 
 Measure = Callable[..., Mapping[str, Any]]
 Shapes = Mapping[str, jax.ShapeDtypeStruct]
-Grid = Mapping[str, Shaped[Array | np.ndarray, " _"]]
-"""The traced coordinates of a bucket: its active widths and the values."""
-Program = Callable[[Key[Array, ""], UInt32[Array, " chunk"], list[Grid]], list[dict[str, Shaped[Array, "..."]]]]
+Coordinates = Mapping[str, Mapping[str, Shaped[Array | np.ndarray, "..."]]]
+"""The traced coordinates of a bucket: for each dimension its active widths and its values, by the names of the arguments."""
+Program = Callable[
+    [UInt32[Array | np.ndarray, "..."], UInt32[Array | np.ndarray, " _"], Coordinates],
+    dict[str, Shaped[Array, "..."]],
+]
+
+SEEDS = "seeds"
+"""The name of the mesh axis over which seeds are sharded."""
 
 
 def flat_outputs(measure: Measure, key: Key[Array, ""], point: Mapping[str, Any]) -> dict[str, Shaped[Array, "..."]]:
@@ -35,32 +42,84 @@ def flat_outputs(measure: Measure, key: Key[Array, ""], point: Mapping[str, Any]
     return outputs
 
 
-def grids(buckets: Sequence[Bucket], over: Over) -> list[Grid]:
-    """The arrays that the program takes for each bucket.
+def coordinates(bucket: Bucket, over: Over) -> Coordinates:
+    """The arrays that the program of `bucket` takes: one axis where it has several points of a dimension, none where it has one.
 
     They are arguments of the program, not constants in it, so that XLA does not spend compile time folding them away.
     """
-    shared = {name: as_array(name, axis) for name, axis in over.items() if not isinstance(axis, Widths)}
-    return [
-        {**{name: np.asarray(ns, jnp.result_type(int)) for name, ns in bucket.items() if len(ns) > 1}, **shared}
-        for bucket in buckets
-    ]
+    traced: dict[str, dict[str, np.ndarray]] = {}
+    for dim, axis in over.items():
+        places = bucket.get(dim)
+        traced[dim] = {}
+        for name, member in members(dim, axis).items():
+            if isinstance(member, Values):
+                points = as_array(name, member)
+                traced[dim][name] = points if places is None else points[list(places)]
+            elif places is not None and len(places) > 1:
+                traced[dim][name] = np.asarray([member.points[i] for i in places], jnp.result_type(int))
+            if places is not None and len(places) == 1 and name in traced[dim]:
+                traced[dim][name] = traced[dim][name].reshape(())
+    return traced
 
 
-def build(measure: Measure, buckets: Sequence[Bucket], over: Over) -> Program:
-    """The function of (key, seed ids, grids) that measures every bucket.
+def traced_dims(bucket: Bucket, over: Over) -> tuple[str, ...]:
+    """The dimensions of which `bucket` has an axis: all but those of which it has one point with its widths as Python ints."""
+    return tuple(dim for dim in over if dim not in bucket or len(bucket[dim]) > 1)
 
-    Each output of a bucket has one axis per swept name whose points are traced in that bucket, in the order of `over`, then the
-    seed axis, then its own axes. A width that is alone in its bucket is a Python int and has no axis.
+
+def build(
+    measure: Measure, bucket: Bucket, over: Over, key_impl: str, *, couple: bool = True, mesh: Mesh | None = None
+) -> Program:
+    """The function of (key data, seed ids, coordinates) that measures one bucket.
+
+    Each output has one axis for each of :func:`traced_dims`, then the seed axis, then its own axes. With a `mesh`, of one axis
+    :data:`SEEDS`, every device runs its part of the seeds by itself, without communication.
     """
+    dims = traced_dims(bucket, over)
+    alone = {
+        name: axis.points[places[0]]
+        for dim, places in bucket.items()
+        if len(places) == 1
+        for name, axis in widths_of(dim, over[dim]).items()
+    }
+    extents = {
+        name: max(axis.points[i] for i in places)
+        for dim, places in bucket.items()
+        if len(places) > 1
+        for name, axis in widths_of(dim, over[dim]).items()
+    }
+    order = [name for dim in over for name in members(dim, over[dim])]
 
-    def program(key: Array, seed_ids: Array, grids: list[Grid]) -> list[dict[str, Array]]:
-        keys = jax.vmap(lambda s: jax.random.fold_in(key, s))(seed_ids)
-        return [
-            _over_bucket(measure, bucket, tuple(over))(keys, grid) for bucket, grid in zip(buckets, grids, strict=True)
-        ]
+    def at_point(key: Array, coordinates: Mapping[str, Mapping[str, Any]]) -> dict[str, Array]:
+        given = {name: c for by_name in coordinates.values() for name, c in by_name.items()}
+        point: dict[str, Any] = {name: Size(extents[name], c) if name in extents else c for name, c in given.items()}
+        point |= alone
+        if not couple:
+            for name in order:
+                if name in extents or name in alone:
+                    key = jax.random.fold_in(key, active(point[name]))
+        return flat_outputs(measure, key, point)
 
-    return program
+    batched = jax.vmap(at_point, in_axes=(0, None))
+    for dim in reversed(dims):
+        batched = jax.vmap(batched, in_axes=(None, {name: 0 if name == dim else None for name in over}))
+
+    def program(
+        key_data: Array | np.ndarray, seed_ids: Array | np.ndarray, coordinates: Coordinates
+    ) -> dict[str, Array]:
+        key = jax.random.wrap_key_data(jnp.asarray(key_data), impl=key_impl)
+        return batched(jax.vmap(lambda s: jax.random.fold_in(key, s))(jnp.asarray(seed_ids)), coordinates)
+
+    if mesh is None:
+        return program
+    on_seeds = PartitionSpec(*([None] * len(dims)), SEEDS)
+    return jax.shard_map(
+        program,
+        mesh=mesh,
+        in_specs=(PartitionSpec(), PartitionSpec(SEEDS), PartitionSpec()),
+        out_specs=on_seeds,
+        check_vma=False,
+    )
 
 
 # A batched LAPACK call (svd, eigh) of jaxlib 0.10 waits, on a thread of XLA's pool, for work it has put into the same pool. By default
@@ -69,29 +128,47 @@ def build(measure: Measure, buckets: Sequence[Bucket], over: Over) -> Program:
 _ONE_AT_A_TIME: dict[str, str | bool] = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
 
 
-def compile_program(program: Program, key: Key[Array, ""], chunk: int, grids: list[Grid]) -> jax.stages.Compiled:
+class Compiled:
+    """A program compiled for chunks of one size, and what is known of it.
+
+    Attributes:
+        bytes: What one call needs on one device by XLA's memory analysis: scratch memory, arguments and results; 0 on a platform
+            that has no analysis.
+        alone: Whether only one call may run at a time, because it calls LAPACK on threads that it shares with other calls.
+    """
+
+    def __init__(self, compiled: jax.stages.Compiled, alone: bool) -> None:
+        memory = compiled.memory_analysis()
+        self.bytes: int = 0
+        if memory is not None:
+            self.bytes = memory.temp_size_in_bytes + memory.argument_size_in_bytes + memory.output_size_in_bytes
+        self.alone = alone
+        self._compiled = compiled
+
+    def __call__(self, key_data: Any, seed_ids: Any, coordinates: Coordinates) -> dict[str, Array]:
+        """Starts a call; its results may still be under way."""
+        return self._compiled(key_data, seed_ids, coordinates)
+
+
+def compile_program(
+    program: Program,
+    key_data: UInt32[np.ndarray, "..."],
+    chunk: int,
+    coordinates: Coordinates,
+    mesh: Mesh | None = None,
+) -> Compiled:
     """Compiles `program` for chunks of `chunk` seeds, ahead of time.
 
     Matrix products are compiled at the highest precision: by default a GPU may round float32 factors to TF32, whose three
     digits would pass for physics in a fitted exponent.
     """
+    sharding = None if mesh is None else NamedSharding(mesh, PartitionSpec(SEEDS))
     with jax.default_matmul_precision("highest"):
-        lowered = jax.jit(program).lower(key, jax.ShapeDtypeStruct((chunk,), np.uint32), grids)
-    return lowered.compile(_ONE_AT_A_TIME if "@lapack_" in lowered.as_text() else None)
-
-
-def _over_bucket(measure: Measure, bucket: Bucket, names: Sequence[str]) -> Callable[[Array, Grid], dict[str, Array]]:
-    alone = {name: ns[0] for name, ns in bucket.items() if len(ns) == 1}
-    traced = [name for name in names if name not in alone]
-
-    def at_point(key: Array, coordinates: Mapping[str, Any]) -> dict[str, Array]:
-        point = {name: Size(max(bucket[name]), c) if name in bucket else c for name, c in coordinates.items()}
-        return flat_outputs(measure, key, {**alone, **point})
-
-    batched = jax.vmap(at_point, in_axes=(0, None))
-    for axis in reversed(traced):
-        batched = jax.vmap(batched, in_axes=(None, {name: 0 if name == axis else None for name in traced}))
-    return batched
+        lowered = jax.jit(program).lower(
+            key_data, jax.ShapeDtypeStruct((chunk,), np.uint32, sharding=sharding), coordinates
+        )
+    lapack = "@lapack_" in lowered.as_text()
+    return Compiled(lowered.compile(_ONE_AT_A_TIME if lapack else None), lapack)
 
 
 def _flatten(result: object, prefix: str, outputs: dict[str, Array]) -> None:

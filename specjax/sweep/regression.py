@@ -1,9 +1,13 @@
-"""Weighted least squares for a power law in log-log space, vectorised over data sets.
+"""Weighted least squares for power laws, vectorised over data sets.
 
-The model is log y = α + b log x, or with one subleading term log y = α + b log x + log(1 + c/x). For a given c it is linear in
-(α, b), so those two are projected out (variable projection, Golub and Pereyra 1973) and c alone is searched for.
+Each model has one parameter that enters nonlinearly; for a given value of it the model is linear in two others, which are projected
+out (variable projection, Golub and Pereyra 1973), so that one parameter alone is searched for:
+
+- log y = α + b log x + log(1 + c/x), the plain line at c = 0: searched for c;
+- y = E + A xᵇ: searched for b.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -11,8 +15,11 @@ from jaxtyping import Float
 
 # c = x_min (eˢ - 1), so that every finite s keeps 1 + c/x > 0 on all x ≥ x_min. At s = -8 the model has a zero at x_min.
 _LEAST_S = -8.0
+# From one x to the next the term A xᵇ changes at most by e⁸: a larger |b| is a step at one end, and no exponent.
+_STEEPEST = 8.0
 _STARTS = 65
 _ITERATIONS = 30  # Gauss-Newton on one smooth variable from so fine a grid needs fewer than 10
+_CONVERGED = 1e-13
 _STEPS = np.array([0.0, *(0.5**k for k in range(8))])  # the zero lets an iteration keep what it has
 
 
@@ -25,6 +32,14 @@ class Line(NamedTuple):
     s: Float[np.ndarray, " sets"]
 
 
+class Curve(NamedTuple):
+    """The parameters of y = E + A xᵇ, one entry per data set; at b = 0, where they have no value, E and A are infinite."""
+
+    offset: Float[np.ndarray, " sets"]
+    prefactor: Float[np.ndarray, " sets"]
+    exponent: Float[np.ndarray, " sets"]
+
+
 def fit_log(
     x: Float[np.ndarray, " n"],
     log_y: Float[np.ndarray, "sets n"],
@@ -32,31 +47,99 @@ def fit_log(
     subleading: bool,
 ) -> Line:
     """The weighted least-squares fit of each row of `log_y` with its `weights`; `x` ascends, and without `subleading` c is 0."""
+    log_x = np.log(x)
     if not subleading:
         zero = np.zeros(len(log_y))
-        return Line(*_line(x, log_y, weights), zero, zero)
-    starts = np.linspace(_LEAST_S, greatest_s(x), _STARTS)
-    cost = np.stack([_cost(x, log_y, weights, np.full(len(log_y), s)) for s in starts])
-    s = starts[np.argmin(cost, axis=0)]
-    for _ in range(_ITERATIONS):
-        residual = _without_line(x, log_y - _correction(x, s), weights)
-        slope = _without_line(x, (x[0] * np.exp(s))[..., None] / (x + _c(x, s)[..., None]), weights)
-        norm = np.sum(weights * slope**2, axis=-1)
-        step = np.sum(weights * slope * residual, axis=-1) / np.where(norm > 0, norm, 1)
-        trials = np.clip(s + _STEPS[:, None] * np.clip(step, -1, 1), _LEAST_S, greatest_s(x))
-        cost = np.stack([_cost(x, log_y, weights, trial) for trial in trials])
-        s = np.take_along_axis(trials, np.argmin(cost, axis=0)[None], axis=0)[0]
-    return Line(*_line(x, log_y - _correction(x, s), weights), _c(x, s), s)
+        return Line(*_line(log_x, log_y, weights), zero, zero)
+
+    def residual(s: np.ndarray) -> np.ndarray:
+        return _without_line(log_x, log_y - _correction(x, s), weights)
+
+    def slope(s: np.ndarray) -> np.ndarray:
+        return _without_line(log_x, (x[0] * np.exp(s))[..., None] / (x + _c(x, s)[..., None]), weights)
+
+    s = _search(residual, slope, weights, *s_bounds(x))
+    return Line(*_line(log_x, log_y - _correction(x, s), weights), _c(x, s), s)
 
 
-def greatest_s(x: Float[np.ndarray, " n"]) -> float:
-    """The s of c = x_max: beyond it the term would not be subleading at any x, and xᵇ (1 + c/x) would pass for xᵇ⁻¹."""
-    return float(np.log1p(x[-1] / x[0]))
+def s_bounds(x: Float[np.ndarray, " n"]) -> tuple[float, float]:
+    """The least and the greatest s that :func:`fit_log` searches.
+
+    The greatest is that of c = x_max: beyond it the term would not be subleading at any x, and xᵇ (1 + c/x) would pass for xᵇ⁻¹.
+    """
+    return _LEAST_S, float(np.log1p(x[-1] / x[0]))
 
 
 def undetermined(x: Float[np.ndarray, " n"], line: Line) -> bool:
     """Whether the search for c ended at a bound in one of the data sets."""
-    return bool(np.any((line.s <= _LEAST_S) | (line.s >= greatest_s(x))))
+    least, greatest = s_bounds(x)
+    return bool(np.any((line.s <= least) | (line.s >= greatest)))
+
+
+def fit_curve(
+    x: Float[np.ndarray, " n"], y: Float[np.ndarray, "sets n"], weights: Float[np.ndarray, "sets n"]
+) -> Curve:
+    """The weighted least-squares fit of y = E + A xᵇ to each row of `y` with its `weights`; `x` ascends.
+
+    E + A xᵇ is written p + q u(x) with u = (xᵇ - x₀ᵇ)/(xₘᵇ - x₀ᵇ) between 0 and 1, which stays a good basis at b = 0, where it is
+    the line in log x.
+    """
+
+    def residual(b: np.ndarray) -> np.ndarray:
+        return _without_line(rise(x, b), y, weights)
+
+    def slope(b: np.ndarray) -> np.ndarray:
+        u = rise(x, b)
+        _, q = _line(u, y, weights)
+        return _without_line(u, q[..., None] * _rise_slope(x, b), weights)
+
+    b = _search(residual, slope, weights, *exponent_bounds(x))
+    p, q = _line(rise(x, b), y, weights)
+    with np.errstate(divide="ignore"):
+        share = q / np.expm1(b * np.log(x[-1] / x[0]))
+    return Curve(p - share, share * x[0] ** -b, b)
+
+
+def exponent_bounds(x: Float[np.ndarray, " n"]) -> tuple[float, float]:
+    """The least and the greatest b that :func:`fit_curve` searches."""
+    return float(-_STEEPEST / np.log(x[1] / x[0])), float(_STEEPEST / np.log(x[-1] / x[-2]))
+
+
+def rise(x: Float[np.ndarray, " n"], b: Float[np.ndarray, " sets"]) -> Float[np.ndarray, "sets n"]:
+    """u(x) = (xᵇ - x₀ᵇ)/(xₘᵇ - x₀ᵇ), and at b = 0 its limit."""
+    log_x = np.log(x / x[0])
+    flat = np.abs(b) < 1e-12
+    safe = np.where(flat, 1.0, b)[..., None]
+    return np.where(flat[..., None], log_x / log_x[-1], np.expm1(safe * log_x) / np.expm1(safe * log_x[-1]))
+
+
+def _search(
+    residual: Callable[[np.ndarray], np.ndarray],
+    slope: Callable[[np.ndarray], np.ndarray],
+    weights: np.ndarray,
+    low: float,
+    high: float,
+) -> np.ndarray:
+    """The parameter of each set in [low, high] with least weighted squares: the best of a grid, refined by Gauss-Newton.
+
+    `residual` and `slope`, its negative derivative, take one parameter per set and have what is linear projected out.
+    """
+
+    def cost(parameter: np.ndarray) -> np.ndarray:
+        return np.sum(weights * residual(parameter) ** 2, axis=-1)
+
+    starts = np.linspace(low, high, _STARTS)
+    best = starts[np.argmin(np.stack([cost(np.full(len(weights), start)) for start in starts]), axis=0)]
+    for _ in range(_ITERATIONS):
+        moved = slope(best)
+        norm = np.sum(weights * moved**2, axis=-1)
+        step = np.sum(weights * moved * residual(best), axis=-1) / np.where(norm > 0, norm, 1)
+        trials = np.clip(best + _STEPS[:, None] * np.clip(step, -1, 1), low, high)
+        previous = best
+        best = np.take_along_axis(trials, np.argmin(np.stack([cost(t) for t in trials]), axis=0)[None], axis=0)[0]
+        if np.max(np.abs(best - previous)) <= _CONVERGED:
+            break
+    return best
 
 
 def _c(x: np.ndarray, s: np.ndarray) -> np.ndarray:
@@ -67,19 +150,29 @@ def _correction(x: np.ndarray, s: np.ndarray) -> np.ndarray:
     return np.log1p(_c(x, s)[..., None] / x)
 
 
-def _line(x: np.ndarray, z: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Intercept and slope of z against log x."""
+def _rise_slope(x: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The derivative of :func:`rise` in b."""
+    log_x = np.log(x / x[0])
+    small = np.abs(b) * log_x[-1] < 1e-3
+    safe = np.where(small, 1.0, b)[..., None]
+    # u'/u = (g(b log x) - g(b log xₘ))/b with g(t) = t/(1 - e⁻ᵗ) = 1 + t/2 + t²/12 + O(t⁴).
+    exact = (_g(safe * log_x) - _g(safe * log_x[-1])) / safe
+    series = (log_x - log_x[-1]) / 2 + b[..., None] * (log_x**2 - log_x[-1] ** 2) / 12
+    return rise(x, b) * np.where(small[..., None], series, exact)
+
+
+def _g(t: np.ndarray) -> np.ndarray:
+    return np.where(t == 0, 1.0, t / -np.expm1(-np.where(t == 0, 1.0, t)))
+
+
+def _line(u: np.ndarray, z: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Intercept and slope of z against u."""
     share = weights / np.sum(weights, axis=-1, keepdims=True)
-    log_x = np.log(x)
-    center = np.sum(share * log_x, axis=-1, keepdims=True)
-    slope = np.sum(share * (log_x - center) * z, axis=-1) / np.sum(share * (log_x - center) ** 2, axis=-1)
+    center = np.sum(share * u, axis=-1, keepdims=True)
+    slope = np.sum(share * (u - center) * z, axis=-1) / np.sum(share * (u - center) ** 2, axis=-1)
     return np.sum(share * z, axis=-1) - slope * center[..., 0], slope
 
 
-def _without_line(x: np.ndarray, z: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    intercept, slope = _line(x, z, weights)
-    return z - intercept[..., None] - slope[..., None] * np.log(x)
-
-
-def _cost(x: np.ndarray, log_y: np.ndarray, weights: np.ndarray, s: np.ndarray) -> np.ndarray:
-    return np.sum(weights * _without_line(x, log_y - _correction(x, s), weights) ** 2, axis=-1)
+def _without_line(u: np.ndarray, z: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    intercept, slope = _line(u, z, weights)
+    return z - intercept[..., None] - slope[..., None] * u

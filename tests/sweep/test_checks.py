@@ -25,7 +25,7 @@ def _nothing_compiled(monkeypatch):
     def refuse(*_):
         raise AssertionError("compiled a sweep that should have been refused")
 
-    monkeypatch.setattr("specjax.sweep.engine.compile_program", refuse)
+    monkeypatch.setattr("specjax.sweep.execution.compile_program", refuse)
 
 
 def test_a_sound_sweep_reaches_the_compiler():
@@ -38,9 +38,6 @@ def test_a_sound_sweep_reaches_the_compiler():
     [
         (lambda: widths(), "widths needs at least one point"),
         (lambda: values(), "values needs at least one point"),
-        (lambda: widths(8, 8), "8 more than once"),
-        (lambda: values(0.5, 1.0, 0.5), "0.5 more than once"),
-        (lambda: values(1, 1.0), "1.0 more than once"),
         (lambda: widths(0), "positive ints, got 0"),
         (lambda: widths(-3), "positive ints, got -3"),
         (lambda: widths(2.5), "positive ints, got 2.5"),
@@ -70,6 +67,9 @@ def test_axes_keep_the_order_given():
         ({"over": {}}, "at least one swept name"),
         ({"over": [1, 2]}, "at least one swept name"),
         ({"over": {"d": [16, 32]}}, r"over\['d'\] needs an axis, got a list"),
+        ({"over": {"d": widths(8, 8)}}, "8 more than once"),
+        ({"over": {**OVER, "lr": values(0.5, 1.0, 0.5)}}, "0.5 more than once"),
+        ({"over": {**OVER, "lr": values(1, 1.0)}}, "1.0 more than once"),
         ({"over": {**OVER, "seed": values(1)}}, "'seed' belongs to the sweep"),
         ({"over": {**OVER, "key": values(1)}}, "'key' belongs to the sweep"),
         ({"over": {**OVER, "failed": values(1)}}, "'failed' belongs to the sweep"),

@@ -2,39 +2,31 @@
 
 from itertools import pairwise
 
+import matplotlib as mpl
 import numpy as np
 import pytest
 import xarray as xr
 from scipy.optimize import curve_fit
 
-from specjax.sweep import asymptotic_exponent, fit_power_law
-
-X = np.array([16.0, 32.0, 64.0, 128.0, 256.0, 512.0])
-
-
-def _array(y, x=X):
-    """`y` of shape (widths, seeds) as a sweep gives it."""
-    return xr.DataArray(y, dims=("d", "seed"), coords={"d": x, "seed": np.arange(y.shape[1])}, name="y")
+from specjax.sweep import RoughFitWarning, asymptotic_exponent, fit_power_law
+from tests.sweep.samples import X, alike, array, coupled, exact, heavy_tailed, independent
 
 
-def _exact(y, seeds=2):
-    return _array(np.repeat(np.asarray(y)[:, None], seeds, axis=1))
-
-
-def _coupled(rng, seeds=100, exponent=-0.5, x=X):
-    """A power law whose seeds move all widths together by 50 % and each alone by 5 %, with mean exactly 3 x^exponent."""
-    shared, own = rng.normal(size=seeds), rng.normal(size=(len(x), seeds))
-    return _array(3 * x[:, None] ** exponent * np.exp(0.5 * shared - 0.125 + 0.05 * own - 0.00125), x)
+def _coupled(rng, seeds=100):
+    return coupled(rng, seeds, lambda x: 3 * x**-0.5)
 
 
 def _independent(rng, seeds=60, curve=lambda x: 2 * x**-1.5):
-    """Noise that differs between widths, so that weights matter."""
-    relative = np.linspace(0.1, 0.9, len(X))[:, None]
-    return _array(curve(X)[:, None] * (1 + relative * rng.uniform(-1, 1, size=(len(X), seeds))))
+    return independent(rng, seeds, curve)
+
+
+def _smooth(errors):
+    """The power law through standard deviations."""
+    return np.exp(np.polyval(np.polyfit(np.log(X), np.log(errors), 1), np.log(X)))
 
 
 def test_exact_power_law_is_recovered_without_noise():
-    fit = fit_power_law(_exact(3 * X**-1.25), "d")
+    fit = fit_power_law(exact(3 * X**-1.25), "d")
     assert fit.exponent == pytest.approx(-1.25, abs=1e-10)
     assert fit.prefactor == pytest.approx(3, rel=1e-10)
     assert fit.subleading is None
@@ -47,7 +39,7 @@ def test_exact_power_law_is_recovered_without_noise():
 
 
 def test_local_exponents_of_a_curve_that_is_no_power_law():
-    fit = fit_power_law(_exact(X**2 + X), "d")
+    fit = fit_power_law(exact(X**2 + X), "d")
     expected = [np.log((b**2 + b) / (a**2 + a)) / np.log(2) for a, b in pairwise(X)]
     np.testing.assert_allclose(fit.local_exponents, expected, rtol=1e-12)
 
@@ -62,7 +54,8 @@ def test_widths_may_come_in_any_order_and_dimensions_transposed():
 
 def test_means_are_taken_in_float64():
     y = (1 + 1e-3 * np.random.default_rng(2).normal(size=(2, 20_000))).astype(np.float32)
-    fit = fit_power_law(_array(y, X[:2]), "d", resamples=100)
+    with pytest.warns(RoughFitWarning, match="A fit to 2 points along 'd'"):
+        fit = fit_power_law(array(y, X[:2]), "d", resamples=100)
     np.testing.assert_allclose(fit.means, y.astype(np.float64).mean(axis=1), rtol=1e-14)
 
 
@@ -71,7 +64,8 @@ def test_two_widths_have_the_interval_of_their_log_ratio(level):
     """With two widths b is a difference of two log means, whose standard error follows from the two variances."""
     rng = np.random.default_rng(3)
     y = np.array([[2.0], [1.0]]) * (1 + 0.3 * rng.normal(size=(2, 2000)))
-    fit = fit_power_law(_array(y, X[:2]), "d", level=level, resamples=2000)
+    with pytest.warns(RoughFitWarning, match="sweep at least 4"):
+        fit = fit_power_law(array(y, X[:2]), "d", level=level, resamples=2000)
     variance = sum(np.var(row, ddof=1) / 2000 / row.mean() ** 2 for row in y)
     stderr = np.sqrt(variance) / np.log(2)
     assert fit.stderr == pytest.approx(stderr, rel=0.08)  # 5 standard errors of 2000 resamples
@@ -83,7 +77,7 @@ def test_two_widths_have_the_interval_of_their_log_ratio(level):
 def test_plain_fit_is_numpy_weighted_polyfit():
     data = _independent(np.random.default_rng(4))
     mean, stderr = data.values.mean(axis=1), data.values.std(axis=1, ddof=1) / np.sqrt(60)
-    slope, intercept = np.polyfit(np.log(X), np.log(mean), 1, w=mean / stderr)
+    slope, intercept = np.polyfit(np.log(X), np.log(mean), 1, w=1 / _smooth(stderr / mean))
     fit = fit_power_law(data, "d")
     assert fit.exponent == pytest.approx(slope, rel=1e-9)
     assert fit.prefactor == pytest.approx(np.exp(intercept), rel=1e-9)
@@ -92,14 +86,14 @@ def test_plain_fit_is_numpy_weighted_polyfit():
 
 
 def test_subleading_fit_is_scipy_curve_fit():
-    data = _independent(np.random.default_rng(5), curve=lambda x: 3 * x**2 * (1 + 20 / x))
-    mean, stderr = data.values.mean(axis=1), data.values.std(axis=1, ddof=1) / np.sqrt(60)
+    data = _independent(np.random.default_rng(5), seeds=2000, curve=lambda x: 3 * x**2 * (1 + 20 / x))
+    mean, stderr = data.values.mean(axis=1), data.values.std(axis=1, ddof=1) / np.sqrt(2000)
     (a, b, c), _ = curve_fit(
         lambda x, log_a, b, c: log_a + b * np.log(x) + np.log1p(c / x),
         X,
         np.log(mean),
         p0=(np.log(3), 2, 20),
-        sigma=stderr / mean,
+        sigma=_smooth(stderr / mean),
         xtol=1e-14,
         ftol=1e-14,
     )
@@ -111,13 +105,25 @@ def test_subleading_fit_is_scipy_curve_fit():
 
 @pytest.mark.parametrize("c", [7.0, -7.0, -15.0, 300.0])
 def test_subleading_term_is_recovered_where_the_plain_fit_is_biased(c):
-    data = _exact(3 * X**2 * (1 + c / X))
+    data = exact(3 * X**2 * (1 + c / X))
     fit = fit_power_law(data, "d", subleading=True)
     assert fit.exponent == pytest.approx(2, abs=1e-7)
     assert fit.subleading == pytest.approx(c, rel=1e-6)
     assert fit.prefactor == pytest.approx(3, rel=1e-6)
     np.testing.assert_allclose(fit.predict(X), data.values[:, 0], rtol=1e-8)
     assert abs(fit_power_law(data, "d").exponent - 2) > 0.03
+
+
+def test_fit_to_means_of_equal_precision_is_the_normal_equations():
+    """Relative noise of one size at all widths has no effect on a weighted fit: it is the least-squares line."""
+    data = 3 * array(X[:, None] ** -0.5 * np.exp(alike(lambda x: 0 * x).values))
+    spread = data.values.std(axis=1) / data.values.mean(axis=1)
+    np.testing.assert_allclose(spread, spread[0], rtol=1e-12)
+    design = np.stack([np.ones(6), np.log(X)], axis=1)
+    log_prefactor, exponent = np.linalg.solve(design.T @ design, design.T @ np.log(data.values.mean(axis=1)))
+    fit = fit_power_law(data, "d")
+    assert fit.exponent == pytest.approx(exponent, rel=1e-12)
+    assert fit.prefactor == pytest.approx(np.exp(log_prefactor), rel=1e-12)
 
 
 def test_noisy_fit_lies_within_its_error_of_the_truth():
@@ -136,6 +142,7 @@ def test_intervals_cover_under_coupling():
     assert 0.90 <= covered <= 0.99
 
 
+@pytest.mark.filterwarnings("ignore:The intervals of 'y' rest on 8 seeds")
 def test_intervals_cover_with_few_seeds():
     """With 8 seeds a plain percentile interval covers about 86 %; the expanded one makes up for most of it."""
     rng = np.random.default_rng(8)
@@ -158,14 +165,31 @@ def test_bootstrap_error_is_the_true_one_where_the_independent_formula_is_not():
     assert independent > 2 * true
 
 
-def test_a_width_without_spread_is_weighted_as_the_most_precise():
+def test_a_width_without_spread_is_weighted_as_its_neighbours_say():
     y = _independent(np.random.default_rng(10)).values
     y[2] = y[2].mean()
-    fit = fit_power_law(_array(y), "d")
+    fit = fit_power_law(array(y), "d")
     relative = y.std(axis=1, ddof=1) / y.mean(axis=1)
-    relative[2] = np.min(np.delete(relative, 2))
-    slope, _ = np.polyfit(np.log(X), np.log(y.mean(axis=1)), 1, w=1 / relative)
+    others = np.delete(np.arange(6), 2)
+    line = np.polyfit(np.log(X[others]), np.log(relative[others]), 1)
+    slope, _ = np.polyfit(np.log(X), np.log(y.mean(axis=1)), 1, w=np.exp(-np.polyval(line, np.log(X))))
     assert fit.exponent == pytest.approx(slope, rel=1e-9)
+
+
+def test_weights_do_not_follow_the_noise_of_each_width():
+    """Of skewed noise a mean that came out high has a high variance; weights by that variance put the curve low."""
+    rng = np.random.default_rng(26)
+    ours, own = [], []
+    for _ in range(200):
+        data = heavy_tailed(rng, 60, lambda x: 3 * x**-0.5)
+        ours.append(np.log(fit_power_law(data, "d", resamples=100).predict(64.0) / (3 / 8)))
+        means, spread = data.values.mean(axis=1), data.values.std(axis=1, ddof=1)
+        line = np.polyfit(np.log(X), np.log(means), 1, w=means / spread)
+        own.append(np.polyval(line, np.log(64.0)) - np.log(3 / 8))
+    assert np.mean(own) < -5 * np.std(own) / np.sqrt(200)
+    gained = np.array(ours) - own
+    assert np.mean(gained) > 4 * np.std(gained) / np.sqrt(200)
+    assert np.mean(gained) > 0.4 * abs(np.mean(own))
 
 
 def test_resampling_is_fixed_by_its_seed():
@@ -175,7 +199,7 @@ def test_resampling_is_fixed_by_its_seed():
 
 
 def test_asymptotic_exponent_covers_a_second_subleading_term():
-    fit = asymptotic_exponent(_exact(X**-1 * (1 + 4 / X + 30 / X**2)), "d")
+    fit = asymptotic_exponent(exact(X**-1 * (1 + 4 / X + 30 / X**2)), "d")
     assert fit.stderr == 0
     assert abs(fit.exponent + 1) > 1e-4
     assert fit.interval[0] < -1 < fit.interval[1]
@@ -185,7 +209,7 @@ def test_asymptotic_exponent_covers_a_second_subleading_term():
 def test_a_term_that_grows_is_not_subleading():
     # x² (1 + c/x) with c beyond every width is x¹ for all purposes: the fit must say 1, not 2.
     nearly_linear = X * (1 + 0.001 * np.sin(X))
-    assert fit_power_law(_exact(nearly_linear), "d", subleading=True).exponent == pytest.approx(1, abs=0.02)
+    assert fit_power_law(exact(nearly_linear), "d", subleading=True).exponent == pytest.approx(1, abs=0.02)
 
 
 def test_asymptotic_exponent_adds_noise_and_shift():
@@ -194,7 +218,7 @@ def test_asymptotic_exponent_adds_noise_and_shift():
     fit = asymptotic_exponent(data, "d")
     whole = fit_power_law(data, "d", subleading=True)
     rest = fit_power_law(data.isel(d=slice(1, None)), "d", subleading=True)
-    assert (fit.exponent, fit.stderr) == (rest.exponent, rest.stderr)
+    assert (fit.exponent, fit.stderr) == pytest.approx((rest.exponent, rest.stderr), rel=1e-12)
     assert fit.shift == pytest.approx(rest.exponent - whole.exponent, abs=1e-8)
     half = 4 * rest.stderr + abs(fit.shift)
     assert fit.interval == pytest.approx((rest.exponent - half, rest.exponent + half))
@@ -203,7 +227,7 @@ def test_asymptotic_exponent_adds_noise_and_shift():
 
 def test_refusals_of_shape_and_size():
     data = _coupled(np.random.default_rng(13))
-    with pytest.raises(ValueError, match=r"exactly the dimensions \('d', 'seed'\), got \('lr', 'd', 'seed'\)"):
+    with pytest.raises(ValueError, match=r"exactly the dimensions \('d', 'seed'\) or \('d', 'batch'\), got \('lr', "):
         fit_power_law(data.expand_dims(lr=2), "d")
     with pytest.raises(ValueError, match="exactly the dimensions"):
         fit_power_law(data.mean("seed"), "d")
@@ -241,10 +265,158 @@ def test_means_that_have_no_logarithm_are_refused():
     y = data.values.copy()
     y[3] += 5 * np.abs(y[3]).max() * np.random.default_rng(16).permuted(np.repeat([-1, 1], 50)) - 0.99 * y[3].mean()
     with pytest.raises(ValueError, match=r"at d=128 is within noise of zero.*more seeds"):
-        fit_power_law(_array(y), "d")
+        fit_power_law(array(y), "d")
 
 
 def test_an_undetermined_subleading_term_is_refused():
     # Vanishing at the smallest width and a power law beyond it: c runs to -16.
     with pytest.raises(ValueError, match="do not determine a subleading term of 'y'"):
-        fit_power_law(_exact(np.where(np.arange(6) == 0, 1e-8, 1.0) * X), "d", subleading=True)
+        fit_power_law(exact(np.where(np.arange(6) == 0, 1e-8, 1.0) * X), "d", subleading=True)
+
+
+def test_fits_say_when_they_are_rough():
+    data = _coupled(np.random.default_rng(17), seeds=9)
+    with pytest.warns(RoughFitWarning, match=r"of .data. rest on 9 seeds, and below 10 they are rough; run more seeds"):
+        asymptotic_exponent(data * (1 + 1 / data["d"]), "d", resamples=100)
+    with pytest.warns(RoughFitWarning, match="rest on 9 batches, .* cut the seeds into more batches"):
+        fit_power_law(data.rename(seed="batch"), "d", resamples=100)
+    with pytest.warns(RoughFitWarning, match="A fit to 3 points along 'd' cannot show"):
+        fit_power_law(array(np.repeat(X[:3, None], 20, axis=1), X[:3]), "d")
+
+
+def _ragged(data, counts):
+    """`data` of which each width has its own number of seeds."""
+    there = data["seed"] < xr.DataArray(counts, dims="d")
+    return data.where(there).transpose(*data.dims).assign_coords(seeds=("d", counts))
+
+
+COUNTS = [400, 400, 200, 100, 40, 12]
+
+
+def test_each_width_may_have_its_own_seeds():
+    whole = _independent(np.random.default_rng(18), seeds=400)
+    fit = fit_power_law(_ragged(whole, COUNTS), "d")
+    means = np.array([row[:n].mean() for row, n in zip(whole.values, COUNTS, strict=True)])
+    stderrs = np.array([row[:n].std(ddof=1) / np.sqrt(n) for row, n in zip(whole.values, COUNTS, strict=True)])
+    np.testing.assert_allclose(fit.means, means, rtol=1e-13)
+    np.testing.assert_allclose(fit.stderrs, stderrs, rtol=1e-12)
+    assert fit.exponent == pytest.approx(
+        np.polyfit(np.log(X), np.log(means), 1, w=np.sqrt(COUNTS) / _smooth(stderrs / means * np.sqrt(COUNTS)))[0],
+        rel=1e-9,
+    )
+    # The last local exponent is a difference of independent log means, most of whose variance is from 12 seeds.
+    variance = np.sum((stderrs[-2:] / means[-2:]) ** 2)
+    assert fit.local_stderrs[-1] == pytest.approx(np.sqrt(variance) / np.log(2), rel=0.15)
+    assert 11 < fit.freedom < 399
+    reversed_ = _ragged(whole, COUNTS).isel(d=slice(None, None, -1))
+    assert fit_power_law(reversed_, "d").interval == pytest.approx(fit.interval, rel=1e-12)
+    assert asymptotic_exponent(_ragged(whole, COUNTS), "d").stderr > asymptotic_exponent(whole, "d").stderr
+
+
+def test_the_coupling_of_the_seeds_that_two_widths_share_is_kept():
+    """Two widths with n₁ > n₂ seeds of correlation ρ: the variance of their difference has -2ρσ₁σ₂/n₁."""
+    data = _coupled(np.random.default_rng(19), seeds=400)
+    y = data.values
+    fit = fit_power_law(_ragged(data, [400, 400, 400, 400, 400, 200]), "d", resamples=4000)
+    relative = [y[4] / y[4].mean(), y[5, :200] / y[5, :200].mean()]
+    shared = np.cov(relative[0][:200], relative[1])[0, 1]
+    variance = np.var(relative[0], ddof=1) / 400 + np.var(relative[1], ddof=1) / 200 - 2 * shared / 400
+    assert fit.local_stderrs[-1] == pytest.approx(np.sqrt(variance) / np.log(2), rel=0.06)  # 5 standard errors
+
+
+def test_intervals_cover_where_widths_have_their_own_seeds():
+    rng = np.random.default_rng(20)
+    fits = [
+        fit_power_law(_ragged(_coupled(rng, seeds=80), [80, 80, 40, 40, 20, 10]), "d", resamples=300)
+        for _ in range(200)
+    ]
+    covered = np.mean([fit.interval[0] <= -0.5 <= fit.interval[1] for fit in fits])
+    assert 0.90 <= covered <= 0.99
+
+
+def test_what_a_width_lacks_is_absent_and_what_it_has_is_finite():
+    data = _ragged(_independent(np.random.default_rng(21), seeds=400), COUNTS)
+    data[5, 7] = np.nan
+    with pytest.raises(ValueError, match=r"1 seeds have NaN or inf \(the first: \[7\]\)"):
+        fit_power_law(data, "d")
+    with pytest.raises(ValueError, match=r"at least 2 seeds, got 1"):
+        fit_power_law(data.isel(seed=slice(11, None)), "d")
+    # Without the coordinate there is no telling absent from failed.
+    with pytest.raises(ValueError, match="389 seeds have NaN"):
+        fit_power_law(data.isel(d=[0, 1, 2, 5]).drop_vars("seeds"), "d")
+
+
+def test_batches_are_replicates():
+    data = _coupled(np.random.default_rng(22), seeds=600)
+    batches = array(data.values.reshape(6, 20, 30).mean(axis=2)).rename(seed="batch")
+    one, other = fit_power_law(data, "d"), fit_power_law(batches, "d")
+    np.testing.assert_allclose(one.means, other.means, rtol=1e-12)
+    assert other.freedom == 19
+    assert one.stderr / 2 < other.stderr < one.stderr * 2
+    limit = asymptotic_exponent(batches, "d")
+    assert limit.interval[0] < -0.5 < limit.interval[1]
+
+
+def test_band_of_two_widths_is_that_of_their_means():
+    """At a width itself the curve through two points is the mean there, whose interval follows from its standard error."""
+    y = np.array([[2.0], [1.0]]) * (1 + 0.3 * np.random.default_rng(23).normal(size=(2, 2000)))
+    with pytest.warns(RoughFitWarning):
+        fit = fit_power_law(array(y, X[:2]), "d", resamples=4000)
+    low, high = fit.band(X[:2])
+    np.testing.assert_allclose((high - low) / 2, 1.96 * fit.stderrs, rtol=0.1)
+    np.testing.assert_allclose((high + low) / 2, fit.means, atol=0.3 * fit.stderrs.min())
+    narrow, wide = fit.band(X[:2], level=0.5), fit.band(X[:2], simultaneous=True)
+    assert (narrow[1] - narrow[0] < 0.45 * (high - low)).all()
+    # Two independent intervals hold together at 95 % if each does at √0.95: 2.236 standard errors.
+    np.testing.assert_allclose((wide[1] - wide[0]) / 2, 2.236 * fit.stderrs, rtol=0.1)
+
+
+def test_bands_hold_the_curve_and_widen_away_from_the_data():
+    fit = fit_power_law(_independent(np.random.default_rng(24)), "d")
+    x = np.array([[8.0, 64.0], [512.0, 1e6]])
+    low, high = fit.band(x)
+    assert low.shape == high.shape == x.shape
+    assert ((low < fit.predict(x)) & (fit.predict(x) < high)).all()
+    ratio = high / low
+    assert ratio[0, 1] < ratio[1, 0] < ratio[1, 1]
+    together = fit.band(x, simultaneous=True)
+    assert ((together[0] < low) & (high < together[1])).all()
+    noiseless = fit_power_law(exact(3 * X**-1.25), "d")
+    for end in noiseless.band(X, simultaneous=True):
+        np.testing.assert_allclose(end, 3 * X**-1.25, rtol=1e-9)
+    with pytest.raises(ValueError, match="positive x"):
+        fit.band(0.0)
+    with pytest.raises(ValueError, match="level needs to be between 0 and 1"):
+        fit.band(X, level=95.0)
+    negative = fit_power_law(exact(X * (1 - 7 / X)), "d", subleading=True)
+    with pytest.raises(ValueError, match="as large as the leading one at d=5"):
+        negative.band(np.array([5.0, 20.0]))
+
+
+@pytest.fixture
+def agg():
+    mpl.use("Agg")
+    yield
+    mpl.pyplot.close("all")
+
+
+@pytest.mark.usefixtures("agg")
+def test_plot_shows_data_curve_band_and_interval():
+    data = _coupled(np.random.default_rng(25)).assign_attrs(units="m")
+    fit = fit_power_law(data, "d")
+    ax = fit.plot()
+    assert fit.plot(ax) is ax
+    (bars, *_), curve = ax.containers[0], ax.lines[-1]
+    np.testing.assert_array_equal(bars.get_ydata(), fit.means)
+    np.testing.assert_allclose(curve.get_ydata(), fit.predict(curve.get_xdata()))
+    low, high = fit.band(X)
+    area = ax.collections[-1].get_paths()[0]
+    for x, y, inside in [
+        (100.0, fit.predict(100.0), True),
+        (16.0, 1.01 * high[0], False),
+        (512.0, 0.99 * low[-1], False),
+    ]:
+        assert area.contains_point((x, float(y))) is inside
+    legend = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert f"exponent {fit.exponent:.3f}, 95 % in [{fit.interval[0]:.3f}, {fit.interval[1]:.3f}]" in legend
+    assert (ax.get_xscale(), ax.get_yscale(), ax.get_xlabel(), ax.get_ylabel()) == ("log", "log", "d", "y [m]")

@@ -1,52 +1,183 @@
-"""Widths are cut into groups at the least estimated cost."""
+"""Points are cut into buckets at the least estimated cost, and seeds into chunks that fit."""
 
 from itertools import combinations, pairwise
+from math import prod
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from specjax.sweep import values, widths
-from specjax.sweep.plan import bucket_cost, buckets, group_axes, group_widths
+from specjax import sizes
+from specjax.sweep import values, widths, zipped
+from specjax.sweep.cost import CostModel, Scaling, cost, cost_model
+from specjax.sweep.plan import Plan, cheapest_cut, chunk, even_chunk, group, padding, seeds_of
 
 POINTS = (64, 16, 1024, 32, 256, 128, 512)
+OVER = {"n": widths(*POINTS)}
 
 
-def _partitions(ascending):
+def model(over=OVER, exponent=2.0, compile_seconds=1.0, at_largest=0.03):
+    scaling = Scaling(at_largest, dict.fromkeys(over, exponent))
+    return CostModel(scaling, scaling, Scaling(4e6, dict.fromkeys(over, exponent)), compile_seconds)
+
+
+def partitions(ascending):
     """Every way to cut a sequence into contiguous groups."""
     n = len(ascending)
     for cuts in (c for k in range(n) for c in combinations(range(1, n), k)):
         edges = (0, *cuts, n)
-        yield tuple(ascending[a:b] for a, b in pairwise(edges))
+        yield tuple(tuple(ascending[a:b]) for a, b in pairwise(edges))
 
 
-@pytest.mark.parametrize("repeats", [1, 300, 10_000, 1_000_000])
-def test_auto_is_the_cheapest_of_all_partitions(repeats):
-    ascending = tuple(sorted(POINTS))
-    cheapest = min(sum(bucket_cost(group, repeats) for group in partition) for partition in _partitions(ascending))
-    chosen = group_widths(POINTS, "auto", repeats)
-    assert tuple(n for group in chosen for n in group) == ascending
-    assert sum(bucket_cost(group, repeats) for group in chosen) == pytest.approx(cheapest, rel=1e-12)
+def sized(groups, over, dim="n"):
+    return tuple(tuple(over[dim].points[i] for i in g) for g in groups[dim])
+
+
+@pytest.mark.parametrize("seeds", [1, 30, 1000, 100_000])
+def test_auto_is_the_cheapest_of_all_partitions(seeds):
+    """Against enumeration: each point of a group runs at the padded width, and each group compiles once."""
+
+    def total(partition):
+        return sum(1.0 + seeds * len(g) * 0.03 * (max(g) / 1024) ** 2 for g in partition)
+
+    chosen = sized(group(OVER, "auto", seeds, model()), OVER)
+    assert [n for g in chosen for n in g] == sorted(POINTS)
+    assert total(chosen) == pytest.approx(min(map(total, partitions(sorted(POINTS)))), rel=1e-12)
+
+
+def test_two_dimensions_are_cut_together():
+    """Against enumeration over both: the compilations multiply, and so does the work."""
+    over = {"m": widths(8, 16, 64, 256), "n": widths(4, 32, 128), "lr": values(0.1, 0.2)}
+    costs = CostModel(
+        Scaling(0.02, {"m": 1.0, "n": 2.0}), Scaling(1.0, {"m": 1.0, "n": 2.0}), Scaling(1e6, {"m": 1.0, "n": 2.0}), 0.5
+    )
+
+    def total(ms, ns):
+        work = sum(len(g) * max(g) / 256 for g in ms) * sum(len(g) * (max(g) / 128) ** 2 for g in ns)
+        return 0.5 * len(ms) * len(ns) + 100 * 2 * 0.02 * work
+
+    groups = group(over, "auto", 100, costs)
+    assert set(groups) == {"m", "n"}
+    best = min(total(ms, ns) for ms in partitions((8, 16, 64, 256)) for ns in partitions((4, 32, 128)))
+    assert total(sized(groups, over, "m"), sized(groups, over, "n")) == pytest.approx(best, rel=1e-12)
+
+
+@pytest.mark.parametrize("seeds", [1, 30, 1000, 100_000])
+def test_padding_above_a_third_is_paid_for_by_compile_time(seeds):
+    groups = group(OVER, "auto", seeds, model())
+    waste = padding(groups, OVER, seeds, {"n": 2.0})
+    exact = seeds * 0.03 * sum((n / 1024) ** 2 for n in POINTS)
+    assert waste >= 1
+    assert waste <= 1.3 or (waste - 1) * exact < 1.0 * (len(POINTS) - len(groups["n"]))
+
+
+def test_padding_counts_the_work_of_padded_points():
+    groups = group(OVER, "padded", 5, None)
+    assert padding(groups, OVER, 5, {"n": 1.5}) == pytest.approx(7 * 1024**1.5 / sum(n**1.5 for n in POINTS))
+    assert padding(group(OVER, "exact", 5, None), OVER, 5, {"n": 1.5}) == 1
 
 
 def test_auto_compiles_more_as_the_work_grows():
-    counts = [len(group_widths(POINTS, "auto", repeats)) for repeats in (1, 100, 10_000, 10**9)]
+    counts = [len(group(OVER, "auto", seeds, model())["n"]) for seeds in (1, 100, 10_000, 10**9)]
     assert counts == sorted(counts)
     assert (counts[0], counts[-1]) == (1, len(POINTS))
 
 
 def test_exact_and_padded():
-    assert group_widths((8, 2, 4), "exact", 1) == ((2,), (4,), (8,))
-    assert group_widths((8, 2, 4), "padded", 10**9) == ((2, 4, 8),)
+    over = {"n": widths(8, 2, 4)}
+    assert sized(group(over, "exact", 1, None), over) == ((2,), (4,), (8,))
+    assert sized(group(over, "padded", 10**9, None), over) == ((2, 4, 8),)
 
 
-def test_buckets_are_the_product_of_the_groups():
-    groups = group_axes({"m": widths(2, 1), "lr": values(0.1), "n": widths(3, 4)}, "exact", 5)
-    assert buckets(groups) == [{"m": (a,), "n": (b,)} for a in (1, 2) for b in (3, 4)]
-    assert buckets({}) == [{}]
+def test_zipped_widths_are_ordered_by_their_product_and_padded_each():
+    over = {"k": zipped(n=widths(64, 16, 32), d=widths(4, 64, 8))}  # products 256, 1024, 256
+    groups = group(over, "exact", 1, None)
+    assert groups == {"k": ((0,), (2,), (1,))}
+    together = {"k": ((0, 2, 1),)}
+    assert padding(together, over, 1, {"k": 1.0}) == pytest.approx(3 * 64 * 64 / (256 + 1024 + 256))
 
 
-def test_values_multiply_the_work():
-    few = group_axes({"n": widths(*POINTS), "lr": values(1)}, "auto", 100)
-    many = group_axes({"n": widths(*POINTS), "lr": values(*range(10_000))}, "auto", 100)
-    assert many["n"] == group_widths(POINTS, "auto", 1_000_000)
-    assert few["n"] == group_widths(POINTS, "auto", 100)
-    assert len(many["n"]) > len(few["n"])
+def test_seeds_of_a_bucket_are_the_most_of_its_points():
+    assert seeds_of({"n": (0, 2)}, {"n": (10, 40, 20)}) == 20
+    # All points of a group run the most seeds of any of them.
+    over, seeds = {"n": widths(8, 16)}, {"n": (1000, 10)}
+    expected = 2 * 1000 * 16 / (1000 * 8 + 10 * 16)
+    assert padding({"n": ((0, 1),)}, over, seeds, {"n": 1.0}) == pytest.approx(expected)
+
+
+def test_chunks_keep_the_working_set_and_discard_little():
+    over = {"n": widths(16, 1024), "lr": values(1.0, 2.0)}
+    largest, smallest = {"n": (1,)}, {"n": (0,)}
+    # 4 MB alive at the largest width for each of the two values of lr: 2 seeds in 16 MiB.
+    assert chunk(largest, over, 1000, model(over), "cpu", 2**34, 1) == 2
+    assert chunk(largest, over, 1000, model(over), "cpu", 2**20, 1) == 1
+    assert chunk(smallest, over, 1000, model(over), "cpu", 2**34, 1) == 1000
+    assert chunk(largest, over, 1000, model(over), "cpu", 2**34, 8) == 16
+    assert even_chunk(1000, 512, 1) == 500
+    assert even_chunk(1000, 300, 1) == 250
+    assert even_chunk(7, 100, 8) == 8
+    assert even_chunk(1001, 512, 1) * 2 - 1001 < 2
+
+
+def test_plan_survives_json():
+    plan = Plan({"m": ((1,), (0, 2)), "n": ((0,),)}, (4, 8))
+    assert Plan.from_json(plan.to_json()) == plan
+    assert plan.buckets == [{"m": (1,), "n": (0,)}, {"m": (0, 2), "n": (0,)}]
+    assert Plan({}, ()).buckets == [{}]
+
+
+def test_cheapest_cut_with_arbitrary_costs():
+    rng = np.random.default_rng(0)
+    points = tuple(range(7))
+    costs = {(i, j): float(rng.random()) for j in range(1, 8) for i in range(j)}
+    best = min(sum(costs[g[0], g[-1] + 1] for g in partition) for partition in partitions(points))
+    assert sum(costs[g[0], g[-1] + 1] for g in cheapest_cut(points, costs)) == pytest.approx(best, rel=1e-12)
+
+
+def _traced(function, *arguments):
+    return jax.jit(function).trace(*arguments)
+
+
+def test_cost_of_a_product_is_that_of_the_formula():
+    n = 64
+    found = cost(_traced(lambda a, b: a @ b, *[jax.ShapeDtypeStruct((n, n), jnp.float32)] * 2))
+    assert found.flops == pytest.approx(2 * n**3, rel=0.05)
+    assert found.bytes == 3 * n * n * 4
+    assert found.peak_bytes == n * n * 4
+
+
+def test_a_scan_costs_its_length():
+    def steps(length):
+        def train(w):
+            return jax.lax.scan(lambda w, _: (jnp.sin(w @ w), None), w, None, length=length)[0]
+
+        return cost(_traced(train, jax.ShapeDtypeStruct((32, 32), jnp.float32)))
+
+    one, many = steps(1), steps(100)
+    assert many.flops == pytest.approx(100 * one.flops, rel=0.01)
+    # Also where one scan runs in another.
+
+    def nested(w):
+        def outer(w, _):
+            return jax.lax.scan(lambda w, _: (jnp.sin(w @ w), None), w, None, length=10)[0], None
+
+        return jax.lax.scan(outer, w, None, length=10)[0]
+
+    assert cost(_traced(nested, jax.ShapeDtypeStruct((32, 32), jnp.float32))).flops == pytest.approx(
+        many.flops, rel=0.02
+    )
+
+
+def test_costs_between_the_traced_points_follow_the_volume():
+    def measured(n):
+        return _traced(lambda key: jnp.sum(sizes.normal(key, (n, n)) @ sizes.normal(key, (n, n))), jax.random.key(0))
+
+    over = {"n": widths(32, 64, 128, 256)}
+    costs = cost_model(measured(256), {"n": (measured(32), 8.0)}, "cpu")
+    for n in over["n"].points:
+        estimate = costs.flops.at_largest * (n / 256) ** costs.flops.exponents["n"]
+        assert 1 / 1.5 < estimate / cost(measured(n)).flops < 1.5
+    assert 2 < costs.flops.exponents["n"] < 3
+    assert costs.peak.exponents["n"] == pytest.approx(2, abs=0.2)
+    assert prod(costs.seconds.exponents.values()) > 1

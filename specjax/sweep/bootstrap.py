@@ -1,0 +1,267 @@
+"""Seeds as a sample, their bootstrap, and the intervals it gives.
+
+A seed is drawn with all its widths at once. Widths are coupled (one seed, one draw, of which each width is a block), so their
+means move together, and a formula that takes them for independent can be wrong by a large factor in either direction. Whole seeds
+are resampled, and everything is computed again in each resample.
+"""
+
+import warnings
+from dataclasses import dataclass, replace
+
+import numpy as np
+import xarray as xr
+from jaxtyping import Bool, Float, Int
+from scipy import stats
+
+from specjax.sweep.replicates import BATCH, FEW, RoughFitWarning, present, replicate_dim
+
+_BATCH_ENTRIES = 4_000_000  # counts of resampled seeds held at once: 32 MB
+_POINTS = 3  # at or below, a fit of two parameters has one residual at most, and its local exponents show nothing
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Replicates of a quantity at each width, ascending in `x`; `y` is 0 where a replicate is not `present` at a width.
+
+    `name` and `dim` are those of the data, `label` and `dim_label` the same with their units, as a picture has them.
+    """
+
+    name: str
+    dim: str
+    label: str
+    dim_label: str
+    x: Float[np.ndarray, " n"]
+    y: Float[np.ndarray, "n replicates"]
+    present: Bool[np.ndarray, "n replicates"]
+
+    @property
+    def counts(self) -> Int[np.ndarray, " n"]:
+        """How many replicates each width has."""
+        return self.present.sum(axis=1)
+
+    def means_and_stderrs(self) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+        """Mean and standard error at each width; exact where all replicates agree."""
+        least = np.where(self.present, self.y, np.inf).min(axis=1)
+        same = least == np.where(self.present, self.y, -np.inf).max(axis=1)
+        means = np.where(same, least, self.y.sum(axis=1) / self.counts)
+        variances = np.sum(self.deviations(means) ** 2, axis=1) / (self.counts - 1)
+        return means, np.where(same, 0.0, np.sqrt(variances / self.counts))
+
+    def deviations(self, means: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n replicates"]:
+        """What each replicate differs by from the mean, 0 where it is not present."""
+        return np.where(self.present, self.y - means[:, None], 0.0)
+
+    def last(self, dropped: int) -> "Sample":
+        """The same without the `dropped` smallest widths."""
+        return replace(self, x=self.x[dropped:], y=self.y[dropped:], present=self.present[dropped:])
+
+
+def sample_of(data: xr.DataArray, dim: str, least: int) -> Sample:
+    """The replicates in `data`, whose dimensions are exactly `dim` and "seed" or "batch", in float64.
+
+    Raises:
+        ValueError: other dimensions; fewer than `least` widths; fewer than 2 replicates at a width; a coordinate that is not
+            positive; NaN or inf.
+
+    Warns:
+        RoughFitWarning: 3 widths or fewer, or fewer than 10 replicates at a width with noise.
+    """
+    replicate = replicate_dim(data)
+    if sorted(map(str, data.dims)) != sorted([dim, replicate]):
+        raise ValueError(
+            f"A fit over {dim!r} needs exactly the dimensions ({dim!r}, 'seed') or ({dim!r}, 'batch'), got {tuple(data.dims)}; "
+            "select or average the others first."
+        )
+    if data.sizes[dim] < least:
+        raise ValueError(
+            f"This fit needs at least {least} points along {dim!r}, got {data.sizes[dim]}; sweep more of them."
+        )
+    x = np.asarray(data[dim].values, np.float64)
+    if dim not in data.coords or not (np.isfinite(x).all() and (x > 0).all()) or len(np.unique(x)) < len(x):
+        raise ValueError(
+            f"A power law in {dim!r} needs a coordinate of positive, different numbers, got {data[dim].values.tolist()}."
+        )
+    y = data.transpose(dim, replicate).values.astype(np.float64)
+    there = present(data, replicate)
+    found = np.ones(y.shape, bool) if there is None else there.broadcast_like(data).transpose(dim, replicate).values
+    fewest = int(found.sum(axis=1).min()) if found.size else 0
+    if fewest < 2:
+        raise ValueError(
+            f"An interval needs at least 2 {_plural(replicate)}, got {fewest}; run more seeds, or for values without seed noise "
+            f"repeat them with data.isel({replicate}=[0, 0])."
+        )
+    bad = data[replicate].values[(found & ~np.isfinite(y)).any(axis=0)].tolist()
+    if bad:
+        raise ValueError(
+            f"A fit needs finite data, but {len(bad)} {_plural(replicate)} have NaN or inf (the first: {bad[:5]}); "
+            "leave them out with specjax.sweep.without_failed(dataset)."
+        )
+    order = np.argsort(x)
+    name = "data" if data.name is None else str(data.name)  # arithmetic on arrays drops their names
+    sample = Sample(
+        name=name,
+        dim=dim,
+        label=_label(data, name),
+        dim_label=_label(data[dim], dim),
+        x=x[order],
+        y=np.where(found, y, 0.0)[order],
+        present=found[order],
+    )
+    _warn_if_rough(sample, replicate, fewest)
+    return sample
+
+
+def check_resamples(resamples: int) -> None:
+    """Raises a ValueError for fewer than 100 resamples."""
+    if resamples < 100:
+        raise ValueError(f"A bootstrap interval needs at least 100 resamples, got {resamples}.")
+
+
+def check_level(level: float) -> None:
+    """Raises a ValueError for a level outside (0, 1)."""
+    if not 0 < level < 1:
+        raise ValueError(f"level needs to be between 0 and 1, got {level}; write e.g. 0.95.")
+
+
+def resample(
+    sample: Sample, resamples: int, seed: int
+) -> tuple[Float[np.ndarray, "resamples n"], Float[np.ndarray, "resamples n"]]:
+    """Means and standard errors in resamples of the replicates, all widths of a replicate together.
+
+    As many replicates are drawn as the width with most of them has, and each width uses those it has. A resample that leaves a
+    width without any is drawn again. Without any noise there is one resample, the sample itself.
+    """
+    means, stderrs = sample.means_and_stderrs()
+    if not np.any(stderrs > 0):
+        return means[None], stderrs[None]
+    rng = np.random.default_rng(seed)
+    n = sample.y.shape[1]
+    deviations = sample.deviations(means)
+    found: list[tuple[np.ndarray, np.ndarray]] = []
+    wanted = resamples
+    while wanted:
+        rows = min(wanted, max(1, _BATCH_ENTRIES // n))
+        drawn = rng.integers(n, size=(rows, n)) + n * np.arange(rows)[:, None]
+        counts = np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n)
+        own = counts @ sample.present.T.astype(np.float64)
+        counts, own = counts[own.min(axis=1) > 0], own[own.min(axis=1) > 0]
+        moved = counts @ deviations.T / own
+        second = counts @ (deviations**2).T / own
+        variance = second - moved**2
+        # A resample that repeats one seed has no spread; what the subtraction leaves of it is rounding.
+        variance = np.where(variance > 1e-12 * second, variance, 0.0)
+        found.append((means + moved, np.sqrt(variance / np.maximum(own - 1, 1))))
+        wanted -= len(own)
+    return np.concatenate([part[0] for part in found]), np.concatenate([part[1] for part in found])
+
+
+def weights(
+    x: Float[np.ndarray, " n"], errors: Float[np.ndarray, "sets n"], counts: Int[np.ndarray, " n"]
+) -> Float[np.ndarray, "sets n"]:
+    """The inverse variance of each mean, to a factor, with the standard deviation of a replicate taken as a power law in x.
+
+    Its power law is the line through the logarithms of errors · √counts; errors of 0, as of a width where all replicates agree, are
+    left out of it, and with fewer than two others all widths weigh the same. Weights by each width's own variance would bias a fit to
+    skewed noise: a mean that came out high has a variance that came out high, and is given less weight for it.
+    """
+    log_x = np.log(x)
+    known = errors > 0
+    logs = np.log(np.where(known, errors * np.sqrt(counts), 1.0))
+    share = known / np.maximum(known.sum(axis=-1, keepdims=True), 1)
+    centered = log_x - np.sum(share * log_x, axis=-1, keepdims=True)
+    norm = np.sum(share * centered**2, axis=-1, keepdims=True)
+    slope = np.sum(share * centered * logs, axis=-1, keepdims=True) / np.where(norm > 0, norm, 1.0)
+    log_weights = np.log(counts) - 2 * slope * (log_x - log_x[-1])
+    return np.exp(log_weights - log_weights.max(axis=-1, keepdims=True))
+
+
+def degrees_of_freedom(
+    sample: Sample, means: Float[np.ndarray, "resamples n"], replicates: Float[np.ndarray, "resamples k"]
+) -> Float[np.ndarray, " k"]:
+    """Of the bootstrap variance of each of k estimates: replicates less one.
+
+    Where widths have different numbers of them: the harmonic mean of those, each weighted with the share of its width in the
+    variance of the estimate, which the regression of the estimate on the resampled means tells.
+    """
+    own = sample.counts - 1.0
+    if len(np.unique(own)) == 1:
+        return np.full(replicates.shape[1], own[0])
+    slopes, *_ = np.linalg.lstsq(means - means.mean(axis=0), replicates - replicates.mean(axis=0), rcond=None)
+    shares = (slopes * means.std(axis=0)[:, None]) ** 2
+    known = shares.sum(axis=0) > 0
+    shares = np.where(known, shares, 1.0)
+    return np.where(known, shares.sum(axis=0) / (shares / own[:, None]).sum(axis=0), own.min())
+
+
+def tail_of(level: float, freedom: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
+    """The share of replicates beyond each end of the interval at `level`.
+
+    A resample has (n - 1)/n of the variance it stands for, and a percentile interval uses the normal where t is due; the tail of
+    the expanded percentile interval (Hesterberg 2015) makes up for both.
+    """
+    return stats.norm.cdf(np.sqrt((freedom + 1) / freedom) * stats.t.ppf((1 - level) / 2, freedom))
+
+
+def standard_errors(
+    replicates: Float[np.ndarray, "resamples k"], freedom: Float[np.ndarray, " k"]
+) -> Float[np.ndarray, " k"]:
+    """Bootstrap standard errors of k estimates."""
+    return np.std(replicates, axis=0) * np.sqrt((freedom + 1) / freedom)
+
+
+def intervals(
+    replicates: Float[np.ndarray, "resamples k"], freedom: Float[np.ndarray, " k"], level: float
+) -> Float[np.ndarray, "k 2"]:
+    """Bootstrap intervals of k estimates: expanded percentile intervals."""
+    tails = tail_of(level, freedom)
+    return np.array(
+        [np.quantile(column, [t, 1 - t]) for column, t in zip(replicates.T, tails, strict=True)], np.float64
+    ).reshape(-1, 2)
+
+
+def _label(data: xr.DataArray, name: str) -> str:
+    return f"{name} [{data.attrs['units']}]" if data.attrs.get("units") else name
+
+
+def _plural(replicate: str) -> str:
+    return "batches" if replicate == BATCH else "seeds"
+
+
+def _warn_if_rough(sample: Sample, replicate: str, fewest: int) -> None:
+    if len(sample.x) <= _POINTS:
+        warnings.warn(
+            f"A fit to {len(sample.x)} points along {sample.dim!r} cannot show whether they follow a power law; sweep at least "
+            f"{_POINTS + 1}.",
+            RoughFitWarning,
+            stacklevel=4,
+        )
+    if fewest < FEW and np.any(sample.means_and_stderrs()[1] > 0):
+        more = "cut the seeds into more batches" if replicate == BATCH else "run more seeds"
+        warnings.warn(
+            f"The intervals of {sample.name!r} rest on {fewest} {_plural(replicate)}, and below {FEW} they are rough; {more}.",
+            RoughFitWarning,
+            stacklevel=4,
+        )
+
+
+def band(
+    curve: Float[np.ndarray, " points"],
+    curves: Float[np.ndarray, "resamples points"],
+    freedom: float,
+    level: float,
+    simultaneous: bool,
+) -> tuple[Float[np.ndarray, " points"], Float[np.ndarray, " points"]]:
+    """The ends of a band for a curve, from the `curves` of each resample.
+
+    At each point alone an expanded percentile interval; `simultaneous`: c standard errors to both sides, c the same at all points
+    and such that the resampled curves that leave the band anywhere are as many as leave such an interval (sup-t).
+    """
+    check_level(level)
+    tail = float(tail_of(level, np.array([freedom]))[0])
+    if not simultaneous:
+        low, high = np.quantile(curves, [tail, 1 - tail], axis=0)
+        return low, high
+    spread = np.std(curves, axis=0)
+    distances = np.abs(curves - curve) / np.where(spread > 0, spread, 1.0)
+    half = np.quantile(distances.max(axis=1), 1 - 2 * tail) * spread
+    return curve - half, curve + half

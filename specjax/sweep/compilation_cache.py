@@ -1,0 +1,72 @@
+"""JAX's persistent compilation cache, on while a sweep compiles: the second run of a script does not compile again.
+
+It lies in the user's cache folder (`$XDG_CACHE_HOME/specjax`, else `~/.cache/specjax`). The environment variable
+`SPECJAX_COMPILATION_CACHE` switches it "on" or "off", or names another folder. A cache that the user has given JAX is left alone.
+
+By default it is on for accelerators and in the `specjax` command. On a CPU XLA prints a false alarm for every program it reads from
+the cache (openxla/xla issue 44565), which only a setting made before JAX starts can silence: the command makes it, a library cannot.
+"""
+
+import hashlib
+import os
+import platform as host
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import jax
+from jax.experimental.compilation_cache import compilation_cache
+
+from specjax.sweep.progress import logger
+
+SWITCH = "SPECJAX_COMPILATION_CACHE"
+# Below this many seconds reading and writing costs what compiling does.
+_LEAST_COMPILE_SECONDS = 0.2
+
+
+def folder(platform: str) -> Path | None:
+    """Where programs compiled for `platform` are kept; None where the cache is off."""
+    chosen = os.environ.get(SWITCH) or ("off" if platform == "cpu" else "on")
+    if chosen == "off":
+        return None
+    if chosen != "on":
+        return Path(chosen) / _host()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "specjax" / _host()
+
+
+@contextmanager
+def persistent(platform: str) -> Iterator[None]:
+    """JAX's compilation cache in :func:`folder`, and its settings as they were afterwards."""
+    where = folder(platform)
+    before = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]  # set at run time
+    if where is None or before is not None or not _writable(where):
+        yield
+        return
+    least = jax.config.jax_persistent_cache_min_compile_time_secs  # type: ignore[attr-defined]
+    # JAX decides once, at the first compilation, whether there is a cache; a reset makes it look again.
+    compilation_cache.reset_cache()
+    jax.config.update("jax_compilation_cache_dir", str(where))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", _LEAST_COMPILE_SECONDS)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_compilation_cache_dir", None)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", least)
+        compilation_cache.reset_cache()
+
+
+def _writable(where: Path) -> bool:
+    try:
+        where.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        logger.info("compiling without a cache, since %s cannot be written: %s", where, error.strerror)
+        return False
+    return os.access(where, os.W_OK)
+
+
+def _host() -> str:
+    """A name for this kind of processor: code compiled for one may not run on another that shares the folder."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    features = next((line for line in lines if line.startswith(("flags", "Features"))), host.processor())
+    return f"{host.machine()}-{hashlib.sha256(features.encode()).hexdigest()[:12]}"

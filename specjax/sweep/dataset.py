@@ -1,0 +1,135 @@
+"""The labelled dataset of a sweep, and the table of how it was made that its attributes hold."""
+
+import json
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from specjax.sweep.axes import Over, Values, Widths, Zipped, length, members
+from specjax.sweep.failures import mark_failed, report_failed_batches
+from specjax.sweep.memory import described
+from specjax.sweep.moments import quantity
+from specjax.sweep.plan import Seeds
+from specjax.sweep.replicates import SEEDS
+from specjax.sweep.sampling import EverySeed, Sampling
+
+BUCKET_TABLE = "bucket_table"
+
+
+def assemble(
+    outputs: Mapping[str, np.ndarray],
+    over: Over,
+    sampling: Sampling,
+    seeds: Seeds,
+    units: Mapping[str, str],
+    attributes: Mapping[str, str | int | float],
+) -> xr.Dataset:
+    """The arrays of a sweep with their names, coordinates, units, attributes and failed seeds."""
+    computed = _computed(over, seeds, sampling.samples)
+    if computed is not None:
+        outputs = {name: _absent_as_nan(array, computed) for name, array in outputs.items()}
+    variables = {
+        name: (
+            (*over, sampling.dim, *trailing_dims(quantity(name, outputs), array.ndim - len(over) - 1)),
+            array,
+            {"units": units[name]} if name in units else {},
+        )
+        for name, array in outputs.items()
+    }
+    coordinates: dict[str, Any] = {sampling.dim: np.arange(sampling.samples)}
+    for dim, axis in over.items():
+        for name, member in members(dim, axis).items():
+            coordinates[name] = _coordinate(dim, member)
+    if isinstance(seeds, Mapping):
+        ((dim, counts),) = seeds.items()
+        coordinates[SEEDS] = (dim, np.asarray(counts))
+    data = xr.Dataset(variables, coordinates, dict(attributes))
+    if isinstance(sampling, EverySeed):
+        return mark_failed(data, tuple(over), computed)
+    return report_failed_batches(data, tuple(over))
+
+
+def trailing_dims(name: str, ndim: int) -> tuple[str, ...]:
+    """The names of the dimensions that the output `name` has by itself."""
+    return tuple(f"{name}_dim_{i}" for i in range(ndim))
+
+
+def labels(over: Over, dim: str, places: tuple[int, ...]) -> list[Any]:
+    """The coordinates of some points of a dimension, or their places where it has no coordinate of its own."""
+    axis = over[dim]
+    own = members(dim, axis).get(dim) if isinstance(axis, Zipped) else axis
+    return [i if own is None else own.points[i] for i in places]
+
+
+def is_explained(data: xr.Dataset) -> bool:
+    """Whether `data` come from :func:`specjax.sweep.run`, and :func:`explain` knows how they were made."""
+    return BUCKET_TABLE in data.attrs
+
+
+def explain(data: xr.Dataset) -> str:
+    """How a dataset of :func:`specjax.sweep.run` was made: its buckets, their padding, chunks, memory, and seconds, as a table.
+
+    Raises:
+        ValueError: the dataset does not come from `run`.
+    """
+    if not is_explained(data):
+        raise ValueError(
+            f"explain needs the attribute {BUCKET_TABLE!r} that run adds, got {sorted(data.attrs)}; pass run's dataset."
+        )
+    attrs, rows = data.attrs, json.loads(data.attrs[BUCKET_TABLE])
+    header = ("bucket", "points", "seeds", "chunk", "memory", "compile s", "run s", "estimated s")
+    cells = [
+        (
+            row["label"] or "all",
+            str(row["points"]),
+            str(row["seeds"]),
+            str(row["chunk"]),
+            described(row["bytes"]) if row["bytes"] else "–",
+            f"{row['compile_seconds']:.2f}",
+            f"{row['run_seconds']:.2f}",
+            f"{row['estimated_seconds']:.2f}",
+        )
+        for row in rows
+    ]
+    columns = [max(map(len, column)) for column in zip(header, *cells, strict=True)]
+    table = [
+        "  ".join(cell.ljust(w) for cell, w in zip(row, columns, strict=True)).rstrip() for row in (header, *cells)
+    ]
+    waste = f"padding does {attrs['padding']:.2f} times the exact FLOPs"
+    return "\n".join(
+        [
+            f"plan {attrs['plan']!r} on {attrs['devices']} {attrs['platform']} device(s), memory {described(attrs['memory'])}: {waste}",
+            *table,
+            f"compiled in {attrs['compile_seconds']:.2f} s, ran in {attrs['run_seconds']:.2f} s",
+        ]
+    )
+
+
+def _coordinate(dim: str, axis: Widths | Values) -> Any:
+    return (dim,), np.asarray(axis.points), {"units": axis.unit} if axis.unit else {}
+
+
+def _computed(over: Over, seeds: Seeds, samples: int) -> np.ndarray | None:
+    """Which entries are results, over (*over, "seed"); None where all are."""
+    if isinstance(seeds, int):
+        return None
+    ((dim, counts),) = seeds.items()
+    shape = [length(axis) if name == dim else 1 for name, axis in over.items()]
+    there = np.arange(samples) < np.asarray(counts).reshape(*shape, 1)
+    return np.broadcast_to(there, (*(length(axis) for axis in over.values()), samples))
+
+
+def _absent_as_nan(array: np.ndarray, computed: np.ndarray) -> np.ndarray:
+    kept = np.expand_dims(computed, tuple(range(computed.ndim, array.ndim)))
+    # Integers and booleans have no NaN.
+    wide = array if np.issubdtype(array.dtype, np.inexact) else array.astype(np.float64)
+    return np.where(kept, wide, wide.dtype.type(np.nan))
+
+
+def result_bytes(outputs: Mapping[str, Any], over: Over, samples: int) -> int:
+    """The bytes of the whole result in memory."""
+    points = prod(length(axis) for axis in over.values()) * samples
+    return sum(points * prod(o.shape) * np.dtype(o.dtype).itemsize for o in outputs.values())

@@ -1,0 +1,63 @@
+"""The devices of a sweep: seeds sharded over all of them, and over all processes that `jax.distributed` has joined.
+
+Every process makes the same calls, runs the seeds of its own devices, and ends with the same dataset. Only the first writes a store.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from specjax.sweep.program import SEEDS
+
+
+def seed_mesh() -> Mesh | None:
+    """All devices of all processes in one axis; None where there is only one."""
+    devices = jax.devices()
+    return None if len(devices) == 1 else Mesh(np.array(devices), (SEEDS,))
+
+
+def is_first() -> bool:
+    """Whether this is the process that stores and reports."""
+    return jax.process_index() == 0
+
+
+def on_devices(seed_ids: np.ndarray, mesh: Mesh | None) -> Any:
+    """`seed_ids` where the program wants them."""
+    if mesh is None:
+        return seed_ids
+    sharding = NamedSharding(mesh, PartitionSpec(SEEDS))
+    return jax.make_array_from_callback(seed_ids.shape, sharding, lambda index: seed_ids[index])
+
+
+def on_host(outputs: Mapping[str, jax.Array]) -> dict[str, np.ndarray]:
+    """The whole of `outputs`, in every process."""
+    if jax.process_count() > 1:
+        outputs = multihost_utils.process_allgather(dict(outputs), tiled=True)
+    return {name: np.asarray(output) for name, output in outputs.items()}
+
+
+def agreed(told: Any) -> Any:
+    """What the first process tells, in every process. It is JSON; the other processes pass anything."""
+    if jax.process_count() == 1:
+        return told
+    text = json.dumps(told).encode() if is_first() else b""
+    size = int(multihost_utils.broadcast_one_to_all(np.int32(len(text))))
+    letters = np.zeros(size, np.uint8)
+    letters[: len(text)] = np.frombuffer(text, np.uint8)
+    return json.loads(bytes(np.asarray(multihost_utils.broadcast_one_to_all(letters))))
+
+
+def shared(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays of the first process, in every process; the others pass arrays of the same shapes and dtypes."""
+    if jax.process_count() == 1:
+        return dict(arrays)
+    # As bytes: a broadcast of float64 outside a float64 scope would round it.
+    told = multihost_utils.broadcast_one_to_all(
+        {name: np.ascontiguousarray(a).view(np.uint8) for name, a in arrays.items()}
+    )
+    return {name: np.array(told[name]).view(a.dtype).reshape(a.shape) for name, a in arrays.items()}

@@ -1,0 +1,251 @@
+"""A sweep as it was asked for, planned, and run bucket by bucket."""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from time import perf_counter
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Array
+
+from specjax.sweep import dataset, memory, plan
+from specjax.sweep.axes import Over, length
+from specjax.sweep.compilation_cache import persistent
+from specjax.sweep.cost import CostModel
+from specjax.sweep.devices import is_first, on_devices, on_host, shared
+from specjax.sweep.plan import Bucket, Plan, Seeds
+from specjax.sweep.program import Compiled, Measure, Shapes, build, compile_program, coordinates
+from specjax.sweep.progress import Progress
+from specjax.sweep.sampling import EverySeed, Sampling
+from specjax.sweep.store import Block, Store
+
+Ranges = Sequence[tuple[int, int]]
+"""Ranges (start, stop) of samples."""
+
+# The next call is handed to the device before the results of the last are fetched, so that it never waits.
+CALLS_AT_A_TIME = 2
+# What XLA's analysis leaves out, when a chunk is cut down to fit.
+_MARGIN = 0.9
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for; `mesh` is None on one device."""
+
+    measure: Measure
+    over: Over
+    seeds: Seeds
+    key: Array
+    plan: str
+    chunk: int | None
+    memory: str | int | None
+    reduce: str | None
+    couple: bool
+    mesh: Mesh | None
+    budget: int  # bytes that each device may hold
+
+    @property
+    def platform(self) -> str:
+        """The platform of the devices, e.g. "cpu"."""
+        return jax.local_devices()[0].platform
+
+    @property
+    def devices(self) -> int:
+        """The number of devices, over all processes."""
+        return 1 if self.mesh is None else self.mesh.size
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A request with its plan, and with the number of samples in a block of each bucket."""
+
+    request: Request
+    shapes: Shapes  # of the outputs of the measurement
+    model: CostModel
+    plan: Plan
+    blocks: tuple[int, ...]
+    sampling: Sampling
+
+    @property
+    def variables(self) -> Shapes:
+        """Shape and dtype of each variable of the dataset, without axes and samples."""
+        return self.sampling.variables(self.shapes)
+
+    @property
+    def extents(self) -> list[int]:
+        """The number of points of each dimension."""
+        return [length(axis) for axis in self.request.over.values()]
+
+    def seconds(self, bucket: Bucket) -> float:
+        """The estimated seconds to run one seed at all points of a bucket."""
+        over, model = self.request.over, self.model.seconds
+        shares = [plan.share(dim, places, over, 1, model.exponents[dim]) for dim, places in bucket.items()]
+        return model.at_largest * prod(shares) * prod(length(a) for dim, a in over.items() if dim not in bucket)
+
+    def samples(self, bucket: Bucket) -> int:
+        """The samples of a bucket."""
+        if isinstance(self.sampling, EverySeed):
+            return plan.seeds_of(bucket, self.request.seeds)
+        return self.sampling.samples
+
+    def place(self, bucket: Bucket) -> list[np.ndarray]:
+        """The indices of a bucket along each dimension."""
+        return [np.array(bucket.get(dim, range(length(axis)))) for dim, axis in self.request.over.items()]
+
+    def label(self, bucket: Bucket) -> str:
+        """The points of a bucket, as in "d1=16,32"."""
+        labels = {dim: dataset.labels(self.request.over, dim, places) for dim, places in bucket.items()}
+        return " ".join(f"{dim}={','.join(map(str, points))}" for dim, points in labels.items())
+
+
+def execute(
+    prepared: Prepared, opened: Store | None, missing: Sequence[Ranges], progress: bool | None
+) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+    """Runs the `missing` samples of each bucket, and returns all variables and, for each bucket, a row on how it went."""
+    kept, buckets = prepared.sampling, prepared.plan.buckets
+    outputs = _outputs_so_far(prepared, opened, missing)
+    seeds = [kept.seeds(0, prepared.samples(bucket))[1] for bucket in buckets]
+    ahead = sum(hi - lo for ranges in missing for lo, hi in (kept.seeds(*r) for r in ranges))
+    table = [
+        {
+            "label": prepared.label(bucket),
+            "points": prod(map(len, prepared.place(bucket))),
+            "seeds": run,
+            "chunk": prepared.plan.chunks[i],
+            "bytes": 0,
+            "compile_seconds": 0.0,
+            "run_seconds": 0.0,
+            "estimated_seconds": prepared.seconds(bucket) * run,
+        }
+        for i, (bucket, run) in enumerate(zip(buckets, seeds, strict=True))
+    ]
+    with Progress(sum(seeds), sum(seeds) - ahead, len(buckets), progress if is_first() else False) as shown:
+        for i, bucket in enumerate(buckets):
+            blocks = [Block(i, *samples) for samples in kept.blocks(missing[i], prepared.blocks[i])]
+            try:
+                if blocks:
+                    _run_bucket(prepared, bucket, blocks, outputs, opened, shown, table[i])
+            except KeyboardInterrupt:
+                if opened is None:
+                    raise
+                raise KeyboardInterrupt(
+                    f"Interrupted; the {len(opened.done)} finished blocks are kept, and the same call with "
+                    f"store={str(opened.path)!r} continues from them."
+                ) from None
+    return outputs, table
+
+
+def _run_bucket(
+    prepared: Prepared,
+    bucket: Bucket,
+    blocks: Sequence[Block],
+    outputs: dict[str, np.ndarray],
+    opened: Store | None,
+    shown: Progress,
+    row: dict[str, Any],
+) -> None:
+    kept, place = prepared.sampling, prepared.place(bucket)
+    shown.bucket(blocks[0].bucket, row["label"])
+    start = perf_counter()
+    compiled, chunk = _compile(prepared, bucket, prepared.plan.chunks[blocks[0].bucket])
+    row |= {"chunk": chunk, "bytes": compiled.bytes, "compile_seconds": perf_counter() - start}
+    shown.compiled(row["compile_seconds"])
+    calls = _calls(compiled, prepared, bucket, [kept.seeds(block.start, block.stop) for block in blocks], chunk)
+    start = perf_counter()
+    for block in blocks:
+        first, last = kept.seeds(block.start, block.stop)
+        arrays = kept.collect(_until(calls, last, shown), len(place), first)
+        seconds, start = perf_counter() - start, perf_counter()
+        row["run_seconds"] += seconds
+        for name, array in arrays.items():
+            target = outputs[name][(slice(None),) * len(place) + (slice(block.start, block.stop),)]
+            target[np.ix_(*place)] = array
+        if opened is not None:
+            opened.write(block, place, arrays, seconds)
+        shown.block(first, last, seconds)
+
+
+def _compile(prepared: Prepared, bucket: Bucket, chunk: int) -> tuple[Compiled, int]:
+    """The program of a bucket and its chunk, which is cut down until XLA's memory analysis finds that it fits."""
+    request = prepared.request
+    impl = str(jax.random.key_impl(request.key))
+    program = build(request.measure, bucket, request.over, impl, couple=request.couple, mesh=request.mesh)
+    traced = coordinates(bucket, request.over)
+    key_data = np.asarray(jax.random.key_data(request.key))
+    while True:
+        with persistent(request.platform):
+            compiled = compile_program(program, key_data, chunk, traced, request.mesh)
+        needed = compiled.bytes * (1 if compiled.alone else CALLS_AT_A_TIME)
+        if needed <= request.budget or (request.chunk is not None and request.memory is None):
+            return compiled, chunk
+        if request.chunk is not None or chunk == request.devices:
+            asked = "one seed" if chunk == request.devices else f"a chunk of {chunk} seeds"
+            raise ValueError(
+                f"The bucket {prepared.label(bucket) or 'of all points'} needs {memory.described(needed)} for {asked} on each device, "
+                f"more than the {memory.described(request.budget)} of memory; "
+                "raise memory, take a smaller chunk or plan='exact', or sweep fewer values at a time."
+            )
+        chunk = max(int(chunk * _MARGIN * request.budget / needed) // request.devices, 1) * request.devices
+
+
+def _calls(
+    compiled: Compiled, prepared: Prepared, bucket: Bucket, ranges: Sequence[tuple[int, int]], chunk: int
+) -> Iterator[tuple[int, int, dict[str, np.ndarray]]]:
+    """The outputs of the calls for `ranges` of seeds, on the host and in order, each with its first seed and the one behind its last."""
+    request = prepared.request
+    extents = [len(indices) for indices in prepared.place(bucket)]
+    traced = coordinates(bucket, request.over)
+    key_data = np.asarray(jax.random.key_data(request.key))
+    under_way: deque[tuple[int, int, dict[str, jax.Array]]] = deque()
+
+    def finished() -> tuple[int, int, dict[str, np.ndarray]]:
+        first, last, results = under_way.popleft()
+        # A dimension of which the bucket has one point has no axis yet.
+        whole = {name: a.reshape(*extents, chunk, *prepared.shapes[name].shape) for name, a in on_host(results).items()}
+        return (
+            first,
+            last,
+            {name: a[(slice(None),) * len(extents) + (slice(last - first),)] for name, a in whole.items()},
+        )
+
+    for start, stop in ranges:
+        for first in range(start, stop, chunk):
+            # Seeds behind the last one fill the chunk and are discarded; ids wrap around at 2**32.
+            ids = np.arange(first, first + chunk, dtype=np.uint64).astype(np.uint32)
+            results = compiled(key_data, on_devices(ids, request.mesh), traced)
+            under_way.append((first, min(first + chunk, stop), results))
+            if len(under_way) == (1 if compiled.alone else CALLS_AT_A_TIME):
+                yield finished()
+    while under_way:
+        yield finished()
+
+
+def _until(
+    calls: Iterator[tuple[int, int, dict[str, np.ndarray]]], last: int, shown: Progress
+) -> Iterator[dict[str, np.ndarray]]:
+    """The outputs of the calls up to the one that ends at seed `last`."""
+    for start, stop, outputs in calls:
+        shown.seeds(stop - start)
+        yield outputs
+        if stop == last:
+            return
+
+
+def _outputs_so_far(prepared: Prepared, opened: Store | None, missing: Sequence[Ranges]) -> dict[str, np.ndarray]:
+    """The variables with the blocks that are stored already; in every process."""
+    samples = prepared.sampling.samples
+    if opened is not None:
+        outputs = opened.read()
+    else:
+        outputs = {
+            name: np.zeros((*prepared.extents, samples, *v.shape), v.dtype) for name, v in prepared.variables.items()
+        }
+    whole = all(
+        [list(r) for r in ranges] == [[0, prepared.samples(bucket)]]
+        for ranges, bucket in zip(missing, prepared.plan.buckets, strict=True)
+    )
+    return outputs if whole else shared(outputs)

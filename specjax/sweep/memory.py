@@ -1,0 +1,50 @@
+"""The memory a sweep may use: a budget in bytes, given by the user or a share of what the device has."""
+
+import os
+import re
+
+import jax
+
+_UNITS = {unit: 1000**i for i, unit in enumerate(("B", "KB", "MB", "GB", "TB"))}
+_UNITS |= {unit: 1024 ** (i + 1) for i, unit in enumerate(("KiB", "MiB", "GiB", "TiB"))}
+# A host also holds the results, and other programs; an accelerator is ours but for what other arrays take.
+_HOST_SHARE, _ACCELERATOR_SHARE = 0.25, 0.75
+_UNKNOWN = 2**30
+
+
+def parse(memory: str | int) -> int:
+    """The bytes of e.g. "4GiB", "500 MB" or an int.
+
+    Raises:
+        ValueError: neither a positive int nor a positive number with a unit.
+    """
+    if isinstance(memory, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)\s*", memory)
+        number = int(float(match[1]) * _UNITS[match[2]]) if match else 0
+    else:
+        number = 0 if isinstance(memory, bool) else memory
+    if number < 1:
+        raise ValueError(f"memory needs to be bytes or a size such as '4GiB' or '500MB', got {memory!r}.")
+    return number
+
+
+def default_budget(device: jax.Device, devices: int) -> int:
+    """The bytes that a sweep takes on each of `devices` local devices unless told: a quarter of the host's memory shared among
+    them, or three quarters of an accelerator's own.
+    """
+    if device.platform == "cpu":
+        return int(host_memory() * _HOST_SHARE) // devices
+    statistics = device.memory_stats() or {}
+    return int(statistics.get("bytes_limit", _UNKNOWN / _ACCELERATOR_SHARE) * _ACCELERATOR_SHARE)
+
+
+def host_memory() -> int:
+    """The bytes of physical memory of this host."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def described(number: int | float) -> str:
+    """Bytes as a person writes them, e.g. "3.5 MiB"."""
+    units = ("B", "KiB", "MiB", "GiB", "TiB")
+    power = min(max(int(number).bit_length() - 1, 0) // 10, len(units) - 1)
+    return f"{number / 1024**power:.3g} {units[power]}"

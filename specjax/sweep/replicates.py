@@ -1,0 +1,43 @@
+"""The dimension along which a dataset holds independent replicates: its seeds, or the batches of seeds of a dataset of moments."""
+
+from typing import TypeVar
+
+import numpy as np
+import xarray as xr
+
+DataT = TypeVar("DataT", xr.DataArray, xr.Dataset)
+
+SEED, BATCH = "seed", "batch"
+SEEDS = "seeds"  # the coordinate that says how many seeds each width has
+FEW = 10  # replicates below which a standard error is itself uncertain by a quarter, and a bootstrap rough
+
+
+class RoughFitWarning(UserWarning):
+    """A fit rests on so few points or replicates that its interval is rough, or cannot show misfit."""
+
+
+def replicate_dim(data: xr.DataArray | xr.Dataset) -> str:
+    """The dimension "batch" where `data` have it and no seeds, else "seed"."""
+    return BATCH if BATCH in data.dims and SEED not in data.dims else SEED
+
+
+def present(data: xr.DataArray | xr.Dataset, dim: str) -> xr.DataArray | None:
+    """Which entries along `dim` exist at each width; None where all do.
+
+    In a sweep with its own number of seeds for each width, the coordinate `seeds` of that axis says how many: the width has the
+    seeds 0 to `seeds` - 1, and the entries of the others are no results.
+
+    Raises:
+        ValueError: the coordinate is not one of positive integers along one dimension.
+    """
+    if dim != SEED or SEEDS not in data.coords:
+        return None
+    seeds = data.coords[SEEDS]
+    if seeds.ndim > 1 or not np.issubdtype(seeds.dtype, np.integer) or (seeds.values < 1).any():
+        raise ValueError(
+            f"The coordinate 'seeds' needs one positive integer for each width, got {seeds.values.tolist()} "
+            f"over {tuple(seeds.dims)}; drop it or take it from run's dataset."
+        )
+    labels = data[SEED] if SEED in data.coords else xr.DataArray(np.arange(data.sizes[SEED]), dims=SEED)
+    found = (labels.drop_vars(SEEDS, errors="ignore") < seeds).reset_coords(drop=True)
+    return None if bool(found.all()) else found

@@ -1,0 +1,143 @@
+"""What a sweep keeps of its seeds: every one, or the moments of batches of them, and how either is cut into blocks.
+
+A sample is an entry of the dataset along its sample dimension: one seed, or one batch. A block is what is finished, logged and stored
+at a time: some samples at all points of a bucket. It takes one or more calls of the bucket's program.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil
+
+import jax
+import numpy as np
+
+from specjax.sweep.failures import FAILED, FIRST_FAILED, failed_seeds
+from specjax.sweep.moments import COUNT, Moments, merge, moments_of
+from specjax.sweep.replicates import BATCH, SEED
+
+BATCHES = 64
+Arrays = Mapping[str, np.ndarray]
+Shapes = Mapping[str, jax.ShapeDtypeStruct]
+
+
+@dataclass(frozen=True)
+class EverySeed:
+    """All `samples` seeds are kept."""
+
+    samples: int
+    dim = SEED
+
+    def variables(self, outputs: Shapes) -> Shapes:
+        """What is stored, by name, without axes and samples."""
+        return outputs
+
+    def blocks(self, missing: Sequence[tuple[int, int]], samples: int) -> Iterator[tuple[int, int]]:
+        """The ranges `missing`, cut into blocks of at most `samples`."""
+        for start, stop in missing:
+            for first in range(start, stop, samples):
+                yield first, min(first + samples, stop)
+
+    def seeds(self, start: int, stop: int) -> tuple[int, int]:
+        """The first seed of a block and the one behind its last."""
+        return start, stop
+
+    def collect(self, parts: Iterable[Arrays], place: int, first: int) -> dict[str, np.ndarray]:  # noqa: ARG002
+        """A block from the outputs of its calls, whose seeds lie along the axis `place`, and the first of its seeds."""
+        whole = list(parts)
+        return {name: np.concatenate([part[name] for part in whole], axis=place) for name in whole[0]}
+
+
+@dataclass(frozen=True)
+class Batches:
+    """The moments of each batch of seeds are kept: batch b has the seeds edges[b] to edges[b + 1] - 1.
+
+    A seed with NaN or infinite outputs is left out at that point, counted in `failed`, and the first one of each batch is named.
+    """
+
+    edges: tuple[int, ...]
+    dim = BATCH
+
+    @property
+    def samples(self) -> int:
+        """The number of batches."""
+        return len(self.edges) - 1
+
+    @property
+    def size(self) -> int | None:
+        """The seeds of each batch, None where they differ."""
+        sizes = {b - a for a, b in pairwise(self.edges)}
+        return sizes.pop() if len(sizes) == 1 else None
+
+    def variables(self, outputs: Shapes) -> Shapes:
+        """What is stored, by name, without axes and samples."""
+        moments = {
+            variable: jax.ShapeDtypeStruct(output.shape, np.float64)
+            for name, output in outputs.items()
+            for variable in (name, f"{name}.variance", f"{name}.min", f"{name}.max")
+        }
+        counts = {name: jax.ShapeDtypeStruct((), np.int64) for name in (COUNT, FAILED, FIRST_FAILED)}
+        return {**moments, **counts}
+
+    def blocks(self, missing: Sequence[tuple[int, int]], samples: int) -> Iterator[tuple[int, int]]:  # noqa: ARG002
+        """One block for each batch in the ranges `missing`."""
+        for start, stop in missing:
+            for batch in range(start, stop):
+                yield batch, batch + 1
+
+    def seeds(self, start: int, stop: int) -> tuple[int, int]:
+        """The first seed of a block and the one behind its last."""
+        return self.edges[start], self.edges[stop]
+
+    def collect(self, parts: Iterable[Arrays], place: int, first: int) -> dict[str, np.ndarray]:
+        """A block from the outputs of its calls, whose seeds lie along the axis `place`, and the first of its seeds.
+
+        Takes one part at a time, so that `parts` may be made as they are asked for.
+        """
+        moments: dict[str, Moments] = {}
+        seeds, failed, first_failed = 0, np.zeros((), np.int64), np.full((), -1)
+        for part in parts:
+            bad = failed_seeds(part, place + 1)
+            earliest = np.where(bad.any(axis=place), first + seeds + np.argmax(bad, axis=place), -1)
+            first_failed = np.where(first_failed < 0, earliest, first_failed)
+            seeds, failed = seeds + bad.shape[place], failed + bad.sum(axis=place)
+            for name, array in part.items():
+                left = np.expand_dims(bad, tuple(range(place + 1, array.ndim)))
+                found = moments_of(np.where(left, np.nan, array.astype(np.float64)), place)
+                moments[name] = merge(moments[name], found) if name in moments else found
+        block = {variable: array for name, m in moments.items() for variable, array in _variables(name, m).items()}
+        counts = {COUNT: seeds - failed, FAILED: failed, FIRST_FAILED: first_failed}
+        return {
+            **{name: np.expand_dims(array, place) for name, array in block.items()},
+            **{name: np.expand_dims(np.asarray(array, np.int64), place) for name, array in counts.items()},
+        }
+
+
+Sampling = EverySeed | Batches
+
+
+def batches(seeds: int, size: int | None = None) -> Batches:
+    """At most :data:`BATCHES` batches of nearly equal size, each of at least 2 seeds where there are that many; or batches of `size`.
+
+    Raises:
+        ValueError: `seeds` is not a multiple of `size`.
+    """
+    if size is not None:
+        if seeds % size:
+            raise ValueError(
+                f"The store has batches of {size} seeds, which {seeds} is not a multiple of; ask for a multiple."
+            )
+        return Batches(tuple(range(0, seeds + 1, size)))
+    number = min(BATCHES, max(seeds // 2, 1))
+    return Batches(tuple(ceil(i * seeds / number) for i in range(number + 1)))
+
+
+def _variables(name: str, moments: Moments) -> dict[str, np.ndarray]:
+    some, several = moments.count > 0, moments.count > 1
+    variance = np.where(several, moments.m2 / np.where(several, moments.count - 1, 1), np.nan)
+    return {
+        name: np.where(some, moments.mean, np.nan),
+        f"{name}.variance": variance,
+        f"{name}.min": np.where(some, moments.min, np.nan),
+        f"{name}.max": np.where(some, moments.max, np.nan),
+    }

@@ -1,0 +1,142 @@
+"""Zipped dimensions, seeds by width, independent widths, and hyper-parameters as swept arrays."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from measures import bits, overlap
+
+from specjax import optim, sizes, sweep
+from specjax.sweep import run, values, widths, zipped
+
+KEY = jax.random.key(7)
+
+
+def rectangle(key, n, d, lr):
+    return {"y": lr * jnp.sum(sizes.normal(key, (n, d))), "n": jnp.asarray(sizes.active(n)), "rows": jnp.asarray(lr)}
+
+
+def shape(key, n, d, lr):
+    return {"y": lr * jnp.sum(sizes.normal(key, (n, d)))}
+
+
+ZIPPED = zipped(n=widths(4, 2, 8), d=widths(3, 3, 1), lr=values(0.5, 1.0, 2.0))
+
+
+@pytest.mark.parametrize("plan", ["exact", "padded"])
+def test_zipped_axes_move_together(plan):
+    data = run(shape, {"k": ZIPPED}, seeds=3, key=KEY, plan=plan)
+    assert data["y"].dims == ("k", "seed")
+    assert data["n"].dims == data["d"].dims == data["lr"].dims == ("k",)
+    assert "k" not in data.coords
+    for i, (n, d, lr) in enumerate([(4, 3, 0.5), (2, 3, 1.0), (8, 1, 2.0)]):
+        assert (data["n"][i], data["d"][i], data["lr"][i]) == (n, d, lr)
+        for seed in range(3):
+            total = np.sum(sizes.normal(jax.random.fold_in(KEY, seed), (n, d)), dtype=float)
+            np.testing.assert_allclose(data["y"][i, seed], lr * total, rtol=1e-5)
+    assert data.swap_dims(k="n")["y"].dims == ("n", "seed")
+
+
+def test_a_zipped_axis_that_names_its_dimension_is_its_coordinate():
+    data = run(shape, {"n": zipped(n=widths(2, 4), d=widths(1, 2)), "lr": values(1.0, 3.0)}, seeds=2, key=KEY)
+    assert data["y"].dims == ("n", "lr", "seed")
+    np.testing.assert_allclose(data["y"].sel(n=4, lr=3.0), 3 * data["y"].sel(n=4, lr=1.0), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: zipped(), "at least one axis"),
+        (lambda: zipped(n=widths(1, 2), d=widths(1)), "axes of one length"),
+        (lambda: zipped(n=[1, 2]), "takes widths"),
+        (lambda: zipped(n=widths(4, 4), d=widths(2, 2)), "more than once"),
+        (lambda: run(shape, {"k": ZIPPED, "n": widths(2)}, seeds=1, key=KEY), "'n' is swept by more than one"),
+        (lambda: run(rectangle, {"k": ZIPPED}, seeds=1, key=KEY), "output name 'n' is already"),
+        (
+            lambda: run(shape, {"k": ZIPPED}, seeds={"n": (1, 2, 3)}, key=KEY),
+            "seeds by width needs one swept dimension",
+        ),
+        (lambda: run(shape, {"k": ZIPPED}, seeds={"k": (1, 2)}, key=KEY), r"needs 3 numbers, .* got \(1, 2\)"),
+        (lambda: run(shape, {"k": ZIPPED}, seeds={"k": (1, 2, 0)}, key=KEY), "positive int, got 0"),
+        (lambda: run(shape, {"k": ZIPPED}, seeds=2**32 + 1, key=KEY), r"at most 2\*\*32"),
+        (lambda: run(shape, {"k": ZIPPED}, seeds=2, key=KEY, memory="lots"), "such as '4GiB'"),
+        (lambda: run(shape, {"k": ZIPPED}, seeds=2, key=KEY, reduce="mean"), "or 'moments', got 'mean'"),
+        (
+            lambda: run(shape, {"k": ZIPPED}, seeds={"k": (2, 2, 2)}, key=KEY, reduce="moments"),
+            "one number of seeds for all points",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_refusals(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("plan", ["exact", "padded"])
+def test_seeds_by_width(plan):
+    over = {"d": widths(3, 8, 5), "lr": values(1.0, 2.0)}
+
+    def measure(key, d, lr):
+        return {**bits(key, d), "y": lr * overlap(key, d)["overlap"]}
+
+    whole = run(measure, over, seeds=6, key=KEY, plan="exact")
+    data = run(measure, over, seeds={"d": (6, 2, 4)}, key=KEY, plan=plan)
+    assert data["seeds"].dims == ("d",)
+    assert data["seeds"].values.tolist() == [6, 2, 4]
+    for d, n in ((3, 6), (8, 2), (5, 4)):
+        here, there = data.sel(d=d), whole.sel(d=d)
+        np.testing.assert_array_equal(here["bits"].isel(seed=slice(n)), there["bits"].isel(seed=slice(n)))
+        np.testing.assert_allclose(here["y"].isel(seed=slice(n)), there["y"].isel(seed=slice(n)), rtol=1e-5)
+        assert np.isnan(here["y"].isel(seed=slice(n, None))).all()
+        assert np.isnan(here["bits"].isel(seed=slice(n, None))).all()
+    assert not data["failed"].any()
+    mean, _ = sweep.mean_and_stderr(data["y"])
+    np.testing.assert_allclose(mean.sel(d=5, lr=2.0), whole["y"].sel(d=5, lr=2.0).isel(seed=slice(4)).mean(), rtol=1e-5)
+
+
+def test_uncoupled_widths_are_drawn_independently():
+    """Coupled, the first entry is the same draw at every width; uncoupled it is one of its own, whatever the plan."""
+
+    def first(key, d):
+        return {"x": sizes.normal(key, (d, 2))[0, 0]}
+
+    over = {"d": widths(4, 8)}
+    coupled = run(first, over, seeds=400, key=KEY)["x"]
+    assert np.array_equal(coupled[0], coupled[1])
+    alone = {plan: run(first, over, seeds=400, key=KEY, plan=plan, couple=False)["x"] for plan in ("exact", "padded")}
+    np.testing.assert_array_equal(alone["exact"], alone["padded"])
+    # A correlation of 400 independent pairs is within 4/20 of 0.
+    assert abs(np.corrcoef(alone["exact"])[0, 1]) < 0.2
+    assert len(np.unique(alone["exact"])) == 800
+
+
+def test_hyper_parameters_are_swept_in_one_trace():
+    """Learning rate, momentum and Schatten power are arrays: one program for all their values, equal to Python floats one by one."""
+    traces = []
+    target = jnp.asarray([[1.0, 0.5, 0.0], [0.0, 2.0, 1.0]])
+
+    def trained(key, lr, momentum, power):
+        traces.append(lr)
+        w = sizes.normal(key, (2, 3))
+        transform = optax.chain(
+            optax.trace(momentum), optim.orthogonalize(lambda x: powered(x, power)), optax.scale_by_learning_rate(lr)
+        )
+        state = transform.init(w)
+        for _ in range(3):
+            updates, state = transform.update(w - target, state)
+            w = w + updates
+        return {"loss": jnp.sum((w - target) ** 2)}
+
+    def powered(x, power):
+        u, s, vt = jnp.linalg.svd(x, full_matrices=False)
+        return (u * s[None] ** power) @ vt
+
+    over = {"lr": values(0.01, 0.1), "momentum": values(0.0, 0.9), "power": values(0.0, 0.5, 1.0)}
+    data = run(trained, over, seeds=2, key=KEY)
+    assert len(traces) == 2  # to look at its shapes, and to compile it
+    for point in ((0.01, 0.9, 0.5), (0.1, 0.0, 1.0)):
+        alone = trained(jax.random.fold_in(KEY, 1), *point)["loss"]
+        here = data["loss"].sel({**dict(zip(over, point, strict=True)), "seed": 1})
+        np.testing.assert_allclose(here, alone, rtol=1e-4)

@@ -1,0 +1,87 @@
+"""A sweep on eight devices, and in two processes, gives the dataset of one device: the draws bit for bit, the values to rounding."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sharded_sweep
+import xarray as xr
+
+SCRIPT = str(Path(sharded_sweep.__file__))
+SWEEPS = ("every", "padded", "moments", "svd")
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The sweeps on the one device of this process."""
+    folder = tmp_path_factory.mktemp("alone")
+    sharded_sweep.sweeps(folder)
+    return folder
+
+
+def load(folder, name):
+    with xr.open_dataset(folder / f"{name}.nc", engine="h5netcdf") as data:
+        return data.load()
+
+
+def assert_same(found, expected):
+    assert set(found) == set(expected)
+    for name, variable in expected.data_vars.items():
+        if name in ("bits", "failed", "count", "first_failed"):
+            np.testing.assert_array_equal(found[name], variable)
+        else:
+            scale = float(np.sqrt(np.mean(np.square(variable.values, dtype=float))))
+            np.testing.assert_allclose(found[name], variable, rtol=0, atol=2e-5 * scale, err_msg=name)
+            assert found[name].dtype == variable.dtype
+
+
+def test_eight_devices(alone, tmp_path):
+    environment = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    process = run([SCRIPT, str(tmp_path)], environment)
+    finish(process)
+    for name in SWEEPS:
+        found, expected = load(tmp_path, name), load(alone, name)
+        assert (found.attrs["devices"], expected.attrs["devices"]) == (8, 1)
+        assert_same(found, expected)
+    # Continued in a store from 13 seeds to 29.
+    assert_same(load(tmp_path, "stored"), load(alone, "padded"))
+
+
+def test_any_plan_chunk_budget_and_devices(alone, tmp_path):
+    process = run([SCRIPT, str(tmp_path), "any"], {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"})
+    finish(process)
+    found = sorted(path.stem for path in tmp_path.glob("*.nc"))
+    assert len(found) == 10
+    for name in found:
+        assert_same(load(tmp_path, name), load(alone, "padded"))
+
+
+def test_two_processes(alone, tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    processes = [run([SCRIPT, str(tmp_path), address, "2", str(i)], {}) for i in range(2)]
+    for process in processes:
+        finish(process)
+    for name in SWEEPS:
+        for i in range(2):
+            found = load(tmp_path / str(i), name)
+            assert (found.attrs["devices"], found.attrs["processes"]) == (2, 2)
+            assert_same(found, load(alone, name))
+    for i in range(2):
+        assert_same(load(tmp_path / str(i), "stored"), load(alone, "padded"))
+
+
+def run(arguments, environment):
+    return subprocess.Popen(
+        [sys.executable, *arguments], stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
+    )
+
+
+def finish(process):
+    _, error = process.communicate(timeout=400)
+    assert process.returncode == 0, error

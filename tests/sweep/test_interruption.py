@@ -1,0 +1,203 @@
+"""A sweep that is killed or interrupted continues from its blocks and ends with the dataset of one that was not, bit for bit."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import killed_sweep
+import numpy as np
+import pytest
+import xarray as xr
+from measures import overlap
+
+from specjax import sweep
+from specjax.cli import main
+from specjax.sweep.store import StoreError
+
+SCRIPT = str(Path(killed_sweep.__file__))
+KEY = jax.random.key(5)
+
+
+def start(store, result, cache):
+    environment = {**os.environ, "SPECJAX_COMPILATION_CACHE": str(cache)}
+    return subprocess.Popen([sys.executable, SCRIPT, str(store), str(result)], env=environment, stderr=subprocess.PIPE)
+
+
+def lines(store):
+    journal = store / "blocks.jsonl"
+    return journal.read_bytes().count(b"\n") if journal.exists() else 0
+
+
+def kill_and_continue(tmp_path, kills, seed):
+    """Kills the process `kills` times, each time some blocks later than before and a random moment after that, then lets it end."""
+    chance = random.Random(seed)
+    whole, store = tmp_path / "whole", tmp_path / "store"
+    process = start(whole, tmp_path / "whole.nc", tmp_path / "cache")
+    _, error = process.communicate(timeout=400)
+    assert process.returncode == 0, error.decode()
+    total = lines(whole)
+    killed = 0
+    for i in range(kills):
+        process = start(store, tmp_path / "never.nc", tmp_path / "cache")
+        # Every fourth moment is before the first new block: while it starts, or makes or reads the store.
+        enough = lines(store) + (0 if i % 4 == 0 else chance.randrange(1, max(total // kills, 2)))
+        while lines(store) < enough and process.poll() is None:
+            time.sleep(0.001)
+        time.sleep(chance.uniform(0, 6.0 if i % 4 == 0 else 0.02))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        killed += process.returncode == -signal.SIGKILL
+    assert killed >= 0.9 * kills
+    before = lines(store)
+    process = start(store, tmp_path / "continued.nc", tmp_path / "cache")
+    _, error = process.communicate(timeout=400)
+    assert process.returncode == 0, error.decode()
+    assert before < lines(store) == total  # it had something left to do, and computed no block twice
+    assert_identical(load(tmp_path / "continued.nc"), load(tmp_path / "whole.nc"))
+    with xr.open_zarr(store / "data.zarr") as stored:
+        assert_identical(stored.load(), load(tmp_path / "whole.nc"))
+
+
+def load(path):
+    with xr.open_dataset(path, engine="h5netcdf") as data:
+        return data.load()
+
+
+def assert_identical(found, expected):
+    assert set(found.variables) == set(expected.variables)
+    for name, variable in expected.variables.items():
+        assert found[name].values.tobytes() == variable.values.tobytes(), name
+    assert found.attrs["buckets"] == expected.attrs["buckets"]
+
+
+def test_killed_twice(tmp_path):
+    kill_and_continue(tmp_path, 2, seed=1)
+
+
+@pytest.mark.slow
+def test_killed_at_twenty_random_moments(tmp_path):
+    kill_and_continue(tmp_path, 20, seed=2)
+
+
+@pytest.fixture
+def interrupted(tmp_path, monkeypatch):
+    """A sweep stopped by Ctrl-C in its third block; returns the store and the message."""
+    monkeypatch.setattr("specjax.sweep.engine.BLOCK_SECONDS", 1e-9)
+    from specjax.sweep.store import Store
+
+    written = []
+    write = Store.write
+
+    def third_time(self, *arguments):
+        write(self, *arguments)
+        written.append(arguments[0])
+        if len(written) == 3:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "write", third_time)
+        with pytest.raises(KeyboardInterrupt) as stopped:
+            run(tmp_path / "store")
+    return tmp_path / "store", str(stopped.value)
+
+
+OVER = {"d": sweep.widths(3, 6)}
+
+
+def run(store, seeds=20, key=KEY, **options):
+    return sweep.run(overlap, OVER, seeds=seeds, key=key, plan="exact", chunk=4, store=store, **options)
+
+
+def test_ctrl_c_keeps_the_blocks_and_says_how_to_go_on(interrupted):
+    store, message = interrupted
+    assert "3 finished blocks" in message
+    assert f"the same call with store={str(store)!r} continues" in message
+    data = run(store)
+    expected = sweep.run(overlap, OVER, seeds=20, key=KEY, plan="exact", chunk=4)
+    assert_identical(data, expected)
+
+
+def test_the_plan_of_the_store_is_kept(interrupted):
+    """Another chunk would give other roundings: the stored one is used, whatever this call says."""
+    store, _ = interrupted
+    data = sweep.run(overlap, OVER, seeds=20, key=KEY, plan="padded", chunk=7, store=store)
+    assert_identical(data, sweep.run(overlap, OVER, seeds=20, key=KEY, plan="exact", chunk=4))
+
+
+@pytest.mark.parametrize("reduce", [None, "moments"])
+def test_more_seeds_are_added_without_computing_the_old_ones_again(tmp_path, monkeypatch, reduce):
+    seeds = 128 if reduce else 20
+    run(tmp_path / "store", seeds=seeds, reduce=reduce)
+    computed = []
+    from specjax.sweep.store import Store
+
+    write = Store.write
+
+    def noted(self, block, *arguments):
+        computed.append(block)
+        write(self, block, *arguments)
+
+    monkeypatch.setattr(Store, "write", noted)
+    more = run(tmp_path / "store", seeds=2 * seeds, reduce=reduce)
+    samples = 64 if reduce else seeds
+    assert computed
+    assert min(block.start for block in computed) == samples
+    expected = run(None, seeds=2 * seeds, reduce=reduce)
+    if reduce:
+        # The batches keep their size, so there are twice as many.
+        assert more.sizes["batch"] == 128
+        more, expected = sweep.total(more), sweep.total(expected)
+    for name in ("overlap", "nested.norm"):
+        np.testing.assert_allclose(more[name], expected[name], rtol=1e-5, atol=1e-6)
+
+
+def test_batches_of_a_store_are_not_cut(tmp_path):
+    run(tmp_path / "store", seeds=128, reduce="moments")
+    with pytest.raises(ValueError, match="batches of 2 seeds, which 131 is not a multiple of"):
+        run(tmp_path / "store", seeds=131, reduce="moments")
+
+
+def test_fewer_seeds_are_read(tmp_path):
+    whole = run(tmp_path / "store", seeds=20)
+    few = run(tmp_path / "store", seeds=7)
+    xr.testing.assert_equal(few, whole.isel(seed=slice(7)))
+
+
+def test_another_configuration_is_refused_with_the_differing_fields(tmp_path):
+    store = tmp_path / "store"
+    run(store)
+    with pytest.raises(ValueError, match=r"another configuration: key is \[0, 5\] there and \[0, 6\] here"):
+        run(store, key=jax.random.key(6))
+    with pytest.raises(ValueError, match="couple is true there and false here"):
+        run(store, couple=False)
+    with pytest.raises(ValueError, match=r"points\[0\] is 3|over.d.d.points is \[3, 6\] there and \[3, 7\] here"):
+        sweep.run(overlap, {"d": sweep.widths(3, 7)}, seeds=20, key=KEY, store=store)
+    with pytest.raises(ValueError, match="measure is"):
+        sweep.run(
+            lambda key, d: {k: 2 * v for k, v in overlap(key, d).items() if k != "nested"},
+            OVER,
+            seeds=20,
+            key=KEY,
+            store=store,
+        )
+    with jax.enable_x64(True), pytest.raises(ValueError, match='dtype is "float32" there and "float64" here'):
+        run(store)
+
+
+def test_a_damaged_block_is_named_dropped_and_computed_again(tmp_path, capsys):
+    store = tmp_path / "store"
+    expected = run(store)
+    chunk = next(path for path in (store / "data.zarr" / "gram").iterdir() if path.name != "zarr.json")
+    chunk.write_bytes(chunk.read_bytes()[:-3])
+    with pytest.raises(StoreError, match=r"'gram' .* damaged .*specjax verify .* --drop"):
+        run(store)
+    assert main(["verify", str(store)]) == 1
+    assert "gram" in capsys.readouterr().out
+    assert main(["verify", str(store), "--drop"]) == 0
+    assert_identical(run(store), expected)
+    assert main(["verify", str(store)]) == 0
