@@ -1,4 +1,4 @@
-"""The sweep engine: one compiled program over seeds, widths and values, labelled data out, and power-law fits of it.
+"""The sweep engine: seeds, widths and values in a few compiled programs, labelled data out, and power-law fits of it.
 
 It knows no model. A measurement is a pure function ``measure(key, **point)`` that returns a dict of arrays:
 
@@ -29,3 +29,4 @@ from specjax.sweep.prediction import agreement as agreement
 from specjax.sweep.replicates import RoughFitWarning as RoughFitWarning
 from specjax.sweep.sensitivity import DropSmallest as DropSmallest
 from specjax.sweep.sensitivity import drop_smallest as drop_smallest
+from specjax.sweep.store import StoreError as StoreError

@@ -172,7 +172,7 @@ EXPERIMENT = Experiment(
         "approach the block-diagonal form of the paper's picture."
     ),
     scales={
-        "smoke": Config(widths=(4, 8, 16), metric_widths=(16, 32, 64), seeds=20, metric_seeds=100),
+        "smoke": Config(widths=(4, 8, 16, 32), metric_widths=(16, 32, 64, 128), seeds=20, metric_seeds=100),
         "quick": Config(),
         "paper": Config(
             widths=(4, 8, 16, 32, 64, 128), metric_widths=(16, 64, 256, 1024), seeds=400, metric_seeds=2000
