@@ -11,6 +11,11 @@ from hypothesis import HealthCheck, settings
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
+# Several batched LAPACK calls at once, in one program or in two, can wait for each other for ever on two cores in jaxlib 0.10.
+_SERIAL = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_SERIAL}".strip()
+jax.config.update("jax_cpu_enable_async_dispatch", False)
+
 # What a test compiles is neither taken from the user's cache nor left there.
 os.environ["SPECJAX_COMPILATION_CACHE"] = "off"
 

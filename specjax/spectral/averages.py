@@ -88,7 +88,9 @@ def jackknifed_polar(
     means = _group_means(samples, k // g, "groups")
     whole = jnp.mean(means, axis=-3)
     without = (g * whole[..., None, :, :] - means) / (g - 1)
-    return g * polar(whole, method) - (g - 1) * mean_of_polar(without, method)
+    # All factors in one batched decomposition.
+    factors = polar(jnp.concatenate([whole[..., None, :, :], without], axis=-3), method)
+    return g * factors[..., 0, :, :] - (g - 1) * jnp.mean(factors[..., 1:, :, :], axis=-3)
 
 
 def second_order_bias(mu: Float[Array, "m n"], factor: Float[Array, "m n r"]) -> Float[Array, "m n"]:

@@ -35,11 +35,26 @@ def rounded_gram(x: Inexact[Array, "m n"], operands: DTypeLike | None) -> Inexac
     return rounded_product(x, transposed, operands)
 
 
-def split_product(
-    left: Inexact[Array, "m k"], right: Inexact[Array, "k n"], operands: DTypeLike | None
+def centred_product(
+    left: Inexact[Array, "m m"], right: Inexact[Array, "m n"], operands: DTypeLike | None
 ) -> Inexact[Array, "m n"]:
-    """As `rounded_product`, but `left` keeps twice the digits, as the sum of two rounded matrices: two products."""
+    """As `rounded_product`, but only what is left of a square operand without its mean eigenvalue is rounded.
+
+    Left @ right = μ right + (left − μ) @ right, and the same once more for a square `right`. Where eigenvalues lie close
+    together, as those of an iteration that converges do, what is rounded is small, and so is its rounding error.
+    """
     if operands is None:
         return product(left, right)
-    high = left.astype(operands)
-    return rounded_product(left, right, operands) + rounded_product(left - high.astype(left.dtype), right, operands)
+    mean, rest = _without_mean(left)
+    if right.shape[0] != right.shape[1]:
+        return mean * right + rounded_product(rest, right, operands)
+    mean_right, rest_right = _without_mean(right)
+    return mean * right + mean_right * rest + rounded_product(rest, rest_right, operands)
+
+
+def _without_mean(x: Inexact[Array, "m m"]) -> tuple[Inexact[Array, ""], Inexact[Array, "m m"]]:
+    """The mean eigenvalue μ of a matrix and the matrix without it, x − μ."""
+    diagonal = jnp.arange(x.shape[0])
+    # A gather of m numbers: `jnp.trace` is a pass over all m².
+    mean = jnp.mean(x[diagonal, diagonal])
+    return mean, x - mean * jnp.eye(x.shape[0], dtype=x.dtype)

@@ -8,9 +8,9 @@ with an error in float32 up to 4e-3 in the worst spectra and near 1e-6 in flat o
 form has errors of 1e-4 at most.
 
 Half precision. Products of operands rounded to bfloat16 or float16, accumulated in float32, run at up to twice the speed on a CPU.
-What is kept between products stays in float32, so that only the operands are rounded, and not all of them: the recursion of the Gram
-form runs in float32 (rounded operands would be noise of 4e-3, which Π a² multiplies), and the matrix applied to X is the sum of
-two rounded ones.
+What is kept between products stays in float32, so that only operands are rounded, and of square ones only the difference from
+their mean eigenvalue (`centred_product`): near the end singular values are near 1, and G and S near multiples of the identity.
+The blocks of the Gram form are shorter, three and two steps of Muon, see `GRAM_GROWTH_ROUNDED`.
 """
 
 import math
@@ -22,10 +22,14 @@ from jaxtyping import Array, Inexact
 
 from specjax.spectral.methods.contract import AbstractPolar
 from specjax.spectral.minimax import MUON, Quintic, best_composition
-from specjax.spectral.products import product, rounded_gram, rounded_product, split_product
+from specjax.spectral.products import centred_product, rounded_gram
 
 GRAM_GROWTH = 2.0**18
 """How much the steps of a block may magnify rounding in the Gram matrix before it is formed anew: to 1/64 in float32."""
+
+GRAM_GROWTH_ROUNDED = 2.0**12
+"""The same for operands in half precision, chosen by measurement: three steps of Muon, where Π a² = 2^10.7, have errors below 1e-2
+on spectra from flat to k⁻², and five, at 2^17.8, up to 1e-1."""
 
 
 class NewtonSchulz(AbstractPolar):
@@ -39,20 +43,20 @@ class NewtonSchulz(AbstractPolar):
 
     `coefficients` is one polynomial for all steps, or one for each step.
 
-    `gram` chooses the Gram form; by default it is taken where it needs fewer operations, which for five steps is n > 1.5 m, and
-    n >= 3.6 m with half-precision operands. In float32, and in float64 where singular values are small, `gram=False` is the more
-    accurate one; see the module.
+    `gram` chooses the Gram form; by default it is taken where it needs fewer operations, which for five steps is n > 1.5 m.
+    `restart` is the number of its steps between two Gram matrices; by default as many as accuracy allows, for Muon's polynomials five,
+    or three with half-precision operands. In float32, and in float64 where singular values are small, `restart=3` or `gram=False` is the
+    more accurate one; see the module.
 
     `operands` is the dtype that operands of products are rounded to, with sums and everything in between in float32:
     `jnp.bfloat16` for float32 matrices at up to twice the speed. By default it is the dtype of x. Errors of five steps against
-    exact arithmetic, relative in the Frobenius norm: in float32 2e-6 (a flat spectrum) to 1e-3; for a bfloat16 matrix 0.005 in the
-    Gram form and 0.02 in the standard one. For a float32 matrix with bfloat16 operands the Gram form rounds the matrix itself,
-    which is noise next to small singular values: 0.15 on a spectrum σ_k ∝ k⁻², as in torch.optim.Muon. The standard form does not.
+    exact arithmetic, relative in the Frobenius norm: in float32 2e-6 (a flat spectrum) to 1e-3, with bfloat16 operands 2e-3 to 1e-2.
     """
 
     steps: int = eqx.field(static=True, default=5)
     coefficients: Quintic | tuple[Quintic, ...] = eqx.field(static=True, default=MUON)
     gram: bool | None = eqx.field(static=True, default=None)
+    restart: int | None = eqx.field(static=True, default=None)
     operands: DTypeLike | None = eqx.field(static=True, default=None)
 
     def __check_init__(self) -> None:
@@ -63,7 +67,7 @@ class NewtonSchulz(AbstractPolar):
                 f"NewtonSchulz needs one polynomial or one for each of its {self.steps} steps, got {len(self.coefficients)}; "
                 f"set steps={len(self.coefficients)}."
             )
-        _check_operands(self.operands)
+        _check_form(self.restart, self.operands)
 
     def polynomials(self) -> tuple[Quintic, ...]:
         """The polynomial of each step."""
@@ -71,7 +75,7 @@ class NewtonSchulz(AbstractPolar):
 
     def __call__(self, x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
         """See the class."""
-        return _composed(self.polynomials(), x, self.gram, self.operands)
+        return _composed(self.polynomials(), x, self.gram, self.restart, self.operands)
 
 
 class PolarExpress(AbstractPolar):
@@ -82,7 +86,7 @@ class PolarExpress(AbstractPolar):
     ones fall short: those from 1e-4 ‖x‖_F end in [0.587, 1]. `band(method.polynomials(), lower)` says so for any choice. Zero
     padding stays zero exactly. Take `lower` near the smallest singular value that matters, relative to ‖x‖_F, and more steps for
     a smaller one. `safety` and `cushion` are the paper's guards against rounding, explained in `best_composition`; `gram`,
-    `operands` and derivatives are as in `NewtonSchulz`.
+    `restart`, `operands` and derivatives are as in `NewtonSchulz`.
     """
 
     steps: int = eqx.field(static=True, default=8)
@@ -90,6 +94,7 @@ class PolarExpress(AbstractPolar):
     safety: float = eqx.field(static=True, default=1.01)
     cushion: float = eqx.field(static=True, default=0.02)
     gram: bool | None = eqx.field(static=True, default=None)
+    restart: int | None = eqx.field(static=True, default=None)
     operands: DTypeLike | None = eqx.field(static=True, default=None)
 
     def __check_init__(self) -> None:
@@ -101,7 +106,7 @@ class PolarExpress(AbstractPolar):
             raise ValueError(f"PolarExpress needs safety >= 1, got safety={self.safety}; 1 means none.")
         if not 0 <= self.cushion < 1:
             raise ValueError(f"PolarExpress needs 0 <= cushion < 1, got cushion={self.cushion}; 0 means none.")
-        _check_operands(self.operands)
+        _check_form(self.restart, self.operands)
 
     def polynomials(self) -> tuple[Quintic, ...]:
         """The polynomial of each step."""
@@ -109,37 +114,46 @@ class PolarExpress(AbstractPolar):
 
     def __call__(self, x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
         """See the class."""
-        return _composed(self.polynomials(), x, self.gram, self.operands)
+        return _composed(self.polynomials(), x, self.gram, self.restart, self.operands)
 
 
-def _composed(polynomials: tuple[Quintic, ...], x: Array, gram: bool | None, operands: DTypeLike | None) -> Array:
+def _composed(
+    polynomials: tuple[Quintic, ...], x: Array, gram: bool | None, restart: int | None, operands: DTypeLike | None
+) -> Array:
     """The polynomials in turn on the singular values of x / ‖x‖_F."""
     is_complex = jnp.issubdtype(x.dtype, jnp.complexfloating)
     if is_complex and operands is not None:
         raise ValueError(f"operands={jnp.dtype(operands)} is for real matrices, got {x.dtype}; leave it out.")
     rounded = x.dtype if not is_complex and jnp.finfo(x.dtype).bits < 32 else operands
     y = x if rounded is None else x.astype(jnp.float32)
-    blocks = gram_blocks(polynomials)
-    is_cheaper = gram_is_cheaper(x.shape, len(polynomials), len(blocks), rounded is not None)
+    if restart is None:
+        blocks = gram_blocks(polynomials, GRAM_GROWTH if rounded is None else GRAM_GROWTH_ROUNDED)
+    else:
+        blocks = tuple(polynomials[i : i + restart] for i in range(0, len(polynomials), restart))
+    is_cheaper = gram_is_cheaper(x.shape, len(polynomials), len(blocks))
     if is_cheaper if gram is None else gram:
         return _in_gram_form(blocks, y, rounded).astype(x.dtype)
     return _in_standard_form(polynomials, y, rounded).astype(x.dtype)
 
 
-def _check_operands(operands: DTypeLike | None) -> None:
+def _check_form(restart: int | None, operands: DTypeLike | None) -> None:
+    if restart is not None and restart < 1:
+        raise ValueError(
+            f"restart needs at least one step between Gram matrices, got {restart}; None lets the method choose."
+        )
     if operands is not None and jnp.dtype(operands) not in (jnp.bfloat16, jnp.float16):
         raise ValueError(
             f"operands must be jnp.bfloat16, jnp.float16 or None (the dtype of x), got {jnp.dtype(operands)}."
         )
 
 
-def gram_blocks(polynomials: tuple[Quintic, ...]) -> tuple[tuple[Quintic, ...], ...]:
-    """The steps between two Gram matrices: as few blocks as keep Π a² below `GRAM_GROWTH` in each, and of those the division
+def gram_blocks(polynomials: tuple[Quintic, ...], growth: float) -> tuple[tuple[Quintic, ...], ...]:
+    """The steps between two Gram matrices: as few blocks as keep Π a² within `growth` in each, and of those the division
     with the smallest largest Π a². A block has at least one step.
     """
     slopes = [2 * math.log(abs(p.a)) if p.a else 0.0 for p in polynomials]
     # The smallest bound on Σ log a² of a block, among all sums of consecutive steps, that admits the fewest blocks.
-    limit = max(math.log(GRAM_GROWTH), *slopes)
+    limit = max(math.log(growth), *slopes)
     sums = sorted(sum(slopes[i:j]) for i in range(len(slopes)) for j in range(i + 1, len(slopes) + 1))
     fewest = len(_greedy(slopes, limit))
     ends = next(e for bound in sums if bound >= max(slopes) and len(e := _greedy(slopes, bound)) == fewest)
@@ -157,25 +171,21 @@ def _greedy(slopes: list[float], bound: float) -> list[int]:
     return [*ends, len(slopes)]
 
 
-def gram_is_cheaper(shape: tuple[int, ...], steps: int, blocks: int, rounds: bool) -> bool:
+def gram_is_cheaper(shape: tuple[int, ...], steps: int, blocks: int) -> bool:
     """Whether the Gram form needs fewer operations than the standard one for an (m, n) matrix.
 
     In units of 2m² operations the standard form takes 2n + m for a step. The Gram form takes 2n for a block, to form the Gram
-    matrix and to return to X, and on the m×m matrices 4m for a step but only m for the first of a block. With rounded operands a
-    float32 product counts twice: n + 2n for a block, 8m and 2m. The Gram form, then the more accurate one, may cost a tenth more.
+    matrix and to return to X, and on the m×m matrices 4m for a step but only m for the first of a block.
     """
     m, n = shape
-    standard = (2 * n + m) * steps
-    if rounds:
-        return 3 * n * blocks + m * (8 * steps - 6 * blocks) <= 1.1 * standard
-    return 2 * n * blocks + m * (4 * steps - 3 * blocks) < standard
+    return 2 * n * blocks + m * (4 * steps - 3 * blocks) < (2 * n + m) * steps
 
 
 def _in_gram_form(blocks: tuple[tuple[Quintic, ...], ...], x: Array, operands: DTypeLike | None) -> Array:
     gram, reciprocal = _unit(rounded_gram(x, operands))
-    x = split_product(reciprocal * _on_gram(blocks[0], gram), x, operands)
+    x = centred_product(reciprocal * _on_gram(blocks[0], gram, operands), x, operands)
     for block in blocks[1:]:
-        x = split_product(_on_gram(block, rounded_gram(x, operands)), x, operands)
+        x = centred_product(_on_gram(block, rounded_gram(x, operands), operands), x, operands)
     return x
 
 
@@ -195,23 +205,23 @@ def _unit(gram: Array) -> tuple[Array, Array]:
 
 
 def _step(p: Quintic, gram: Array, x: Array, operands: DTypeLike | None) -> Array:
-    return p.a * x + rounded_product(_without_a(p, gram, operands), x, operands)
+    return p.a * x + centred_product(_without_a(p, gram, operands), x, operands)
 
 
-def _on_gram(polynomials: tuple[Quintic, ...], gram: Array) -> Array:
+def _on_gram(polynomials: tuple[Quintic, ...], gram: Array, operands: DTypeLike | None) -> Array:
     """The m×m matrix that takes X with X Xᴴ = gram to the composed polynomials of X."""
-    whole = step = _on_identity(polynomials[0], gram)
+    whole = step = _on_identity(polynomials[0], gram, operands)
     for p in polynomials[1:]:
-        gram = product(step, product(gram, step))
-        step = _on_identity(p, gram)
-        whole = product(step, whole)
+        gram = centred_product(step, centred_product(gram, step, operands), operands)
+        step = _on_identity(p, gram, operands)
+        whole = centred_product(step, whole, operands)
     return whole
 
 
-def _on_identity(p: Quintic, gram: Array) -> Array:
+def _on_identity(p: Quintic, gram: Array, operands: DTypeLike | None) -> Array:
     """What one step multiplies X by: a + b XXᴴ + c (XXᴴ)²."""
-    return p.a * jnp.eye(gram.shape[0], dtype=gram.dtype) + _without_a(p, gram, None)
+    return p.a * jnp.eye(gram.shape[0], dtype=gram.dtype) + _without_a(p, gram, operands)
 
 
 def _without_a(p: Quintic, gram: Array, operands: DTypeLike | None) -> Array:
-    return p.b * gram + p.c * rounded_product(gram, gram, operands) if p.c else p.b * gram
+    return p.b * gram + p.c * centred_product(gram, gram, operands) if p.c else p.b * gram
