@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Key
 
 from specjax.models.targets import check_target
 from specjax.sizes import AnySize, normal
-from specjax.theory.angles import arc_cosine_0, arc_cosine_1_of
+from specjax.theory.angles import arc_cosine_0, arc_cosine_1_of, arccos
 
 
 class Params(NamedTuple):
@@ -88,7 +88,7 @@ def _norms_and_angles(w1: Array) -> tuple[Array, _Angles]:
     # θ_aa = 0 is set, not computed: arccos loses half the digits at 1 and has no derivative there.
     cosine = jnp.where(own, 0, jnp.clip(unit @ unit.T, -1, 1))
     sine = jnp.sqrt((1 - cosine) * (1 + cosine))
-    return norms, _Angles(jnp.where(own, 0, jnp.arccos(cosine)), jnp.where(own, 0, sine), jnp.where(own, 1, cosine))
+    return norms, _Angles(jnp.where(own, 0, arccos(cosine)), jnp.where(own, 0, sine), jnp.where(own, 1, cosine))
 
 
 def _check(params: Params, target: Array) -> None:

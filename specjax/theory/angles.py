@@ -6,10 +6,23 @@ computed by Gauss–Legendre quadrature, exact to rounding for the smooth functi
 
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from jaxtyping import ArrayLike as _ArrayLike
+
+# arccos x = √(1 - x) times this polynomial, lowest power first, for 0 <= x <= 1, to 2e-8 (Abramowitz and Stegun, 4.4.46).
+_ARCCOS = (
+    1.5707963050,
+    -0.2145988016,
+    0.0889789874,
+    -0.0501743046,
+    0.0308918810,
+    -0.0170881256,
+    0.0066700901,
+    -0.0012624911,
+)
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(200)
 # sin^(d-2) θ is below 1e-20 of its maximum beyond this many multiples of 1/√d from π/2.
@@ -38,6 +51,26 @@ def angle_mean(q: Callable[[Float[Array, "..."]], Float[Array, "..."]], d: _Arra
     smooth = jnp.sum(weight * q(np.pi / 2 - offset), axis=-1) / jnp.sum(weight, axis=-1)
     ends = (q(jnp.zeros_like(dimension)) + q(jnp.full_like(dimension, np.pi)))[..., 0] / 2
     return jnp.where(dimension[..., 0] < 2, ends, smooth)
+
+
+@jax.custom_jvp
+def arccos(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """The angle in [0, π] with cosine x; NaN outside [-1, 1]. In float32 to 5e-7, in float64 `jnp.arccos`.
+
+    XLA on a CPU computes `jnp.arccos` one entry at a time, 60 times slower than this polynomial, and the kernels below need d_1²
+    angles for each draw of a network (`scripts/benchmarks/sweep.py`).
+    """
+    if x.dtype != jnp.float32:
+        return jnp.arccos(x)
+    magnitude = jnp.abs(x)
+    acute = jnp.sqrt(1 - magnitude) * jnp.polyval(jnp.asarray(_ARCCOS[::-1], x.dtype), magnitude, unroll=len(_ARCCOS))
+    return jnp.where(x < 0, np.pi - acute, acute)
+
+
+@arccos.defjvp
+def _arccos_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    (x,), (dx,) = primals, tangents
+    return arccos(x), -dx / jnp.sqrt((1 - x) * (1 + x))
 
 
 def arc_cosine_0(theta: Float[Array, "..."]) -> Float[Array, "..."]:
