@@ -1,4 +1,4 @@
-"""What a measurement costs before it is compiled: FLOPs and bytes by XLA's own analysis, memory, and the length of its program.
+"""What a measurement costs before it is compiled: FLOPs by XLA's own analysis, bytes moved, memory, and the length of its program.
 
 XLA counts the body of a loop once, since in general it does not know how often it runs. The length of a `lax.scan` is known, so here
 its body counts that many times; a `lax.while_loop` still counts once.
@@ -7,16 +7,17 @@ its body counts that many times; a `lax.while_loop` still counts once.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import log
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
-import numpy as np
 from jax.extend import core
+
+from specjax.sweep.traffic import bodies_of, size, traffic
 
 
 @dataclass(frozen=True)
 class Cost:
-    """One measurement at one point: `flops`, `bytes` that its unfused operations read and write, `peak_bytes` alive at a time in
+    """One measurement at one point: `flops`, `bytes` that its fused operations read and write, `peak_bytes` alive at a time in
     the order of the program, and `operations`, the number of lines of its StableHLO text, which is what compiling takes time for.
     """
 
@@ -96,13 +97,19 @@ def cost_model(
 def cost(traced: jax.stages.Traced) -> Cost:
     """The cost of a traced function, from its program alone: nothing is compiled or run."""
     lowered = traced.lower()
-    flops, moved = _counted(lowered)
+    jaxpr = traced.jaxpr.jaxpr
+    return Cost(_flops(traced, lowered), traffic(jaxpr), float(peak_bytes(jaxpr)), lowered.as_text().count("\n"))
+
+
+def _flops(traced: jax.stages.Traced, lowered: jax.stages.Lowered) -> float:
+    """FLOPs as XLA counts them, and the body of a scan as often as it is long."""
+    flops = _counted(lowered)
     for body, length in _scans(traced.jaxpr.jaxpr):
         arguments = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in body.jaxpr.invars]
         step = jax.jit(core.jaxpr_as_fun(body)).trace(*arguments)
-        whole, (once_flops, once_bytes) = cost(step), _counted(step.lower())
-        flops, moved = flops + length * whole.flops - once_flops, moved + length * whole.bytes - once_bytes
-    return Cost(flops, moved, float(peak_bytes(traced.jaxpr.jaxpr)), lowered.as_text().count("\n"))
+        once = step.lower()
+        flops += length * _flops(step, once) - _counted(once)
+    return flops
 
 
 def peak_bytes(jaxpr: core.Jaxpr) -> int:
@@ -115,20 +122,18 @@ def peak_bytes(jaxpr: core.Jaxpr) -> int:
     alive = peak = 0
     freed_at: dict[int, int] = {}
     for i, eqn in enumerate(jaxpr.eqns):
-        inside = max((peak_bytes(inner) for inner in _inner(eqn)), default=0)
-        written = sum(_bytes(v.aval) for v in eqn.outvars)
+        inside = max((peak_bytes(inner) for inner in bodies_of(eqn)), default=0)
+        written = sum(size(v.aval) for v in eqn.outvars)
         for v in eqn.outvars:
-            freed_at[last_use.get(v, i)] = freed_at.get(last_use.get(v, i), 0) + _bytes(v.aval)
+            freed_at[last_use.get(v, i)] = freed_at.get(last_use.get(v, i), 0) + size(v.aval)
         alive += written
         peak = max(peak, alive + max(0, inside - written))
         alive -= freed_at.pop(i, 0)
     return peak
 
 
-def _counted(lowered: jax.stages.Lowered) -> tuple[float, float]:
-    """FLOPs and bytes as XLA counts them."""
-    analysis = lowered.cost_analysis() or {}
-    return analysis.get("flops", 0.0), analysis.get("bytes accessed", 0.0)
+def _counted(lowered: jax.stages.Lowered) -> float:
+    return (lowered.cost_analysis() or {}).get("flops", 0.0)
 
 
 def _scans(jaxpr: core.Jaxpr) -> Iterator[tuple[core.ClosedJaxpr, int]]:
@@ -137,21 +142,5 @@ def _scans(jaxpr: core.Jaxpr) -> Iterator[tuple[core.ClosedJaxpr, int]]:
         if eqn.primitive.name == "scan":
             yield eqn.params["jaxpr"], eqn.params["length"]
         else:
-            for inner in _inner(eqn):
+            for inner in bodies_of(eqn):
                 yield from _scans(inner)
-
-
-def _inner(eqn: core.JaxprEqn) -> Iterator[core.Jaxpr]:
-    for parameter in eqn.params.values():
-        for candidate in parameter if isinstance(parameter, tuple | list) else (parameter,):
-            if isinstance(candidate, core.ClosedJaxpr):
-                yield candidate.jaxpr
-            elif isinstance(candidate, core.Jaxpr):
-                yield candidate
-
-
-def _bytes(aval: Any) -> int:
-    # A key counts as the two words of its data; tokens and the like have no shape.
-    shape, dtype = getattr(aval, "shape", ()), getattr(aval, "dtype", None)
-    itemsize = getattr(dtype, "itemsize", 0)
-    return int(np.prod(shape)) * itemsize

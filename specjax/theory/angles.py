@@ -63,7 +63,10 @@ def arccos(x: Float[Array, "..."]) -> Float[Array, "..."]:
     if x.dtype != jnp.float32:
         return jnp.arccos(x)
     magnitude = jnp.abs(x)
-    acute = jnp.sqrt(1 - magnitude) * jnp.polyval(jnp.asarray(_ARCCOS[::-1], x.dtype), magnitude, unroll=len(_ARCCOS))
+    polynomial = jnp.full_like(x, _ARCCOS[-1])
+    for coefficient in _ARCCOS[-2::-1]:
+        polynomial = polynomial * magnitude + coefficient
+    acute = jnp.sqrt(1 - magnitude) * polynomial
     return jnp.where(x < 0, np.pi - acute, acute)
 
 
