@@ -37,7 +37,7 @@ def test_the_benchmark_of_the_polar_factor_agrees_before_it_times():
     command = [sys.executable, "-W", "error", str(BENCHMARKS / "polar.py"), "--smoke"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert len(re.findall(r"^  .*: specjax \d.*, optax \d.*, specjax, bf16 \d", done.stdout, re.MULTILINE)) == 3
+    assert len(re.findall(r"^  .*: specjax \d.*, optax \d.*, specjax, bf16 \d", done.stdout, re.MULTILINE)) == 4
     tables = re.findall(r"^-{20,}$", done.stdout, re.MULTILINE)
     assert len(tables) == 5
     assert ("torch, bf16" in done.stdout.split("squares")[0]) != ("torch is not installed" in done.stdout)

@@ -276,7 +276,6 @@ BAD_INPUT = {
     "run toy-slope --nesterov yes": r"--nesterov takes true or false, not 'yes'\.",
     "run toy-slope --widths 2,2": r"widths must differ, not \(2, 2\); leave out the repeated ones\.",
     "run toy-slope --learning-rate=-1": r"learning_rate must be positive; try 0\.1\.",
-    "run toy-slope --method other": r"Check 'holds' of toy-slope has a measurement that is not finite \(nan\); .*",
     "run toy-slope --out file": r"Results cannot be written to file, because \S*file is not a folder; choose .*",
     "run toy-slope --out file/below": r"Results cannot be written to file/below, because \S*file is not .*",
     "run toy-slope --out /proc/results": r"Results cannot be written to /proc/results \(.+\); choose another --out\.",
@@ -297,6 +296,13 @@ def test_bad_input_is_one_sentence_and_writes_nothing(line, capsys):
     assert output.out == ""
     assert re.fullmatch(f"specjax: {BAD_INPUT[line]}\n", output.err)
     assert [path.name for path in Path().iterdir()] == ["file"]
+
+
+def test_a_run_that_cannot_be_judged_keeps_its_data(capsys):
+    assert main(["run", "toy-slope", "--method", "other"]) == 2
+    message = r"specjax: Check 'holds' of toy-slope has a measurement that is not finite \(nan\); .*toy-slope\.unjudged\.nc.*\n"
+    assert re.fullmatch(message, capsys.readouterr().err)
+    assert [str(path) for path in Path("results").iterdir()] == ["results/toy-slope.unjudged.nc"]
 
 
 @pytest.mark.parametrize("command", ["run toy-slope", "reproduce"])

@@ -131,7 +131,7 @@ def check(name: str, x: np.ndarray, rtol: float) -> str:
     for side in (OURS, OPTAX):
         assert errors[side] <= rtol, f"{side} on {name}: error {errors[side]:.1e}."
     for side in (OURS_BF16, OURS_FAST):
-        assert errors[side] <= errors.get(TORCH, 0.2), (
+        assert errors[side] <= errors.get(TORCH, 0.3), (
             f"{side} on {name}: error {errors[side]:.1e}, torch's is smaller."
         )
     return f"{name}: " + ", ".join(f"{side} {error:.1e}" for side, error in errors.items())
