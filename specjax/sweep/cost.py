@@ -36,10 +36,10 @@ class Rates(NamedTuple):
 
 
 # Order-of-magnitude constants rather than a calibration, so that the same sweep has the same plan in every process. The first line was
-# measured on two CPU cores with jax 0.10.1: for gradients of a ReLU layer, matrix factorization and its training, and Newton-Schulz, at
-# widths 16 to 384, the estimate of a run was within a factor of 4 and that of compiling within 2. Decompositions are custom calls
-# whose work XLA does not count: with an svd the estimate is 3 to 4 times too low.
-RATES = {"cpu": Rates(2e11, 4e10, 1.7e-3)}
+# measured on two CPU cores with jax 0.10.1: for gradients of a ReLU layer, matrix factorization and its training, and Newton-Schulz, the
+# estimate of a run was within a factor of 3 at widths 64 to 512 and too low below, where calls cost more than work; that of compiling
+# within 2. Decompositions are custom calls whose work XLA does not count: with an svd the estimate is 3 to 4 times too low.
+RATES = {"cpu": Rates(1.5e11, 1.5e10, 1.7e-3)}
 _ACCELERATOR = Rates(2e13, 1e12, 5e-3)
 
 

@@ -1,9 +1,10 @@
-"""`specjax reproduce` at its default scale: every verdict as expected, and the results on disk as promised. About two minutes."""
+"""`specjax reproduce` at its default scale: every verdict as expected, and the results on disk as promised."""
 
 import json
 import math
 
 import matplotlib.image
+import pytest
 import xarray as xr
 
 from specjax import experiments
@@ -40,18 +41,17 @@ REFUTED = {
 }
 
 
-# One test and not ten on a shared fixture: workers steal tests from each other, and each would reproduce again.
-def test_reproduce_confirms_what_holds_and_refutes_what_does_not(tmp_path):
-    code = main(["reproduce", "--scale", "quick", "--out", str(tmp_path)])
-    checks = {name: json.loads((tmp_path / name / "checks.json").read_text()) for name in experiments.names()}
-    for name, found in checks.items():
-        every_verdict_is_the_expected_one(name, found)
-        checks_have_the_keys_of_the_contract(found)
-        result_files_can_be_read(name, tmp_path / name)
-    the_facts_of_the_papers_have_their_verdicts(checks)
+@pytest.mark.parametrize("name", experiments.names())
+def test_reproduce_confirms_what_holds_and_refutes_what_does_not(name, tmp_path):
+    code = main(["reproduce", "--scale", "quick", "--only", name, "--out", str(tmp_path)])
+    found = json.loads((tmp_path / name / "checks.json").read_text())
+    every_verdict_is_the_expected_one(name, found)
+    checks_have_the_keys_of_the_contract(found)
+    result_files_can_be_read(name, tmp_path / name)
+    the_facts_of_the_paper_have_their_verdicts(name, found)
     for page in ("report.md", "report.html"):
         text = (tmp_path / page).read_text()
-        assert all(check["name"] in text for found in checks.values() for check in found)
+        assert all(check["name"] in text for check in found)
     assert code == 0
 
 
@@ -64,14 +64,12 @@ def every_verdict_is_the_expected_one(name, found):
     assert refuted <= {check["name"] for check in found}, name
 
 
-def the_facts_of_the_papers_have_their_verdicts(checks):
-    verdicts = {name: {check["name"]: check["verdict"] for check in found} for name, found in checks.items()}
-    for name, pairs in CORRECTED.items():
-        for printed, corrected in pairs:
-            assert (verdicts[name][printed], verdicts[name][corrected]) == ("refuted", "confirmed")
+def the_facts_of_the_paper_have_their_verdicts(name, found):
+    verdicts = {check["name"]: check["verdict"] for check in found}
+    for printed, corrected in CORRECTED.get(name, []):
+        assert (verdicts[printed], verdicts[corrected]) == ("refuted", "confirmed")
     for facts, verdict in ((CONFIRMED, "confirmed"), (REFUTED, "refuted")):
-        for name, statements in facts.items():
-            assert {verdicts[name][statement] for statement in statements} == {verdict}, name
+        assert {verdicts[statement] for statement in facts.get(name, ())} <= {verdict}
 
 
 def checks_have_the_keys_of_the_contract(found):
