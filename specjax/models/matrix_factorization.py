@@ -1,8 +1,9 @@
-"""Symmetric matrix factorization: L(U) = ¼ ‖U Uᵀ - M‖_F², U ∈ R^{d×k}, M symmetric (outer-product, eq. 5)."""
+"""Symmetric matrix factorization: L(U) = ¼ ‖U Uᵀ - M‖_F², U ∈ R^{d×k}, M symmetric (outer-product, eq. 5; preconditioning, eq. 5)."""
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, ArrayLike, Float, Key
 
+from specjax.models.factorization_spectra import orthonormal
 from specjax.models.targets import check_symmetric, check_target
 from specjax.sizes import AnySize, normal
 
@@ -10,6 +11,15 @@ from specjax.sizes import AnySize, normal
 def init(key: Key[Array, ""], d: AnySize, k: AnySize) -> Float[Array, "d k"]:
     """U with independent N(0, 1) entries (outer-product, Assumption 1)."""
     return normal(key, (d, k))
+
+
+def orthonormal_init(key: Key[Array, ""], d: int, k: int, scale: ArrayLike) -> Float[Array, "d k"]:
+    """A start scale · V with V Haar distributed: V Vᵀ = I where k >= d, Vᵀ V = I where k <= d (preconditioning, Theorem 1).
+
+    For k >= d any such start is aligned with every target: U_0 U_0ᵀ = scale² I.
+    """
+    v = orthonormal(key, d, k)
+    return v * jnp.asarray(scale, v.dtype)
 
 
 def loss(u: Float[Array, "d k"], target: Float[Array, "d d"]) -> Float[Array, ""]:

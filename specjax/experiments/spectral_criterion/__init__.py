@@ -1,0 +1,1 @@
+"""When do spectral gradient updates help? One module per result of the spectral-criterion paper."""

@@ -1,0 +1,49 @@
+"""Newton's method at W = 0, where the Hessian is a Kronecker product (associative-memory, Lemma G.2 and eq. 6)."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+_HIGHEST = jax.lax.Precision.HIGHEST
+
+
+class HessianAtZero(NamedTuple):
+    """∇²L(0)[Δ] = Σ_u Δ M_v, with Σ_u = (1/N) Σ_i u_i u_iᵀ - ū ūᵀ and M_v = Σ_i q_i v_i v_iᵀ, both (d, d)."""
+
+    left: Float[Array, "d d"]
+    right: Float[Array, "d d"]
+
+
+def hessian_at_zero(u: Float[Array, "n d"], v: Float[Array, "n d"], q: Float[Array, " n"]) -> HessianAtZero:
+    """The two factors of the Hessian at W = 0, in O(N d²)."""
+    centred = u - jnp.mean(u, axis=0)[None, :]
+    left = jnp.matmul(centred.T, centred, precision=_HIGHEST) / len(u)
+    return HessianAtZero(left, jnp.matmul(v.T, v * q[:, None], precision=_HIGHEST))
+
+
+def newton_step(
+    gradient: Float[Array, "d d"], hessian: HessianAtZero, ridge: float | Float[Array, ""] = 0.0
+) -> Float[Array, "d d"]:
+    """-(Σ_u + ρ I)⁻¹ ∇L (M_v + ρ I)⁻¹ with the ridge ρ >= 0: the Newton step for ρ = 0.
+
+    Rows and columns that are zero throughout, as padding is, stay zero. Without a ridge both factors need full rank, so that N
+    exceeds d and at least d of the items have q_i > 0: otherwise the step is infinite or NaN.
+
+    Raises:
+        ValueError: a negative ridge.
+    """
+    if not isinstance(ridge, jax.core.Tracer) and not float(ridge) >= 0:
+        raise ValueError(f"The ridge of a Newton step must not be negative, got {ridge}.")
+    left, right = (_regular(factor, ridge) for factor in hessian)
+    return -_solve(right, _solve(left, gradient).T).T
+
+
+def _regular(factor: Array, ridge: float | Array) -> Array:
+    padding = jnp.all(factor == 0, axis=0)
+    return factor + jnp.diag(jnp.where(padding, 1, jnp.asarray(ridge, factor.dtype)))
+
+
+def _solve(factor: Array, b: Array) -> Array:
+    return jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(factor, lower=True), b)

@@ -1,0 +1,88 @@
+"""Single-head decoder blocks at initialization, with everything that feeds a weight matrix by its name.
+
+Pre-normalization without gains, biases and positions (spectral-criterion, Section 2.2.2): X_att = X + W_O V P with
+P = softmax(Kᵀ Q/√d) of A = RMSNorm(X), then X⁺ = X_att + W_2 σ(W_1 RMSNorm(X_att)). Tokens are rows here, so that all is transposed.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from specjax.models.mlp import GATED, activated
+from specjax.sizes import normal
+
+
+class Block(NamedTuple):
+    """The weights of one block, each (outputs, inputs)."""
+
+    query: Float[Array, "d d"]
+    key: Float[Array, "d d"]
+    value: Float[Array, "d d"]
+    output: Float[Array, "d d"]
+    up: Float[Array, "h d"]
+    down: Float[Array, "d k"]
+
+
+class Activations(NamedTuple):
+    """What feeds the weights of a block (spectral-criterion, Table 1), and its residual stream; tokens in rows.
+
+    `attention_input` feeds W_Q, W_K and W_V, `attention_mixed` = V P feeds W_O, `mlp_input` feeds W_1, `mlp_hidden` feeds W_2;
+    `mlp_preactivation` is W_1's output before the activation.
+    """
+
+    attention_input: Float[Array, "n d"]
+    attention_mixed: Float[Array, "n d"]
+    after_attention: Float[Array, "n d"]
+    mlp_input: Float[Array, "n d"]
+    mlp_preactivation: Float[Array, "n h"]
+    mlp_hidden: Float[Array, "n k"]
+    output: Float[Array, "n d"]
+
+
+def init(key: Key[Array, ""], d: int, k: int, activation: str = "relu") -> Block:
+    """Independent N(0, 1/fan_in) entries (Assumption A); a gated activation has two matrices in `up`."""
+    rows = 2 * k if activation in GATED else k
+    shapes = {"query": (d, d), "key": (d, d), "value": (d, d), "output": (d, d), "up": (rows, d), "down": (d, k)}
+    keys = jax.random.split(key, len(shapes))
+    draws = {
+        name: normal(one, shape) / jnp.sqrt(jnp.asarray(shape[1], jnp.result_type(float)))
+        for one, (name, shape) in zip(keys, shapes.items(), strict=True)
+    }
+    return Block(**draws)
+
+
+def apply(block: Block, x: Float[Array, "n d"], activation: str = "relu", *, causal: bool = False) -> Activations:
+    """All activations of one block for the hidden states x; `causal` lets a token see only itself and those before."""
+    a = rms_norm(x)
+    query, key, value = (a @ w.T for w in (block.query, block.key, block.value))
+    scores = query @ key.T / jnp.sqrt(jnp.asarray(x.shape[1], x.dtype))
+    if causal:
+        scores = jnp.where(_before(len(x)), scores, -jnp.inf)
+    mixed = jax.nn.softmax(scores, axis=-1) @ value
+    after = x + mixed @ block.output.T
+    mlp_input = rms_norm(after)
+    preactivation = mlp_input @ block.up.T
+    hidden = activated(preactivation, activation)
+    return Activations(a, mixed, after, mlp_input, preactivation, hidden, after + hidden @ block.down.T)
+
+
+def rms_norm(x: Float[Array, "n d"]) -> Float[Array, "n d"]:
+    """√d x_t/‖x_t‖ for every token; zero stays zero."""
+    squares = jnp.mean(x**2, axis=-1, keepdims=True)
+    return x / jnp.sqrt(jnp.where(squares > 0, squares, 1))
+
+
+def zipf_tokens(key: Key[Array, ""], n: int, probabilities: Float[Array, " vocabulary"]) -> Int[Array, " n"]:
+    """N independent tokens with the given probabilities."""
+    return jax.random.choice(key, len(probabilities), (n,), p=probabilities)
+
+
+def embed(key: Key[Array, ""], tokens: Int[Array, " n"], vocabulary: int, d: int) -> Float[Array, "n d"]:
+    """Rows of an embedding with N(0, 1) entries (Lemma 2.9)."""
+    return normal(key, (vocabulary, d))[tokens]
+
+
+def _before(n: int) -> Bool[Array, "n n"]:
+    return jnp.tril(jnp.ones((n, n), bool))

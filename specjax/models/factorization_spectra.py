@@ -1,0 +1,96 @@
+"""Targets of matrix factorization with a given spectrum, and starts aligned with them (preconditioning, Section 2.1).
+
+M = U diag(λ_1, ..., λ_r) Uᵀ with U ∈ R^{d×r} Haar distributed: rotating the basis of the problem changes nothing for Muon and gradient
+descent, but it does for every method that works entry by entry.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, Key
+
+from specjax.sizes import normal
+from specjax.theory.preconditioning.conditions import check_condition_number, check_ranks, check_spectrum
+
+
+class SpectralTarget(NamedTuple):
+    """M of shape (d, d), its orthonormal eigenvectors (d, r) and its nonzero eigenvalues (r,), descending."""
+
+    matrix: Float[Array, "d d"]
+    basis: Float[Array, "d r"]
+    spectrum: Float[Array, " r"]
+
+
+class AlignedStart(NamedTuple):
+    """X_0 = U diag(s) Wᵀ of shape (d, k), the singular values s (r,) and W (k, r)."""
+
+    matrix: Float[Array, "d k"]
+    values: Float[Array, " r"]
+    frame: Float[Array, "k r"]
+
+
+def linear_spectrum(rank: int, kappa: ArrayLike, largest: ArrayLike = 1.0) -> Float[Array, " r"]:
+    """`rank` eigenvalues in equal steps from `largest` down to `largest`/κ; for rank 1 `largest` alone. κ >= 1 may be traced."""
+    check_condition_number(kappa)
+    kappa, largest, place = _places(rank, kappa, largest)
+    return largest * (1 - place * (1 - 1 / kappa))
+
+
+def logarithmic_spectrum(rank: int, kappa: ArrayLike, largest: ArrayLike = 1.0) -> Float[Array, " r"]:
+    """`rank` eigenvalues in equal ratios from `largest` down to `largest`/κ; for rank 1 `largest` alone. κ >= 1 may be traced."""
+    check_condition_number(kappa)
+    kappa, largest, place = _places(rank, kappa, largest)
+    return largest * kappa**-place
+
+
+def orthonormal(key: Key[Array, ""], rows: int, columns: int) -> Float[Array, "rows columns"]:
+    """A Haar distributed matrix with orthonormal columns, or orthonormal rows where there are more columns than rows.
+
+    The Q of a Gaussian matrix, with the signs that make the diagonal of R positive.
+    """
+    if columns > rows:
+        return orthonormal(key, columns, rows).T
+    q, r = jnp.linalg.qr(normal(key, (rows, columns)))
+    return q * jnp.sign(jnp.diagonal(r))[None, :]
+
+
+def target(key: Key[Array, ""], d: int, spectrum: Float[Array, " r"]) -> SpectralTarget:
+    """M = U diag(spectrum) Uᵀ with U Haar distributed, symmetric to the last bit.
+
+    Raises ValueError for a spectrum that is not positive and descending (where it is known), or of more than d eigenvalues.
+    """
+    check_spectrum(spectrum)
+    check_ranks(d, spectrum.shape[0], spectrum.shape[0])
+    basis = orthonormal(key, d, spectrum.shape[0])
+    matrix = composed(basis, spectrum, basis)
+    return SpectralTarget((matrix + matrix.T) / 2, basis, spectrum)
+
+
+def aligned_start(key: Key[Array, ""], at: SpectralTarget, k: int, scale: ArrayLike) -> AlignedStart:
+    """X_0 = U diag(s) Wᵀ with the target's U, W ∈ R^{k×r} Haar distributed and all s = `scale` (eq. 41).
+
+    From here Muon's and gradient descent's iterates keep the form U diag(x_t) Wᵀ, and each x_i obeys its scalar recursion
+    (Lemma 3). Raises ValueError for k < r.
+    """
+    r = at.spectrum.shape[0]
+    check_ranks(at.matrix.shape[0], k, r)
+    values, frame = jnp.full_like(at.spectrum, scale), orthonormal(key, k, r)
+    return AlignedStart(composed(at.basis, values, frame), values, frame)
+
+
+def composed(
+    left: Float[Array, "d r"], values: Float[Array, "*batch r"], right: Float[Array, "k r"]
+) -> Float[Array, "*batch d k"]:
+    """The products left · diag(values) · rightᵀ for each set of values."""
+    return jnp.einsum("dr,...r,kr->...dk", left, values, right)
+
+
+def _places(rank: int, kappa: ArrayLike, largest: ArrayLike) -> tuple[Array, Array, Array]:
+    """κ and λ_1 as arrays, and the places of the eigenvalues from 0 to 1."""
+    if rank < 1:
+        raise ValueError(f"A spectrum needs at least one eigenvalue, got rank={rank}.")
+    if not isinstance(largest, jax.core.Tracer):
+        check_spectrum(jnp.atleast_1d(jnp.asarray(largest)))
+    dtype = jnp.result_type(float)
+    return jnp.asarray(kappa, dtype), jnp.asarray(largest, dtype), jnp.linspace(0.0, 1.0, rank)

@@ -1,0 +1,88 @@
+"""Multilayer perceptrons of any depth and activation, gated or not, without biases: x ↦ W_L σ(W_{L-1} ⋯ σ(W_1 x)).
+
+Parameters are the tuple (W_1, …, W_L), W_ℓ ∈ R^{h_ℓ×d_{ℓ-1}}, h_ℓ = d_ℓ or, in a gated hidden layer, 2 d_ℓ: the first half gates the
+second, A = SiLU(W' A') ∘ (W'' A') for "swiglu". Samples are rows (spectral-criterion, eq. 1.2).
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from specjax.sizes import AnySize, active, normal, uniform
+from specjax.theory.activations import ACTIVATIONS
+
+Params = tuple[Float[Array, "_ _"], ...]
+
+GATED = {"swiglu": "silu"}
+"""Gated activations and the function of their gate."""
+
+
+def init(
+    key: Key[Array, ""], dims: Sequence[AnySize], activation: str = "relu", *, distribution: str = "normal"
+) -> Params:
+    """Weights for the sizes (d_0, …, d_L): "normal", N(0, 1/fan_in), or "uniform", U(-1/√fan_in, 1/√fan_in), torch's default.
+
+    Gated hidden layers need sizes that are ints, because the halves of their weights are cut apart.
+
+    Raises:
+        ValueError: for fewer than two sizes, or an unknown activation or distribution.
+
+    """
+    if len(dims) < 2:
+        raise ValueError(f"A network needs at least an input and an output size, got dims={tuple(dims)}.")
+    _check_activation(activation)
+    if distribution not in ("normal", "uniform"):
+        raise ValueError(f"The distribution is 'normal' or 'uniform', got {distribution!r}.")
+    weights = []
+    for layer, (columns, rows) in enumerate(pairwise(dims)):
+        if activation in GATED and layer < len(dims) - 2:
+            if not isinstance(rows, int):
+                raise ValueError("The hidden sizes of a gated network must be ints, got a Size; sweep them by values.")
+            rows = 2 * rows
+        layer_key = jax.random.fold_in(key, layer)
+        if distribution == "normal":
+            weight = normal(layer_key, (rows, columns))
+        else:
+            draw = uniform(layer_key, (rows, columns))
+            # A draw is zero outside the active block, where 2u - 1 would not be.
+            weight = jnp.where(draw != 0, 2 * draw - 1, 0)
+        weights.append(weight / jnp.sqrt(jnp.asarray(active(columns), weight.dtype)))
+    return tuple(weights)
+
+
+def layer_inputs(params: Params, x: Float[Array, "n d0"], activation: str = "relu") -> list[Float[Array, "n _"]]:
+    """A_0 = x, A_1, …, A_{L-1}: what W_1, …, W_L act on, samples in rows. Raises ValueError for an unknown activation."""
+    _check_activation(activation)
+    inputs = [x]
+    for weight in params[:-1]:
+        inputs.append(activated(inputs[-1] @ weight.T, activation))
+    return inputs
+
+
+def forward(params: Params, x: Float[Array, "n d0"], activation: str = "relu") -> Float[Array, "n dL"]:
+    """The outputs, samples in rows. Raises as `layer_inputs`."""
+    return layer_inputs(params, x, activation)[-1] @ params[-1].T
+
+
+def loss(
+    params: Params, batch: tuple[Float[Array, "n d0"], Float[Array, "n dL"]], activation: str = "relu"
+) -> Float[Array, ""]:
+    """(1/2n) Σ_t ‖f(x_t) - y_t‖² of the batch (x, y). Raises as `layer_inputs`."""
+    x, y = batch
+    return jnp.sum((forward(params, x, activation) - y) ** 2) / (2 * x.shape[0])
+
+
+def activated(x: Float[Array, "n h"], activation: str) -> Float[Array, "n k"]:
+    """σ of pre-activations; of a gated activation the first half of the columns is the gate."""
+    if activation in GATED:
+        gate, linear = jnp.split(x, 2, axis=-1)
+        return ACTIVATIONS[GATED[activation]].function(gate) * linear
+    return ACTIVATIONS[activation].function(x)
+
+
+def _check_activation(activation: str) -> None:
+    if activation not in ACTIVATIONS and activation not in GATED:
+        raise ValueError(f"There is no activation {activation!r}; there are {', '.join([*ACTIVATIONS, *GATED])}.")

@@ -1,0 +1,100 @@
+"""Learning rates for steps of a fixed length: a polar factor or a sign does not shrink near the target, so the rate must.
+
+`geometric` and `random_geometric` are optax schedules, functions of the step count; `decay_on_plateau` watches the loss and is a
+transformation, chained last. The theorems of the preconditioning paper are for the first two, its figures for the third.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, ArrayLike, Float, Int, Key, PyTree
+
+
+class PlateauState(NamedTuple):
+    """The factor on the updates, the smallest loss seen, and for how many updates none smaller was seen."""
+
+    scale: Float[Array, ""]
+    best: Float[Array, ""]
+    bad: Int[Array, ""]
+
+
+def geometric(prefactor: ArrayLike, rho: ArrayLike) -> optax.Schedule:
+    """η_t = prefactor · ρ^t (preconditioning, Theorem 3). Both may be traced.
+
+    Raises ValueError for a prefactor that is not positive or ρ outside (0, 1), where they are known.
+    """
+    _check(rho, prefactor)
+
+    def rate(count: ArrayLike) -> Array:
+        c, decay = (jnp.asarray(x, jnp.result_type(float)) for x in (prefactor, rho))
+        return c * decay ** jnp.asarray(count).astype(decay.dtype)
+
+    return rate
+
+
+def random_geometric(
+    key: Key[Array, ""], low: ArrayLike, high: ArrayLike, rho: ArrayLike, *, each_step: bool
+) -> optax.Schedule:
+    """η_t = C_t ρ^t with C_t uniform in [low, high]: independent in each step (Theorem 1b), or drawn once (Theorem 1a).
+
+    Step t's draw depends on the key and on t alone. Independent draws are also what keeps rounding from being amplified step
+    after step near the end, as happens with one prefactor and ρ from 0.8 up. low, high and ρ may be traced.
+
+    Raises ValueError unless 0 < low <= high and ρ is in (0, 1), where they are known.
+    """
+    _check(rho, low, high)
+    if all(isinstance(x, int | float) for x in (low, high)) and low > high:  # type: ignore[operator]
+        raise ValueError(f"random_geometric needs low <= high, got low={low} and high={high}; exchange them.")
+
+    def rate(count: ArrayLike) -> Array:
+        at = jax.random.fold_in(key, count) if each_step else key
+        dtype = jnp.result_type(float)
+        least, most, decay = (jnp.asarray(x, dtype) for x in (low, high, rho))
+        prefactor = least + (most - least) * jax.random.uniform(at, (), dtype)
+        return prefactor * decay ** jnp.asarray(count).astype(dtype)
+
+    return rate
+
+
+def decay_on_plateau(factor: float = 0.5, patience: int = 10) -> optax.GradientTransformationExtraArgs:
+    """Multiplies updates by a scale that falls by `factor` whenever the loss has found no new minimum for `patience` updates.
+
+    `update(updates, state, params, value=loss)` takes the loss at the current parameters. `optax.contrib.reduce_on_plateau` differs
+    in that an improvement counts only if it exceeds a tolerance, which ends the decay of a loss that runs to rounding, and in that
+    it does not run under strict dtype promotion.
+
+    Raises ValueError at once for a factor outside (0, 1) or a patience below 1.
+    """
+    if not 0 < factor < 1:
+        raise ValueError(f"decay_on_plateau needs a factor in (0, 1), got {factor}.")
+    if patience < 1:
+        raise ValueError(f"decay_on_plateau needs a patience of at least 1 update, got {patience}.")
+
+    def init(params: PyTree) -> PlateauState:
+        dtype = optax.tree.dtype(params, "highest")
+        return PlateauState(jnp.ones((), dtype), jnp.full((), jnp.inf, dtype), jnp.zeros((), jnp.int32))
+
+    def update(
+        updates: PyTree, state: PlateauState, params: PyTree | None = None, **extra_args: object
+    ) -> tuple[PyTree, PlateauState]:
+        del params
+        if "value" not in extra_args:
+            raise ValueError("decay_on_plateau needs the loss: update(updates, state, params, value=loss).")
+        value = jnp.asarray(extra_args["value"]).astype(state.best.dtype)
+        bad = jnp.where(value < state.best, 0, state.bad + 1)
+        stuck = bad >= patience
+        scale = jnp.where(stuck, state.scale * factor, state.scale)
+        scaled = jax.tree.map(lambda u: scale.astype(u.dtype) * u, updates)
+        return scaled, PlateauState(scale, jnp.minimum(value, state.best), jnp.where(stuck, 0, bad))
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _check(rho: ArrayLike, *prefactors: ArrayLike) -> None:
+    if isinstance(rho, int | float) and not 0 < rho < 1:
+        raise ValueError(f"A geometric schedule needs rho in (0, 1), got {rho}.")
+    for prefactor in prefactors:
+        if isinstance(prefactor, int | float) and not prefactor > 0:
+            raise ValueError(f"A geometric schedule needs positive prefactors, got {prefactor}.")

@@ -1,0 +1,343 @@
+"""Stable, nuclear and effective rank of large matrices from products with vectors, each with an interval.
+
+All numbers come from Golub–Kahan bidiagonalizations A V = U B of `steps` steps, fully reorthogonalized, from several start vectors at
+once, so that a step is one matrix product.
+
+- The largest singular value of B is a lower bound on ‖A‖_op. From a random start it is, with a known probability, not far below
+  (Kuczynski and Wozniakowski 1992, for the Lanczos method, without any assumption on a gap).
+- zᵀ (AᵀA)^(1/2) z is the integral of √λ over a measure of which B gives the Gauss quadrature; since the even derivatives of √λ are
+  negative and the odd ones positive, Gauss quadrature overestimates and Gauss–Radau quadrature with a node at zero underestimates
+  (Golub and Meurant 2010, Chapter 6). So the quadrature has no unknown error.
+- tr (AᵀA)^(1/2) = ‖A‖_* is the sum of these forms over a few dominant directions, taken exactly, and an average over random
+  directions orthogonal to them (Meyer, Musco, Musco and Woodruff 2021, Hutch++).
+"""
+
+from collections.abc import Callable
+from math import log, sqrt
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+MatVec = Callable[[Array], Array]
+
+STANDARD_ERRORS = 4.0
+"""Sampling errors enter the intervals with four standard errors."""
+FAILURE = 1e-3
+"""The probability with which the upper bound on ‖A‖_op may fail, for every matrix."""
+_NORM_STARTS = 4
+
+
+class Estimate(NamedTuple):
+    """A number between `lower` and `upper`: what is certain of a quadrature or norm, and four standard errors of what is sampled."""
+
+    value: Float[Array, ""]
+    lower: Float[Array, ""]
+    upper: Float[Array, ""]
+
+
+class RankEstimates(NamedTuple):
+    """The three ranks of one matrix and the norms they are made of."""
+
+    stable: Estimate
+    nuclear: Estimate
+    effective: Estimate
+    spectral_norm: Estimate
+    frobenius_norm: Estimate
+    nuclear_norm: Estimate
+
+
+def estimate_stable_rank(x: Float[Array, "m n"], key: Key[Array, ""], *, steps: int = 16) -> Estimate:
+    """st(x) = ‖x‖_F² / ‖x‖_op² from `steps` products of x and xᵀ with four vectors; 0 for a zero matrix.
+
+    The Frobenius norm is exact, so st(x) ≤ `value` up to rounding, and `lower` holds with probability 1 - 10⁻³ over the key. The value
+    is usually right to many more digits: the bound knows no gap between singular values. The gradient is that of the largest
+    singular value found, ⟨u, dx v⟩ with its vectors held fixed.
+
+    Raises:
+        ValueError: if steps is below 2.
+
+    """
+    _check_counts(steps)
+    x = _within_range(x)
+    squares = jnp.sum(x**2)
+    tall = x if x.shape[0] >= x.shape[1] else x.T
+    columns = tall.shape[1]
+    fixed = jax.lax.stop_gradient(tall)
+    starts = jax.random.normal(key, (_NORM_STARTS, columns), x.dtype)
+    bases = _bidiagonalize(lambda v: fixed @ v, lambda u: fixed.T @ u, starts, steps)
+    left, values, right = jnp.linalg.svd(bases.bidiagonal)
+    best = jnp.argmax(values[:, 0])
+    u, v = bases.left[best].T @ left[best, :, 0], bases.right[best].T @ right[best, 0]
+    # The Ritz value as a function of the matrix: its derivative at fixed vectors is the derivative.
+    norm_squared = jnp.sum((tall @ v) * u) ** 2
+    usable = norm_squared > 0
+    value = jnp.where(usable, squares / jnp.where(usable, norm_squared, 1), 0)
+    slack = _norm_slack(columns, min(steps, *x.shape), min(x.shape))
+    return Estimate(value, jnp.maximum(value * (1 - slack), jnp.where(usable, 1, 0).astype(x.dtype)), value)
+
+
+def power_iteration(x: Float[Array, "*batch m n"], key: Key[Array, ""], *, steps: int = 40) -> Estimate:
+    """‖x‖_op by `steps` products of xᵀ x with four vectors and no decomposition, so that it can stand in a training step.
+
+    `value` and `lower` are a norm ‖x v‖ of a unit vector, exact up to rounding as a lower bound; `upper` holds with probability
+    1 - 10⁻³ over the key, for every matrix. The gradient is that of ‖x v‖ with v held fixed.
+
+    Raises:
+        ValueError: if steps is below 1.
+
+    """
+    if steps < 1:
+        raise ValueError(f"power_iteration needs at least one step, got {steps}.")
+    columns = x.shape[-1]
+    largest = jax.lax.stop_gradient(jnp.max(jnp.abs(x), axis=(-2, -1), keepdims=True))
+    scale = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1)
+    scaled = x / scale
+    fixed = jax.lax.stop_gradient(scaled)
+    starts = jax.random.normal(key, (*x.shape[:-2], columns, _NORM_STARTS), x.dtype)
+
+    def step(_: int | Array, v: Array) -> Array:
+        v = jnp.swapaxes(fixed, -1, -2) @ (fixed @ v)
+        norm = jnp.sqrt(jnp.sum(v**2, axis=-2, keepdims=True))
+        return v / jnp.where(norm > 0, norm, 1)
+
+    v = jax.lax.fori_loop(0, steps, step, starts)
+    value = jnp.max(jnp.sqrt(jnp.sum((scaled @ v) ** 2, axis=-2)), axis=-1) * scale[..., 0, 0]
+    # P(λ_1 - ξ > ε λ_1) ≤ 0.824 √n (1 - ε)^(q + 1/2) for one start (Kuczynski and Wozniakowski 1992, Theorem 4.1).
+    kept = (FAILURE ** (1 / _NORM_STARTS) / (0.824 * sqrt(columns))) ** (1 / (steps + 0.5))
+    return Estimate(value, value, value / sqrt(min(kept, 1.0)))
+
+
+def estimate_ranks(
+    x: Float[Array, "m n"] | MatVec,
+    key: Key[Array, ""],
+    *,
+    columns: int | None = None,
+    steps: int = 24,
+    probes: int = 16,
+    directions: int = 16,
+) -> RankEstimates:
+    """st(x), nr(x) = ‖x‖_*² / ‖x‖_F² and er(x) = ‖x‖_* / ‖x‖_op with intervals, of a matrix or of a linear map v -> x v.
+
+    The cost is `steps + 2` products of x, and of xᵀ, with `probes + directions + 4` vectors. For an array the Frobenius norm is exact;
+    for a map it is estimated from the same vectors. With `probes + directions` at least the number of columns nothing is sampled.
+
+    Args:
+        x: The matrix, or a function that is linear in its argument of shape `(columns,)`; its transpose is derived from it.
+        key: Of the random directions.
+        columns: The length of the vectors that a map takes; only for a map.
+        steps: Bidiagonalization steps; the quadrature interval shrinks with more of them.
+        probes: Random directions of which the sampling error is estimated, at least 2; it falls as the inverse root of their number.
+        directions: Dominant directions that are taken out of the sample first; 0 is plain sampling.
+
+    Returns:
+        The estimates, in the dtype of x (for a map, JAX's default float). Their gradient would be that of a sample, and is of no use;
+        `spectral.nuclear_rank` has the exact one. The interval of a rank combines the ends of its norms'.
+
+    Raises:
+        ValueError: for counts too small, `columns` missing for a map or given for an array, or a map that is not linear.
+
+    """
+    _check_counts(steps, probes, directions)
+    apply, transposed, columns, exact = _as_map(x, columns)
+    random_key, range_key, norm_key = jax.random.split(key, 3)
+    dtype = exact.dtype if exact is not None else jnp.result_type(float)
+    directions = min(directions, columns)
+    dominant = _dominant_directions(apply, transposed, range_key, columns, directions, dtype)
+    sampled = jax.random.rademacher(random_key, (probes, columns), dtype)
+    sampled = sampled - (sampled @ dominant) @ dominant.T
+    everything = directions == columns
+    starts = jnp.concatenate([dominant.T, sampled, jax.random.normal(norm_key, (_NORM_STARTS, columns), dtype)])
+    weights = jnp.sum(starts**2, axis=-1)
+    bases = _bidiagonalize(apply, transposed, starts, steps)
+
+    values = jnp.linalg.svd(bases.bidiagonal, compute_uv=False)
+    largest = jnp.max(values[:, 0])
+    slack = _norm_slack(columns, min(steps, columns), columns)
+
+    gauss, radau = (_form(b) * weights for b in (bases.bidiagonal, _radau(bases.bidiagonal)))
+    squares = bases.bidiagonal[:, 0, 0] ** 2 * weights
+
+    def total(forms: Array) -> tuple[Array, Array]:
+        """The trace and its standard error: the dominant directions are summed, the others are averaged."""
+        kept, rest = forms[:directions], forms[directions : directions + probes]
+        if everything:
+            return jnp.sum(kept), jnp.zeros((), dtype)
+        return jnp.sum(kept) + jnp.mean(rest), jnp.std(rest, ddof=1) / sqrt(probes)
+
+    (nuclear_high, error), (nuclear_low, _) = total(gauss), total(radau)
+    half_width = STANDARD_ERRORS * error
+    frobenius = _exact(jnp.sqrt(jnp.sum(exact**2))) if exact is not None else _root(*total(squares))
+    # ‖A‖_op ≤ ‖A‖_F ≤ ‖A‖_* ≤ √n ‖A‖_F, whatever was sampled.
+    spectral = Estimate(largest, largest, jnp.minimum(largest / sqrt(1 - slack), jnp.maximum(frobenius.upper, largest)))
+    ends = (
+        jnp.maximum(nuclear_low - half_width, frobenius.lower),
+        jnp.minimum(nuclear_high + half_width, sqrt(columns) * frobenius.upper),
+    )
+    # Where nothing is left open the ends may have crossed by a rounding.
+    lower, upper = jnp.minimum(*ends), jnp.maximum(*ends)
+    nuclear = Estimate(jnp.clip((nuclear_high + nuclear_low) / 2, lower, upper), lower, upper)
+    return RankEstimates(
+        stable=_power(_quotient(frobenius, spectral)),
+        nuclear=_power(_quotient(nuclear, frobenius)),
+        effective=_quotient(nuclear, spectral),
+        spectral_norm=spectral,
+        frobenius_norm=frobenius,
+        nuclear_norm=nuclear,
+    )
+
+
+class _Bases(NamedTuple):
+    """A V = U B for every start: rows of `left` and `right` are the vectors of U and V, B is upper bidiagonal."""
+
+    left: Float[Array, "starts steps m"]
+    right: Float[Array, "starts steps n"]
+    bidiagonal: Float[Array, "starts steps steps"]
+
+
+def _bidiagonalize(apply: MatVec, transposed: MatVec, starts: Float[Array, "starts n"], steps: int) -> _Bases:
+    """Golub–Kahan–Lanczos with the vectors orthogonalized twice against all earlier ones; zeros after a breakdown.
+
+    What the orthogonalization leaves below rounding is a breakdown: the start has been used up, and noise is no direction.
+    """
+    count, columns = starts.shape
+    products = jax.vmap(apply), jax.vmap(transposed)
+    rows = jax.eval_shape(apply, starts[0]).shape[0]
+    steps = min(steps, columns, rows)
+
+    def orthogonalized(v: Array, basis: Array) -> Array:
+        for _ in range(2):
+            v = v - jnp.einsum("skn,sk->sn", basis, jnp.einsum("skn,sn->sk", basis, v))
+        return v
+
+    right = jnp.zeros((count, steps, columns), starts.dtype)
+    left = jnp.zeros((count, steps, rows), starts.dtype)
+    diagonal, above = (jnp.zeros((count, steps), starts.dtype) for _ in range(2))
+    direction, _ = _unit(starts, jnp.zeros(count, starts.dtype))
+    rounding = 8 * float(jnp.finfo(starts.dtype).eps)
+
+    def next_unit(product: Array, basis: Array) -> tuple[Array, Array]:
+        norm = jnp.sqrt(jnp.sum(product**2, axis=-1))
+        return _unit(orthogonalized(product, basis), rounding * norm)
+
+    def step(
+        j: int | Array, state: tuple[Array, Array, Array, Array, Array]
+    ) -> tuple[Array, Array, Array, Array, Array]:
+        left, right, diagonal, above, v = state
+        right = right.at[:, j].set(v)
+        # After the first step the part along the last left vector is β, which the orthogonalization takes out.
+        u, alpha = next_unit(products[0](v), left)
+        left = left.at[:, j].set(u)
+        w, beta = next_unit(products[1](u), right)
+        return left, right, diagonal.at[:, j].set(alpha), above.at[:, j].set(beta), w
+
+    left, right, diagonal, above, _ = jax.lax.fori_loop(0, steps, step, (left, right, diagonal, above, direction))
+    place = jnp.arange(steps)
+    bidiagonal = jnp.zeros((count, steps, steps), starts.dtype).at[:, place, place].set(diagonal)
+    bidiagonal = bidiagonal.at[:, place[:-1], place[1:]].set(above[:, :-1])
+    return _Bases(left, right, bidiagonal)
+
+
+def _unit(
+    v: Float[Array, "starts n"], floor: Float[Array, " starts"]
+) -> tuple[Float[Array, "starts n"], Float[Array, " starts"]]:
+    """V / ‖v‖ and ‖v‖; zeros where ‖v‖ does not exceed the floor."""
+    squares = jnp.sum(v**2, axis=-1)
+    usable = squares > floor**2
+    norm = jnp.where(usable, jnp.sqrt(jnp.where(usable, squares, 1)), 0)
+    return jnp.where(usable[:, None], v / jnp.where(usable, norm, 1)[:, None], 0), norm
+
+
+def _form(bidiagonal: Float[Array, "starts k k"]) -> Float[Array, " starts"]:
+    """e_1ᵀ (BᵀB)^(1/2) e_1: the quadrature of √λ."""
+    _, values, right = jnp.linalg.svd(bidiagonal)
+    return jnp.sum(values * right[:, :, 0] ** 2, axis=-1)
+
+
+def _radau(bidiagonal: Float[Array, "starts k k"]) -> Float[Array, "starts k k"]:
+    """The bidiagonal matrix whose quadrature has a node at zero: its last diagonal entry is dropped."""
+    return bidiagonal.at[:, -1, -1].set(0)
+
+
+def _dominant_directions(
+    apply: MatVec, transposed: MatVec, key: Array, columns: int, directions: int, dtype: jnp.dtype
+) -> Float[Array, "columns directions"]:
+    """An orthonormal basis of the range of (AᵀA)² on random vectors."""
+    basis = jax.random.normal(key, (columns, directions), dtype)
+    if directions == columns:
+        return jnp.eye(columns, dtype=dtype)
+    for _ in range(2):
+        basis = jnp.linalg.qr(jax.vmap(transposed, 1, 1)(jax.vmap(apply, 1, 1)(basis)))[0]
+    return basis
+
+
+def _as_map(x: Array | MatVec, columns: int | None) -> tuple[MatVec, MatVec, int, Array | None]:
+    """Products with x and with xᵀ as functions of vectors on its smaller side, the length of these, and x itself if it is an array."""
+    if not callable(x):
+        if columns is not None:
+            raise ValueError(f"columns is for a linear map; an array of shape {x.shape} has its own.")
+        x = _within_range(x)
+        tall = x if x.shape[0] >= x.shape[1] else x.T
+        return lambda v: tall @ v, lambda u: tall.T @ u, tall.shape[1], tall
+    if columns is None:
+        raise ValueError("estimate_ranks needs the length of the vectors that a linear map takes: columns=n.")
+    vector = jax.ShapeDtypeStruct((columns,), jnp.result_type(float))
+    apply: MatVec = x
+    rows = jax.eval_shape(apply, vector).shape
+    if len(rows) != 1:
+        raise ValueError(f"The linear map must take a vector to a vector, got an output of shape {rows}.")
+    transpose = jax.linear_transpose(apply, vector)
+
+    def transposed(u: Array) -> Array:
+        return transpose(u)[0]
+
+    return (apply, transposed, columns, None) if rows[0] >= columns else (transposed, apply, rows[0], None)
+
+
+def _within_range(x: Array) -> Array:
+    """X divided by its largest entry, held fixed, so that squares neither overflow nor vanish: ranks ignore scale."""
+    largest = jax.lax.stop_gradient(jnp.max(jnp.abs(x)))
+    return x / jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1)
+
+
+def _norm_slack(columns: int, steps: int, rank: int) -> float:
+    """ε with λ_1 - ξ ≤ ε λ_1 for the largest Ritz value ξ of all starts, λ_1 = ‖A‖_op², but for probability `FAILURE`.
+
+    For one uniform start P(λ_1 - ξ > ε λ_1) ≤ 1.648 √n exp(-√ε (2k - 1)) (Kuczynski and Wozniakowski 1992, Theorem 4.2).
+    """
+    if steps >= rank:
+        return 0.0
+    root = (log(1.648 * sqrt(columns)) + log(1 / FAILURE) / _NORM_STARTS) / (2 * steps - 1)
+    return min(root**2, 0.999)
+
+
+def _exact(value: Array) -> Estimate:
+    return Estimate(value, value, value)
+
+
+def _root(value: Array, error: Array) -> Estimate:
+    """The square root of a sampled nonnegative number."""
+    half_width = STANDARD_ERRORS * error
+    ends = (value, jnp.maximum(value - half_width, 0), value + half_width)
+    return Estimate(*(jnp.sqrt(end) for end in ends))
+
+
+def _quotient(over: Estimate, under: Estimate) -> Estimate:
+    def divided(a: Array, b: Array) -> Array:
+        return jnp.where(b > 0, a / jnp.where(b > 0, b, 1), 0)
+
+    return Estimate(
+        divided(over.value, under.value), divided(over.lower, under.upper), divided(over.upper, under.lower)
+    )
+
+
+def _power(estimate: Estimate) -> Estimate:
+    return Estimate(*(end**2 for end in estimate))
+
+
+def _check_counts(steps: int, probes: int = 2, directions: int = 0) -> None:
+    if steps < 2 or probes < 2 or directions < 0:
+        raise ValueError(
+            f"Estimates of ranks need steps >= 2, probes >= 2 and directions >= 0, got {steps}, {probes} and {directions}."
+        )

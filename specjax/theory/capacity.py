@@ -1,0 +1,111 @@
+"""Exponents that the associative-memory paper predicts for frequencies p_i ∝ i^-α, α > 1: powers of the dimension d, up to logarithms.
+
+All are asymptotic statements. `specjax.theory.finite_capacity` has counts at finite d.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+OPTIMIZERS = ("gd", "muon", "newton")
+
+
+def one_step_exponent(optimizer: str, alpha: float, batch_exponent: float = math.inf) -> float:
+    """Exponent e of the number d^e of items recovered by one step (Theorems 3.1, 3.3 and B.1).
+
+    min(1 + 1/(2α), b/α) for "muon" and "newton", min(1/(2α), b/α) for "gd", with a batch of size d^b; by default the population.
+
+    Raises:
+        ValueError: α <= 1, or another optimizer.
+    """
+    return min(_step_exponent(optimizer, alpha), batch_exponent / alpha)
+
+
+def critical_batch_exponent(optimizer: str, alpha: float) -> float:
+    """Exponent of the batch size beyond which more gains nothing: α + 1/2 for Muon and Newton, 1/2 for SGD (Theorems 3.1, 3.3)."""
+    return alpha * _step_exponent(optimizer, alpha)
+
+
+def multi_step_exponents(optimizer: str, alpha: float, steps: int, batch_exponent: float = math.inf) -> list[float]:
+    """Exponents after 0, 1, ..., `steps` steps of the thresholded dynamics.
+
+    For "muon" 2 - (1 - 1/(2α))^t (Theorem 4.1). For "gd" the recursion of Theorem 4.2 from d_0 = 1: e + 1/(2α) up to e = 1, then
+    1/α + (1 - 1/(2α)) e. Each is at most b/α with batches of size d^b.
+
+    Raises:
+        ValueError: α <= 1, an optimizer other than these two, or fewer than 0 steps.
+    """
+    check_alpha(alpha)
+    if optimizer not in ("gd", "muon"):
+        raise ValueError(f"Several steps are predicted for 'gd' and 'muon', not {optimizer!r}.")
+    if steps < 0:
+        raise ValueError(f"The number of steps must not be negative, got {steps}.")
+    half, limit = 1 / (2 * alpha), batch_exponent / alpha
+    exponents = [0.0]
+    for t in range(1, steps + 1):
+        last = exponents[-1]
+        of_gd = last + half if last < 1 else 2 * half + (1 - half) * last
+        following = 2 - (1 - half) ** t if optimizer == "muon" else of_gd
+        exponents.append(min(following, limit))
+    return exponents
+
+
+def loss_exponent(optimizer: str, alpha: float) -> float:
+    """Exponent of the loss after one population step: (1 - α) times the capacity's, the mass of the items that are left.
+
+    For Muon and Newton an upper bound, 1/2 + 1/(2α) - α (Corollary 3.2); for gradient descent a lower one, 1/(2α) - 1/2 (G.1).
+    """
+    return (1 - alpha) * _step_exponent(optimizer, alpha)
+
+
+def singular_value_exponents(alpha: float) -> dict[str, float]:
+    """Exponents of the spectrum of the gradient at zero (Appendix B.2 and Lemma C.3).
+
+    `bulk` is that of s_{d/2}; `smallest` bounds that of s_d from below and `inverse_sum` that of Σ 1/s_k from above; `resolution` is
+    that of the λ of Theorem 3.1.
+    """
+    check_alpha(alpha)
+    return {"bulk": -alpha, "smallest": -alpha - 1, "inverse_sum": alpha + 1, "resolution": -alpha}
+
+
+@dataclass(frozen=True)
+class InverseAlphaFit:
+    """Exponents fitted as c1 + c2/α, with standard errors."""
+
+    c1: float
+    c2: float
+    c1_stderr: float
+    c2_stderr: float
+
+
+def inverse_alpha_fit(alphas: Sequence[float], exponents: Sequence[float], stderrs: Sequence[float]) -> InverseAlphaFit:
+    """Weighted least squares of exponents on 1 and 1/α (the solid lines of Figure 2); the errors are those of independent exponents.
+
+    Raises:
+        ValueError: fewer than two different α, or a standard error that is not positive.
+    """
+    x, y, errors = 1 / np.asarray(alphas, float), np.asarray(exponents, float), np.asarray(stderrs, float)
+    if len(set(x.tolist())) < 2:
+        raise ValueError(f"A fit of c1 + c2/α needs two or more different α, got {tuple(alphas)}.")
+    if not np.all(errors > 0):
+        raise ValueError("A fit of c1 + c2/α needs positive standard errors; run more seeds.")
+    design = np.stack([np.ones_like(x), x], axis=1) / errors[:, None]
+    covariance = np.linalg.inv(design.T @ design)
+    c1, c2 = covariance @ design.T @ (y / errors)
+    e1, e2 = np.sqrt(np.diagonal(covariance))
+    return InverseAlphaFit(float(c1), float(c2), float(e1), float(e2))
+
+
+def check_alpha(alpha: float) -> None:
+    """Raises ValueError unless α > 1, without which Σ i^-α has no limit and the theorems say nothing."""
+    if not (math.isfinite(alpha) and alpha > 1):
+        raise ValueError(f"The exponents hold for power laws with finite α > 1, got α={alpha}.")
+
+
+def _step_exponent(optimizer: str, alpha: float) -> float:
+    check_alpha(alpha)
+    if optimizer not in OPTIMIZERS:
+        raise ValueError(f"There is a prediction for {', '.join(OPTIMIZERS)}, not for {optimizer!r}.")
+    return 1 / (2 * alpha) + (optimizer != "gd")

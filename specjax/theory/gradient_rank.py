@@ -1,0 +1,88 @@
+"""The nuclear rank of the gradient along gradient descent on ½‖(W - W_#)‖² in the metric of B, from the eigenvalues of B.
+
+∇L(W_t) = -W_# B (I - ηB)^t from W_0 = 0 (spectral-criterion, Section 3.1.4). Its spectrum is that of W_# times the factors
+λ_i (1 - ηλ_i)^t, so that spikes of B die first and the bulk keeps the rank high.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, Int
+
+GAUSSIAN_NUCLEAR_RANK = 64 / (9 * np.pi**2)
+"""nr(W)/k of a k×k matrix with independent N(0, σ²) entries as k → ∞: (8/3π)², by the quarter-circle law."""
+
+
+def shrinkage(
+    eigenvalues: Float[Array, "*batch k"], rate: Float[Array, "*batch"], steps: int | Int[Array, ""]
+) -> Float[Array, "*batch k"]:
+    """(1 - ηλ_i)^t: by how much t steps of gradient descent shrink the error along each eigenvector of B, with its sign."""
+    # A whole power: the base may be negative, or zero up to the sign of its rounding.
+    return jax.lax.pow(1 - rate[..., None] * eigenvalues, jnp.asarray(steps, jnp.int32))
+
+
+def gradient_factors(
+    eigenvalues: Float[Array, "*batch k"], rate: Float[Array, "*batch"], steps: int | Int[Array, ""]
+) -> Float[Array, "*batch k"]:
+    """λ_i (1 - ηλ_i)^t: the eigenvalues of T_{η,t} = (I - ηB)^t B (spectral-criterion, Lemma 3.5 and Theorem 3.6)."""
+    return eigenvalues * shrinkage(eigenvalues, rate, steps)
+
+
+def orthogonal_teacher_nuclear_rank(
+    eigenvalues: Float[Array, "*batch k"], rate: Float[Array, "*batch"], steps: int | Int[Array, ""]
+) -> Float[Array, "*batch"]:
+    """nr(∇L(W_t)) where W_# is a multiple of an orthogonal matrix, exact: (Σ|f_i|)²/Σf_i² of the factors f_i."""
+    factors = jnp.abs(gradient_factors(eigenvalues, rate, steps))
+    return jnp.sum(factors, axis=-1) ** 2 / jnp.sum(factors**2, axis=-1)
+
+
+def expected_gap(
+    eigenvalues: Float[Array, "*batch k"], rate: Float[Array, "*batch"], steps: int | Int[Array, ""]
+) -> Float[Array, "*batch"]:
+    """E[L(W_t) - min L] = ½ Σ λ_i (1 - ηλ_i)^{2t} over W_# ∈ R^{m×k} with independent entries of variance 1/m, exact."""
+    return jnp.sum(gradient_factors(eigenvalues, rate, 2 * steps), axis=-1) / 2
+
+
+def late_nuclear_rank_uniform(k: ArrayLike, low: ArrayLike, high: ArrayLike, time: ArrayLike) -> Float[Array, "..."]:
+    """(2k/wθ)(1 + ε)²/(1 + ε + ε²/2), ε = 1/(θ low): nr(∇L) at ηt = θ, spikes dead, W_# orthogonal, for a uniform bulk.
+
+    The k eigenvalues of the bulk are uniform on [low, high] of width w. The factors are λ e^{-θλ}, of which only those within O(1/θ)
+    of the lower edge are left. Exact up to e^{-wθ} and to η, for k ≫ wθ; to leading order it is 2k/wθ.
+    """
+    k, low, high, time = (jnp.asarray(value, jnp.result_type(float)) for value in (k, low, high, time))
+    inner = 1 / (time * low)
+    return 2 * k / ((high - low) * time) * (1 + inner) ** 2 / (1 + inner + inner**2 / 2)
+
+
+def late_nuclear_rank_square_root(k: ArrayLike, width: ArrayLike, time: ArrayLike) -> Float[Array, "..."]:
+    """(8/π) Γ(3/2) (2/wθ)^{3/2} k = (4/√π)(2/wθ)^{3/2} k: as the uniform one, for a semicircle of width w, to leading order in 1/θ.
+
+    Its edge is a square root: near it the density is (8/π) √x at w = 1, and ∫√x e^{-θx} dx = Γ(3/2) θ^{-3/2}.
+    """
+    k, width, time = (jnp.asarray(value, jnp.result_type(float)) for value in (k, width, time))
+    return 4 / np.sqrt(np.pi) * (2 / (width * time)) ** 1.5 * k
+
+
+def gaussian_nuclear_rank(aspect: float) -> float:
+    """The limit of nr(W)/min(m, k) for an m×k matrix of independent entries, aspect = min(m, k)/max(m, k) in (0, 1].
+
+    (∫√x dμ)²/∫x dμ of the Marchenko–Pastur law μ, by quadrature; at aspect 1 it is `GAUSSIAN_NUCLEAR_RANK`.
+
+    Raises:
+        ValueError: an aspect outside (0, 1].
+
+    """
+    if not 0 < aspect <= 1:
+        raise ValueError(f"gaussian_nuclear_rank needs 0 < aspect <= 1, got {aspect}; pass min(m, k)/max(m, k).")
+    low, high = (1 - np.sqrt(aspect)) ** 2, (1 + np.sqrt(aspect)) ** 2
+    middle, radius = (low + high) / 2, (high - low) / 2
+    nodes, weights = np.polynomial.legendre.leggauss(400)
+
+    def average(power: float) -> float:
+        # x = middle - radius cos θ takes the square roots at both edges away.
+        angle = np.pi / 2 * (nodes + 1)
+        x = middle - radius * np.cos(angle)
+        density = (radius * np.sin(angle)) ** 2 / (2 * np.pi * aspect)
+        return float(np.pi / 2 * np.sum(weights * density * x ** (power - 1)))
+
+    return average(0.5) ** 2 / average(1.0)

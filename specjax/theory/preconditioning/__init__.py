@@ -1,0 +1,12 @@
+"""Convergence of simplified Muon without a condition number, and of its rivals with one (the preconditioning paper).
+
+For matrix factorization and for in-context regression Muon's matrix iterates decouple into scalar sequences, one for each eigenvalue.
+The closed forms are for those sequences; `adversarial` builds the instances on which SignGD cannot do the same.
+"""
+
+from specjax.theory.preconditioning import adversarial as adversarial
+from specjax.theory.preconditioning import conditions as conditions
+from specjax.theory.preconditioning import iterations as iterations
+from specjax.theory.preconditioning import perturbation as perturbation
+from specjax.theory.preconditioning import scalar as scalar
+from specjax.theory.preconditioning import spectral_domain as spectral_domain

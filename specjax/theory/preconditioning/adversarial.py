@@ -1,0 +1,145 @@
+"""Instances on which SignGD needs at least as many steps as the condition number says (preconditioning, Theorems 2 and 4, Appendix C).
+
+With R = [[1, 1], [1, -1]] / √2 a sign vector is, in the coordinates R z = (a, b), ±√2 along one axis: SignGD moves one coordinate at a
+time, a while it dominates the gradient. The starts below keep |a| above a threshold τ for as long as the steps allow it (Lemma 15), which
+freezes b, and then the steps are too small to bring b home quickly. They are built backward from the schedule, which must therefore be
+given in full and must not increase.
+
+Everything is a function of the schedule: a start is bad for one schedule only, and nothing here bounds SignGD from a generic start.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
+
+from specjax.theory.preconditioning.conditions import check_condition_number, check_non_increasing, floats
+
+RADIUS = 0.25
+"""c: in |d_1| <= c, |d_2| <= c/√κ the factorization's gradient g_i is between λ_i |d_i| and 3 λ_i |d_i|, since 3 c + c² < 1 (eq. 156)."""
+
+
+class Barrier(NamedTuple):
+    """The first coordinate from which b stays frozen through the step `frozen` - 1, and the number of those steps."""
+
+    start: Float[Array, ""]
+    frozen: Int[Array, ""]
+
+
+class Instance(NamedTuple):
+    """A problem and a start that is bad for one schedule.
+
+    `matrix` is the Hessian (quadratic), the target M (factorization) or the covariance S (regression), shape (2, 2); `start` is the
+    vector z_0 (2,), or the matrix X_0 or Q_0 (2, 2); `accuracy` is the error at which SignGD has not arrived before the bound, and
+    `frozen` the steps of the barrier.
+    """
+
+    matrix: Float[Array, "2 2"]
+    start: Float[Array, "2 ..."]
+    accuracy: Float[Array, ""]
+    frozen: Int[Array, ""]
+
+
+def rotation() -> Float[Array, "2 2"]:
+    """R = [[1, 1], [1, -1]] / √2, symmetric and its own inverse."""
+    return jnp.asarray([[1, 1], [1, -1]], jnp.result_type(float)) / jnp.sqrt(floats(2.0)[0])
+
+
+def first_moves(a: ArrayLike, b: ArrayLike, kappa: ArrayLike) -> Bool[Array, "..."]:
+    """Whether SignGD on ½ (a² + b²/κ) moves a and leaves b: κ |a| > |b| (Lemma 14)."""
+    a, b, kappa = floats(a, b, kappa)
+    return kappa * jnp.abs(a) > jnp.abs(b)
+
+
+def barrier(moves: Float[Array, " steps"], tau: ArrayLike) -> Barrier:
+    """a_0 such that a ← a - moves_t sign(a) keeps |a_t| >= τ through the last t with moves_t >= 2 τ (Lemma 15).
+
+    Backward from a_T = moves_T / 2 the iterate before a_{t+1} is a_t = moves_t - a_{t+1}, positive, and forward the signs alternate.
+    Without such a t the barrier has no steps and a_0 = 0. It is never below τ: τ <= a_t <= moves_t - τ.
+
+    Raises:
+        ValueError: for moves that are not positive or increase, where their values are known.
+
+    """
+    check_non_increasing(moves)
+    (tau,) = floats(tau)
+    held = moves >= 2 * tau
+    frozen = jnp.sum(held)
+
+    def back(after: Array, step: tuple[Array, Array, Array]) -> tuple[Array, None]:
+        move, index, is_held = step
+        before = jnp.where(index == frozen - 1, move / 2, move - after)
+        return jnp.where(is_held, before, after), None
+
+    start, _ = jax.lax.scan(back, jnp.zeros_like(tau), (moves, jnp.arange(moves.shape[0]), held), reverse=True)
+    return Barrier(start, frozen)
+
+
+def quadratic(kappa: ArrayLike, rates: Float[Array, " steps"], accuracy: ArrayLike) -> Instance:
+    """½ zᵀ H z with H = R diag(1, 1/κ) R: |z| <= ε takes at least `frozen` + κ/4 steps (Lemma 12).
+
+    b_0 = 2 ε and τ = b_0 / κ, a little more so that the inequality of Lemma 14 is strict. A step moves a or b by √2 η_t.
+    Raises ValueError for κ below 1 or learning rates that increase.
+    """
+    check_condition_number(kappa)
+    kappa, accuracy = floats(kappa, accuracy)
+    second = 2 * accuracy
+    first = barrier(jnp.sqrt(floats(2.0)[0]) * rates, _above(second / kappa))
+    z = rotation() @ jnp.stack([first.start, second])
+    return Instance(_rotated(jnp.ones_like(kappa), 1 / kappa), z, accuracy, first.frozen)
+
+
+def factorization(kappa: ArrayLike, rates: Float[Array, " steps"]) -> Instance:
+    """M = R diag(1, 1/κ) R, X_0 = R diag(1 + a_0, κ^(-1/2) + b_0) R: ‖X Xᵀ - M‖_F <= 1/(5 κ) takes `frozen` + κ/12 (Theorem 2).
+
+    b_0 = c/√κ, τ = 3 b_0/κ and a step moves an eigenvalue by 2 η_t; the first rate must be at most c/2 = 1/8 for X_0 to be in the
+    region of `RADIUS`. Raises ValueError for a larger one, κ below 1 or learning rates that increase.
+    """
+    check_condition_number(kappa)
+    if not isinstance(rates, jax.core.Tracer) and rates[0] > RADIUS / 2:
+        raise ValueError(
+            f"The factorization instance needs a first learning rate of at most {RADIUS / 2}, got {float(rates[0]):g}; scale the schedule."
+        )
+    (kappa,) = floats(kappa)
+    root = 1 / jnp.sqrt(kappa)
+    second = RADIUS * root
+    first = barrier(2 * rates, _above(3 * second / kappa))
+    start = _rotated(1 + first.start, root + second)
+    return Instance(_rotated(jnp.ones_like(kappa), 1 / kappa), start, 0.2 / kappa, first.frozen)
+
+
+def regression(kappa: ArrayLike, rates: Float[Array, " steps"], accuracy: ArrayLike) -> Instance:
+    """S = R diag(1, 1/κ) R, Q_0 = S⁻¹ + R diag(a_0, b_0) R: ‖Q - S⁻¹‖_F <= ε takes at least `frozen` + κ³/4 steps (Theorem 4).
+
+    On matrices of this form the objective is a quadratic with the eigenvalues 1 and κ⁻³, so b_0 = 2 ε and τ = b_0 κ⁻³; a step
+    moves an eigenvalue by 2 η_t. Any ε will do. Raises ValueError for κ below 1 or learning rates that increase.
+    """
+    check_condition_number(kappa)
+    kappa, accuracy = floats(kappa, accuracy)
+    second = 2 * accuracy
+    first = barrier(2 * rates, _above(second / kappa**3))
+    start = _rotated(1 + first.start, kappa + second)
+    return Instance(_rotated(jnp.ones_like(kappa), 1 / kappa), start, accuracy, first.frozen)
+
+
+def tied_sign(gradient: Float[Array, "2 2"]) -> Float[Array, "2 2"]:
+    """The signs of a 2×2 matrix after its two diagonal and its two other entries are averaged (Lemma 16).
+
+    In exact arithmetic both pairs are equal. Where their difference from zero is rounding, signs taken one by one would leave the
+    invariant set.
+    """
+    diagonal = (gradient[0, 0] + gradient[1, 1]) / 2
+    other = (gradient[0, 1] + gradient[1, 0]) / 2
+    return jnp.sign(jnp.stack([jnp.stack([diagonal, other]), jnp.stack([other, diagonal])]))
+
+
+def _rotated(first: Array, second: Array) -> Array:
+    """R diag(first, second) R, written out so that its equal entries are equal to the last bit."""
+    mean, half = (first + second) / 2, (first - second) / 2
+    return jnp.stack([jnp.stack([mean, half]), jnp.stack([half, mean])])
+
+
+def _above(tau: Array) -> Array:
+    """A threshold that rounding cannot carry below τ: 1e-7 more."""
+    return tau * (1 + 1e-7)

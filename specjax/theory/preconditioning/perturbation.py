@@ -1,0 +1,61 @@
+"""Perturbation bounds that carry Theorem 1(b) from the aligned to the original trajectory (preconditioning, Lemmas 17 to 22).
+
+Each returns the right-hand side for the matrices given, so that a bound can be compared with what it bounds. Matrices are (m, n).
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float
+
+from specjax import spectral
+from specjax.theory.preconditioning.conditions import floats
+
+
+def polar_bound(a: Float[Array, "m n"], b: Float[Array, "m n"], rank: int) -> Float[Array, ""]:
+    """2 ‖A - B‖_F / (σ_r(A) + σ_r(B)) >= ‖polar A - polar B‖_F for two matrices of the same rank r (Lemma 17; Li and Sun 2006)."""
+    gap = _singular_value(a, rank) + _singular_value(b, rank)
+    return 2 * jnp.linalg.norm(a - b) / gap
+
+
+def best_approximation(x: Float[Array, "m n"], rank: int) -> Float[Array, "m n"]:
+    """The best approximation of that rank in every unitarily invariant norm."""
+    u, s, vt = jnp.linalg.svd(x, full_matrices=False)
+    return (u[:, :rank] * s[None, :rank]) @ vt[:rank]
+
+
+def approximation_bound(a: Float[Array, "m n"], b: Float[Array, "m n"], rank: int) -> Float[Array, ""]:
+    """‖A - B‖ (3 + σ_{r+1}(A)/δ + σ_{r+1}(B)/δ) >= ‖A_r - B_r‖ in the operator norm (Lemma 19; Wedin 1972).
+
+    A_r is the best approximation of rank r < min(m, n) and δ = max(σ_r(A) - σ_{r+1}(B), σ_r(B) - σ_{r+1}(A)) must be positive: a bound
+    of infinity is returned where it is not.
+    """
+    (r_a, next_a), (r_b, next_b) = ((_singular_value(x, rank), _singular_value(x, rank + 1)) for x in (a, b))
+    gap = jnp.maximum(r_a - next_b, r_b - next_a)
+    safe = jnp.where(gap > 0, gap, 1)
+    bound = jnp.linalg.norm(a - b, 2) * (3 + (next_a + next_b) / safe)
+    return jnp.where(gap > 0, bound, jnp.inf)
+
+
+def matched_complements(
+    a: Float[Array, "n k"], b: Float[Array, "n k"]
+) -> tuple[Float[Array, "n n-k"], Float[Array, "n n-k"]]:
+    """Complements C_a, C_b of two orthonormal sets such that ‖[A C_a] - [B C_b]‖ <= √2 ‖A - B‖ (Lemma 22, constructive [ours]).
+
+    Take any two complements and turn one onto the other by the polar factor of C_aᵀ C_b. For k < n.
+    """
+    k = a.shape[1]
+    first, second = (jnp.linalg.qr(x, mode="complete")[0][:, k:] for x in (a, b))
+    return first @ spectral.polar(first.T @ second), second
+
+
+def gaussian_tail(n: ArrayLike, delta: ArrayLike) -> Float[Array, "..."]:
+    """exp(-n δ²/2) >= P(σ_max(G)/√n >= 1 + δ + √(d/n)), G ∈ R^{n×d} of N(0, 1) entries, n >= d (Lemma 20).
+
+    The same number bounds P(σ_min(G)/√n <= 1 - δ - √(d/n)).
+    """
+    n, delta = floats(n, delta)
+    return jnp.exp(-n * delta**2 / 2)
+
+
+def _singular_value(x: Array, index: int) -> Array:
+    """σ_index, counted from 1."""
+    return jnp.linalg.svd(x, compute_uv=False)[index - 1]

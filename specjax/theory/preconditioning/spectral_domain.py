@@ -1,0 +1,63 @@
+"""Iterations to an accuracy in the spectral domain: gradient descent over millions of steps, without a matrix.
+
+From an aligned start X_0 = U Σ_0 Wᵀ gradient descent on a factorization stays aligned too, and each singular value obeys
+x ← x - η (x² - λ) x by itself. A scalar step costs nanoseconds, so condition numbers up to 1e6 are within reach.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, Int
+
+from specjax.theory.preconditioning.conditions import floats
+
+UNROLLED = 64
+"""Steps in one turn of the loop: its overhead is of the order of a microsecond, as much as hundreds of scalar steps."""
+
+
+def gradient_descent_step(x: ArrayLike, lam: ArrayLike, rate: ArrayLike) -> Float[Array, "..."]:
+    """The step x - rate (x² - λ) x (eq. 9 on an aligned X)."""
+    x, lam, rate = floats(x, lam, rate)
+    return x - rate * (x**2 - lam) * x
+
+
+def gradient_descent_steps(
+    start: Float[Array, "*batch n"],
+    spectrum: Float[Array, "*batch n"],
+    rate: Float[Array, "*batch"],
+    accuracy: ArrayLike,
+    limit: int,
+) -> Int[Array, "*batch"]:
+    """The first t with max_i |x_i² - λ_i| <= ε of each batch, or `limit` where it is not reached before.
+
+    One loop for the whole batch; those that have arrived wait. `limit` is rounded up to a multiple of `UNROLLED`. Null directions
+    have λ = 0. The loop works on one number per eigenvalue and batch, so few eigenvalues at a time are fast.
+    """
+    (accuracy,) = floats(accuracy)
+    lams = tuple(jnp.moveaxis(spectrum, -1, 0))
+
+    def turn(state: tuple[tuple[Array, ...], Array, Array]) -> tuple[tuple[Array, ...], Array, Array]:
+        xs, steps, turns = state
+        for _ in range(UNROLLED):
+            far = _largest(lambda x, lam: jnp.abs(x**2 - lam), xs, lams) > accuracy
+            steps = steps + far.astype(steps.dtype)
+            xs = tuple(jnp.where(far, gradient_descent_step(x, lam, rate), x) for x, lam in zip(xs, lams, strict=True))
+        return xs, steps, turns + 1
+
+    def unfinished(state: tuple[tuple[Array, ...], Array, Array]) -> Array:
+        _, steps, turns = state
+        return (turns * UNROLLED < limit) & jnp.any(steps == turns * UNROLLED)
+
+    initial = tuple(jnp.moveaxis(start, -1, 0)), jnp.zeros(start.shape[:-1], int), jnp.zeros((), int)
+    _, steps, _ = jax.lax.while_loop(unfinished, turn, initial)
+    return steps
+
+
+def _largest(
+    error: Callable[[Array, Array], Array], xs: tuple[Array, ...], lams: tuple[Array, ...]
+) -> Float[Array, "*batch"]:
+    first, *others = [error(x, lam) for x, lam in zip(xs, lams, strict=True)]
+    for other in others:
+        first = jnp.maximum(first, other)
+    return first

@@ -1,0 +1,105 @@
+"""ReLU features σ(V x) of x ~ N(0, I_d): mean, covariance, its expansion for incoherent rows, spike and bulk.
+
+V ∈ R^{k×d} has rows v_i (spectral-criterion, Sections 3.1.1 and 3.2.1). "Cross" is the covariance of σ(V̄ x) and σ(V x).
+"""
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+from specjax.theory.angles import arc_cosine_1_of
+
+MEAN_WEIGHT = (np.pi - 3) / (4 * np.pi)
+"""What is left of the diagonal of Σ/‖v_i‖² beside the first two terms of its expansion."""
+
+
+def phi(t: Float[Array, "..."]) -> Float[Array, "..."]:
+    """φ(t) = √(1 - t²) + (π - arccos t) t - 1 for t in [-1, 1]: 2π Cov(σ(⟨u, x⟩), σ(⟨v, x⟩)) for unit u, v at cosine t.
+
+    φ = π t/2 + t²/2 + t⁴/24 + O(t⁶), from -1 at t = -1 to π - 1 at t = 1 (spectral-criterion, before Theorem 3.2, Figure 16).
+    """
+    return 2 * np.pi * arc_cosine_1_of(jnp.arccos(t), jnp.sqrt((1 - t) * (1 + t)), t) - 1
+
+
+def feature_mean(v: Float[Array, "*batch k d"]) -> Float[Array, "*batch k"]:
+    """E σ(V x) = ‖v_i‖/√(2π), exact."""
+    return jnp.linalg.norm(v, axis=-1) / np.sqrt(2 * np.pi)
+
+
+def feature_mean_as_printed(v: Float[Array, "*batch k d"]) -> Float[Array, "*batch k"]:
+    """‖v_i‖/2π, which the paper prints before Theorems 3.2 and 3.7: too small by √(2π) = 2.5.
+
+    Kept so that the difference can be measured; use :func:`feature_mean`.
+    """
+    return jnp.linalg.norm(v, axis=-1) / (2 * np.pi)
+
+
+def feature_covariance(
+    v_bar: Float[Array, "*batch rows d"], v: Float[Array, "*batch k d"]
+) -> Float[Array, "*batch rows k"]:
+    """Cov(σ(V̄ x), σ(V x)) = (‖v̄_i‖‖v_j‖/2π) φ(cos ∠(v̄_i, v_j)), exact; the covariance of one map where v_bar is v.
+
+    Rows of zero, as in padding, have covariance zero.
+    """
+    norms_bar, norms = jnp.linalg.norm(v_bar, axis=-1), jnp.linalg.norm(v, axis=-1)
+    product = norms_bar[..., :, None] * norms[..., None, :]
+    cosine = jnp.clip(v_bar @ v.mT / jnp.where(product > 0, product, 1), -1, 1)
+    return product / (2 * np.pi) * phi(cosine)
+
+
+def covariance_expansion(v: Float[Array, "*batch k d"]) -> Float[Array, "*batch k k"]:
+    """¼VVᵀ + (1/4π) Λ⁻¹(VVᵀ)^{∘2}Λ⁻¹ + ((π-3)/4π) Λ², Λ = diag ‖v_i‖: the covariance up to fourth powers of the cosines.
+
+    Off the diagonal it is the Taylor polynomial of second order, on it exact (spectral-criterion, (3.6)). The remainder is at
+    most O(k log² k/d²) in the spectral norm for k Gaussian rows. No row may be zero.
+    """
+    norms = jnp.linalg.norm(v, axis=-1)
+    gram = v @ v.mT
+    squares = gram**2 / (norms[..., :, None] * norms[..., None, :])
+    own = jnp.eye(v.shape[-2], dtype=v.dtype) * norms[..., None, :] ** 2
+    return gram / 4 + squares / (4 * np.pi) + MEAN_WEIGHT * own
+
+
+def cross_covariance_expansion(
+    v_bar: Float[Array, "*batch rows d"], v: Float[Array, "*batch k d"]
+) -> Float[Array, "*batch rows k"]:
+    """¼V̄Vᵀ + (1/4πd) 1 1ᵀ: the cross covariance for independent rows N(0, I/d), up to O(√k/d) in the spectral norm where k ∝ d.
+
+    spectral-criterion, Theorem 3.7, with corrected coefficients.
+    """
+    return v_bar @ v.mT / 4 + 1 / (4 * np.pi * v.shape[-1])
+
+
+def cross_covariance_expansion_as_printed(
+    v_bar: Float[Array, "*batch rows d"], v: Float[Array, "*batch k d"]
+) -> Float[Array, "*batch rows k"]:
+    """(1/2π)V̄Vᵀ + (1/d) 1 1ᵀ, which Theorem 3.7 prints: its distance to the cross covariance does not vanish.
+
+    Kept so that the difference can be measured; use :func:`cross_covariance_expansion`.
+    """
+    return v_bar @ v.mT / (2 * np.pi) + 1 / v.shape[-1]
+
+
+def cross_covariance_expansion_with_norms(
+    v_bar: Float[Array, "*batch rows d"], v: Float[Array, "*batch k d"]
+) -> Float[Array, "*batch rows k"]:
+    """¼V̄Vᵀ + (1/4πd) Λ̄ 1 1ᵀ Λ: better than :func:`cross_covariance_expansion` where k grows faster than d."""
+    norms_bar, norms = jnp.linalg.norm(v_bar, axis=-1), jnp.linalg.norm(v, axis=-1)
+    outer = norms_bar[..., :, None] * norms[..., None, :]
+    return v_bar @ v.mT / 4 + outer / (4 * np.pi * v.shape[-1])
+
+
+def spike(k: ArrayLike) -> Float[Array, "..."]:
+    """E‖E σ(V x)‖² = k/2π for rows N(0, I/d), exact: the eigenvalue that the mean puts on top of E[σ(V x) σ(V x)ᵀ]."""
+    return jnp.asarray(k, jnp.result_type(float)) / (2 * np.pi)
+
+
+def bulk_edges(gamma: ArrayLike) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+    """Smallest and largest eigenvalue of the covariance beside a weak outlier, for k/d → γ: ¼(1 ± √γ)² + (π-2)/4π.
+
+    Asymptotic (El Karoui 2010): the covariance acts as ¼VVᵀ + ((π-2)/4π) I, so for γ >= 1 the lower edge is (π-2)/4π = 0.0908.
+    """
+    gamma = jnp.asarray(gamma, jnp.result_type(float))
+    identity = (np.pi - 2) / (4 * np.pi)
+    low = jnp.where(gamma < 1, (1 - jnp.sqrt(gamma)) ** 2 / 4, 0)
+    return low + identity, (1 + jnp.sqrt(gamma)) ** 2 / 4 + identity

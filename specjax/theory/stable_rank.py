@@ -1,0 +1,187 @@
+"""Bounds on the stable rank of activations: from samples to the population, and through a decoder block at initialization.
+
+All are of spectral-criterion, Section 2. Where the paper leaves a constant open the function has what is explicit, and says so.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+from scipy.optimize import brentq
+from scipy.stats import chi2, norm
+
+SMALL_BALL_RELU = float(norm.sf(1))
+"""P(σ(G) ≥ 1) = 1 - Φ(1) = 0.1587 for the ReLU: Assumption B with τ = 1."""
+
+
+def small_ball_bound(effective_rank: float, p0: float, c0: float, c: float) -> float:
+    """2 er(M)/(p_0 c_0 c): the bound on st(Z_n) that holds with probability 1 - 2c (Theorem 2.2)."""
+    return 2 * effective_rank / (p0 * c0 * c)
+
+
+def small_ball_samples(p0: float, c: float) -> float:
+    """N = (8/p_0) log(1/c): from here on Theorem 2.2 holds, by the Chernoff bound exp(-p_0 n/8) ≤ c of its proof."""
+    return 8 / p0 * float(np.log(1 / c))
+
+
+def small_ball_samples_as_printed(p0: float, c: float) -> float:
+    """log(1/2c)/(8 p_0), as printed: smaller by a factor of more than 64, and not enough (see the rare spikes of the experiment)."""
+    return float(np.log(1 / (2 * c))) / (8 * p0)
+
+
+class RareSpike(NamedTuple):
+    """Columns z that are √a e_1 with probability p_0, else √b e_J, J uniform on the other `rows` - 1 coordinates.
+
+    M is diagonal with p_0 a and (1 - p_0) b/(rows - 1). With p_0 a the largest, u = e_1 has the small ball property with p_0 and
+    c_0 = 1/p_0, exactly; a sample without a spike has a stable rank of the order of its length.
+    """
+
+    p0: float
+    rows: int
+    ratio: float
+    """‖M‖_op over its second eigenvalue."""
+
+    def effective_rank(self) -> float:
+        """Er(M)."""
+        return 1 + (self.rows - 1) / self.ratio
+
+    def scales(self) -> tuple[float, float]:
+        """The numbers a and b with ‖M‖_op = 1."""
+        return 1 / self.p0, (self.rows - 1) / (self.ratio * (1 - self.p0))
+
+
+def concentrated_bound(nsr: ArrayLike, eps1: ArrayLike, eps2: ArrayLike) -> Float[Array, "..."]:
+    """NSR (1 + ε_1)/(1 - ε_2)²: Theorems 2.6 (n samples, any weights) and 2.7 (m random rows, any inputs), Lemma 2.5.
+
+    It fails with probability at most 4 exp(-c n min{ε_1², ε_2² st(W)}) with an open constant c. In Theorem 2.7 the paper prints n, the
+    number of columns, where the independent rows of W_ℓ are meant: m.
+    """
+    nsr, eps1, eps2 = (jnp.asarray(x, jnp.result_type(float)) for x in (nsr, eps1, eps2))
+    return nsr * (1 + eps1) / (1 - eps2) ** 2
+
+
+def quadratic_nsr_bound(layer: int) -> float:
+    """3^(2^ℓ) ≥ NSR of layer ℓ with t² activations, fixed weights and Gaussian inputs (Theorem 2.8, by hypercontractivity)."""
+    return 3.0 ** (2**layer)
+
+
+def quadratic_bound(layer: int, c: float) -> float:
+    """27·3^(3·2^ℓ)/(2c), what the proof of Theorem 2.8 gives with c_0 = 1/3; printed is the larger 27·3^(2^(ℓ+2))/(2c)."""
+    p0 = (2 / 3) ** 2 * 3.0 ** -(2 ** (layer + 1))
+    return small_ball_bound(quadratic_nsr_bound(layer), p0, 1 / 3, c)
+
+
+def quadratic_samples(layer: int, c: float) -> float:
+    """18·3^(2^(ℓ+1)) log(1/c) columns, corrected as Theorem 2.2."""
+    return small_ball_samples((2 / 3) ** 2 * 3.0 ** -(2 ** (layer + 1)), c)
+
+
+def zipf(size: int, exponent: float) -> Float[np.ndarray, " size"]:
+    """Probabilities ∝ rank^(-exponent)."""
+    weights = np.arange(1.0, size + 1) ** -exponent
+    return weights / weights.sum()
+
+
+def zipf_exponent(size: int, largest: float) -> float:
+    """The exponent at which the commonest of `size` tokens has the probability `largest`: 0.8596 for 1/26 of 50257.
+
+    Raises:
+        ValueError: if `largest` is not between 1/size and 1.
+
+    """
+    if not 1 / size < largest < 1:
+        raise ValueError(f"The largest of {size} probabilities lies between {1 / size:.3g} and 1, got {largest}.")
+    return float(brentq(lambda s: zipf(size, s)[0] - largest, 0.0, 60.0))
+
+
+def indicator_stable_rank(counts: Float[Array, "*batch tokens"]) -> Float[Array, "*batch"]:
+    """St(H) = n / max_j c_j = 1/p_max of the token indicator, exactly (eq. 2.15)."""
+    return jnp.sum(counts, axis=-1) / jnp.max(counts, axis=-1)
+
+
+def embedding_bound(deviation: ArrayLike, largest_share: ArrayLike) -> Float[Array, "..."]:
+    """((1 + ε)/(1 - ε))/p_max ≥ st(X) where every used embedding has (1 - ε) d ≤ ‖e_j‖² ≤ (1 + ε) d, ε < 1 (Lemma 2.9)."""
+    eps, share = (jnp.asarray(x, jnp.result_type(float)) for x in (deviation, largest_share))
+    return (1 + eps) / (1 - eps) / share
+
+
+def rms_norm_bound(stable_rank: ArrayLike, low: ArrayLike, high: ArrayLike) -> Float[Array, "..."]:
+    """(U/L) st(X) ≥ st(RMSNorm(X)) where L ≤ ‖x_t‖² ≤ U; holds always (Lemma 2.10)."""
+    stable_rank, low, high = (jnp.asarray(x, jnp.result_type(float)) for x in (stable_rank, low, high))
+    return high / low * stable_rank
+
+
+def perturbation_failure(eps: float, d: int) -> float:
+    """4 exp(-ε² d/64) ≥ P(‖x + g‖² is not within 1 ± ε of ‖x‖² + ‖g‖²) for g ~ N(0, σ² I_d) (Lemma 2.11)."""
+    return 4 * float(np.exp(-(eps**2) * d / 64))
+
+
+def norm_log_tail(eps: float, d: int) -> float:
+    """Log P(‖g‖²/d > 1 + ε/4), exact: what eq. (C.1) bounds by log 2 - ε² d/64, which fails for large d.
+
+    The rate is (t - log(1 + t))/2 with t = ε/4, which is below t²/4.
+    """
+    return float(chi2.logsf(d * (1 + eps / 4), d))
+
+
+def norm_log_tail_as_printed(eps: float, d: int) -> float:
+    """The bound log 2 - ε² d/64, the two-sided bound of eq. (C.1) as printed."""
+    return float(np.log(2)) - eps**2 * d / 64
+
+
+def norm_log_tail_bound(eps: float, d: int) -> float:
+    """The bound log 2 - d (t - log(1 + t))/2 with t = ε/4: Cramér's bound on both tails, in place of eq. (C.1)."""
+    t = eps / 4
+    return float(np.log(2) - d * (t - np.log1p(t)) / 2)
+
+
+def frobenius_share(tau: float, probability: float) -> float:
+    """c_σ = τ² p/2: ‖σ(W A)‖_F² ≥ (1 - ε) c_σ (k/d) ‖A‖_F² with high probability; the proof gives τ² p (Lemma 2.12)."""
+    return tau**2 * probability / 2
+
+
+def residual_bound(x: Float[Array, "d n"], h: Float[Array, "k n"], delta: ArrayLike) -> Float[Array, "..."]:
+    """((1+δ)/(1-δ)) (‖X‖_F² + (d/k)‖H‖_F²)/max{‖X‖_op², (d/k)‖H‖_op²} ≥ st(X + W H), W iid N(0, 1/k) (Lemma 2.13)."""
+    share, delta = x.shape[0] / h.shape[0], jnp.asarray(delta, x.dtype)
+    frobenius = jnp.sum(x**2) + share * jnp.sum(h**2)
+    spectral = jnp.maximum(jnp.linalg.norm(x, 2) ** 2, share * jnp.linalg.norm(h, 2) ** 2)
+    return (1 + delta) / (1 - delta) * frobenius / spectral
+
+
+class ColumnNorms(NamedTuple):
+    """c_- d ≤ ‖x_t‖² ≤ c_+ d for every column (Assumption C)."""
+
+    low: Float[Array, "..."]
+    high: Float[Array, "..."]
+
+
+class BlockBounds(NamedTuple):
+    """Bounds on the stable ranks in a ReLU decoder block at initialization, by the names of `models.decoder_block` (Proposition 2.14)."""
+
+    attention_input: Float[Array, "..."]
+    after_attention: Float[Array, "..."]
+    mlp_input: Float[Array, "..."]
+    mlp_hidden: Float[Array, "..."]
+    output: Float[Array, "..."]
+
+
+def block_bounds(stable_rank: ArrayLike, norms: ColumnNorms, delta: ArrayLike) -> BlockBounds:
+    """The five bounds of Proposition 2.14 for an input X with st(X) and column norms as given; 0 < δ < 1/4."""
+    st, low, high, delta = (jnp.asarray(x, jnp.result_type(float)) for x in (stable_rank, *norms, delta))
+    grown = (1 + delta) / (1 - delta)
+    return BlockBounds(
+        attention_input=high / low * st,
+        after_attention=grown * (1 + 2 / low) * st,
+        mlp_input=grown**2 * (high + 1) / low * (1 + 2 / low) * st,
+        mlp_hidden=jnp.full_like(st, 2 * np.pi),
+        output=2 * np.pi * grown * (1 + grown * (high + 1) / frobenius_share(1.0, SMALL_BALL_RELU)),
+    )
+
+
+def norms_after(norms: ColumnNorms, delta: ArrayLike, blocks: int) -> ColumnNorms:
+    """c_-^(ℓ) = (1-δ)^(2ℓ) c_- and c_+^(ℓ) = r^ℓ c_+ + 2 Σ_{j=1}^ℓ r^j, r = (1+δ)²: column norms after ℓ blocks (Corollary 2.15)."""
+    low, high, delta = (jnp.asarray(x, jnp.result_type(float)) for x in (*norms, delta))
+    r = (1 + delta) ** 2
+    powers = jnp.stack([r**j for j in range(1, blocks + 1)]) if blocks else jnp.zeros((1,))
+    return ColumnNorms((1 - delta) ** (2 * blocks) * low, r**blocks * high + 2 * jnp.sum(powers, axis=0))

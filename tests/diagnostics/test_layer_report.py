@@ -1,0 +1,223 @@
+"""The report on models whose linear maps are known: what is found, that the numbers are the exact ones, what it recommends."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from specjax import optim, spectral
+from specjax.diagnostics import activation_stable_ranks, layer_report
+from specjax.models import mlp
+
+ROUNDING = 2e-4
+"""Of stable ranks by way of A Aᵀ in float32."""
+
+
+def stable_rank(a):
+    s = np.linalg.svd(np.asarray(a, np.float64), compute_uv=False)
+    return np.sum(s**2) / s[0] ** 2
+
+
+def nuclear_rank(g):
+    s = np.linalg.svd(np.asarray(g, np.float64), compute_uv=False)
+    return np.sum(s) ** 2 / np.sum(s**2)
+
+
+@pytest.fixture(scope="module")
+def network():
+    """An MLP, a batch, and its report with curvatures."""
+    params = mlp.init(jax.random.key(0), (12, 16, 16, 5), "tanh")
+    x, y = jax.random.normal(jax.random.key(1), (30, 12)), jax.random.normal(jax.random.key(2), (30, 5))
+
+    def model(params, batch):
+        return mlp.loss(params, batch, "tanh")
+
+    return model, params, (x, y), layer_report(model, params, (x, y), curvature=True)
+
+
+def test_every_row_has_the_exact_ranks(network):
+    model, params, (x, y), report = network
+    gradients, inputs = jax.grad(model)(params, (x, y)), mlp.layer_inputs(params, x, "tanh")
+    assert [row.name for row in report.rows] == ["[0]", "[1]", "[2]"]
+    assert [row.shape for row in report.rows] == [(16, 12), (16, 16), (5, 16)]
+    for row, gradient, a in zip(report.rows, gradients, inputs, strict=True):
+        assert row.stable_rank[0] == pytest.approx(stable_rank(a), rel=ROUNDING)
+        assert row.nuclear_rank[0] == pytest.approx(nuclear_rank(gradient), rel=ROUNDING)
+        assert row.ratio == pytest.approx(row.nuclear_rank[0] / row.stable_rank[0], rel=1e-9)
+    assert report.others == ()
+    assert str(report).splitlines()[0].split()[:2] == ["layer", "map"]
+
+
+def test_the_curvatures_are_those_of_the_explicit_hessian(network):
+    model, params, batch, report = network
+    layer = 1
+    block = jax.hessian(lambda w: model((params[0], w, params[2]), batch))(params[layer]).reshape(256, 256)
+    g = jax.grad(model)(params, batch)[layer]
+    p = spectral.polar(g)
+    along = {name: float(d.ravel() @ block @ d.ravel()) for name, d in (("g", g), ("p", p))}
+    expected = float(jnp.sum(g * p)) ** 2 / along["p"] / (float(jnp.sum(g**2)) ** 2 / along["g"])
+    found = report.rows[layer].curvature
+    assert found.decrease_ratio == pytest.approx(expected, rel=1e-3)
+    a = mlp.layer_inputs(params, batch[0], "tanh")[layer]
+    for d, name, number in ((g, "g", found.euclidean_feature), (p, "p", found.spectral_feature)):
+        assert number == pytest.approx(along[name] / float(jnp.sum((a @ d.T) ** 2)), rel=1e-3)
+
+
+def test_on_a_quadratic_problem_the_decrease_ratio_is_the_exact_one():
+    """L = ½n⁻¹‖W A - Y‖²: the ratio at the best steps is nr(G)/st with tr(PBPᵀ)/tr(GBGᵀ)/‖G‖² in place of the norms of A, B = AAᵀ/n."""
+    rng = np.random.default_rng(0)
+    w, x, y = (jnp.asarray(rng.standard_normal(s), jnp.float32) for s in ((6, 4), (20, 4), (20, 6)))
+    (row,) = layer_report(lambda w, b: mlp.loss((w,), b), w, (x, y), curvature=True).rows
+    g, b = np.asarray((x @ w.T - y).T @ x / 20), np.asarray(x.T @ x / 20)
+    p = np.asarray(spectral.polar(jnp.asarray(g)))
+    ratio = np.linalg.norm(g, "nuc") ** 2 / np.trace(p @ b @ p.T) * np.trace(g @ b @ g.T) / np.sum(g**2) ** 2
+    assert row.curvature.decrease_ratio == pytest.approx(ratio, rel=1e-3)
+    assert row.curvature.spectral_feature == pytest.approx(1 / 20, rel=1e-3)
+    assert row.curvature.euclidean_feature == pytest.approx(1 / 20, rel=1e-3)
+
+
+def attention_model(params, tokens):
+    """Everything that a program does to its parameters: look-up, scan, remat, heads, a scaled and a sliced matrix, a shared one."""
+
+    def layer(h, block):
+        a = h * block["gain"][None, None]
+        heads = jnp.einsum("btd,dhk->bthk", a, block["up"])
+        return h + 0.3 * jnp.einsum("bthk,hkd->btd", jax.nn.gelu(heads), block["down"] / jnp.sqrt(3.0)), None
+
+    h, _ = jax.lax.scan(jax.checkpoint(layer), params["table"][tokens], params["blocks"])
+    left, right = jnp.split(params["fused"].T, 2, axis=1)
+    h = h + jnp.tanh(jax.jit(lambda h: h @ left)(h)) * (h @ right)
+    experts = jnp.einsum("bte,eij->btij", h[..., :2], params["experts"])
+    mixed = jnp.einsum("gbk,gkj->gbj", jnp.stack([h[:, 0], h[:, 1]]), params["grouped"])
+    logits = h @ params["table"].T
+    return -jnp.mean(jax.nn.log_softmax(logits)[..., 0]) + 0.01 * jnp.mean(experts**2) + 0.01 * jnp.mean(mixed**2)
+
+
+@pytest.fixture(scope="module")
+def attention():
+    keys = iter(jax.random.split(jax.random.key(0), 8))
+    d, vocabulary = 8, 11
+    params = {
+        "blocks": {
+            "down": jax.random.normal(next(keys), (3, 2, 4, d)),
+            "gain": jnp.ones((3, d)),
+            "up": jax.random.normal(next(keys), (3, d, 2, 4)),
+        },
+        "experts": jax.random.normal(next(keys), (2, 3, 3)),
+        "fused": jax.random.normal(next(keys), (2 * d, d)),
+        "grouped": jax.random.normal(next(keys), (2, d, 5)),
+        "table": jax.random.normal(next(keys), (vocabulary, d)),
+    }
+    tokens = jax.random.randint(next(keys), (4, 6), 0, vocabulary)
+    return params, tokens, layer_report(attention_model, params, tokens)
+
+
+def test_maps_are_found_through_scans_jit_slices_heads_and_look_ups(attention):
+    params, tokens, report = attention
+    rows = {row.name: row for row in report.rows}
+    shapes = {name: (row.kind, row.shape) for name, row in rows.items()}
+    assert shapes == {
+        "['table'] (use 1)": ("lookup", (8, 11)),
+        **{f"['blocks']['up'][{i}]": ("linear", (8, 8)) for i in range(3)},
+        **{f"['blocks']['down'][{i}]": ("linear", (8, 8)) for i in range(3)},
+        "['fused'] (use 1)": ("linear", (8, 8)),
+        "['fused'] (use 2)": ("linear", (8, 8)),
+        "['experts']": ("linear", (9, 2)),
+        **{f"['grouped'] (map {i})": ("linear", (5, 8)) for i in range(2)},
+        "['table'] (use 2)": ("linear", (11, 8)),
+    }
+    assert report.others == ("['blocks']['gain']",)
+    counts = np.bincount(np.asarray(tokens).ravel(), minlength=11)
+    assert rows["['table'] (use 1)"].stable_rank[0] == pytest.approx(24 / counts.max())
+    gradient = jax.grad(attention_model)(params, tokens)
+    assert rows["['table'] (use 1)"].nuclear_rank[0] == pytest.approx(nuclear_rank(gradient["table"]), rel=ROUNDING)
+    halves = np.split(np.asarray(gradient["fused"]), 2)
+    for i, half in enumerate(halves):
+        assert rows[f"['fused'] (use {i + 1})"].nuclear_rank[0] == pytest.approx(nuclear_rank(half), rel=ROUNDING)
+        assert rows[f"['grouped'] (map {i})"].nuclear_rank[0] == pytest.approx(
+            nuclear_rank(gradient["grouped"][i]), rel=ROUNDING
+        )
+    up = np.asarray(gradient["blocks"]["up"][1]).reshape(8, 8)
+    assert rows["['blocks']['up'][1]"].nuclear_rank[0] == pytest.approx(nuclear_rank(up), rel=ROUNDING)
+    # The first layer's input is the embedding itself, 24 columns of it.
+    inputs = np.asarray(params["table"])[np.asarray(tokens).ravel()]
+    assert rows["['blocks']['up'][0]"].stable_rank[0] == pytest.approx(stable_rank(inputs), rel=ROUNDING)
+
+
+def test_estimates_have_intervals_around_the_exact_ranks(attention):
+    params, tokens, report = attention
+    estimated = layer_report(attention_model, params, tokens, exact_up_to=1)
+    for exact, row in zip(report.rows, estimated.rows, strict=True):
+        for name in ("stable_rank", "nuclear_rank"):
+            value, lower, upper = getattr(row, name)
+            assert lower * 0.999 <= getattr(exact, name)[0] <= upper * 1.001
+            assert lower <= value <= upper
+
+
+def test_the_stable_ranks_feed_the_switch(network):
+    model, params, batch, report = network
+
+    @jax.jit
+    def step(params, state):
+        ranks = activation_stable_ranks(model, params, batch)
+        _, state = transform.update(jax.grad(model)(params, batch), state, params, stable_ranks=ranks)
+        return ranks, state
+
+    transform = optim.rank_switch(
+        optim.orthogonalize(spectral.NewtonSchulz(20)), optax.identity(), spectral.NewtonSchulz(30, spectral.CUBIC)
+    )
+    ranks, state = step(params, transform.init(params))
+    for rank, took, row in zip(ranks, state.took_spectral, report.rows, strict=True):
+        assert rank == pytest.approx(row.stable_rank[0], rel=1e-3)
+        assert bool(took) == (row.ratio >= 1)
+
+
+def test_stacked_parameters_have_a_stable_rank_for_each_layer(attention):
+    params, tokens, report = attention
+    ranks = jax.jit(lambda p: activation_stable_ranks(attention_model, p, tokens, steps=200))(params)
+    rows = {row.name: row.stable_rank[0] for row in report.rows}
+    assert ranks["blocks"]["gain"] is None
+    for name in ("up", "down"):
+        np.testing.assert_allclose(
+            ranks["blocks"][name], [rows[f"['blocks']['{name}'][{i}]"] for i in range(3)], rtol=1e-3
+        )
+    np.testing.assert_allclose(ranks["grouped"], [rows[f"['grouped'] (map {i})"] for i in range(2)], rtol=1e-3)
+    # Used twice: the larger of the two.
+    assert ranks["table"] == pytest.approx(max(rows["['table'] (use 1)"], rows["['table'] (use 2)"]), rel=1e-3)
+
+
+def test_equinox_modules_and_their_other_leaves():
+    module = eqx.nn.MLP(6, 3, 8, 1, key=jax.random.key(0))
+    x = jax.random.normal(jax.random.key(1), (9, 6))
+    report = layer_report(lambda m, x: jnp.mean(jax.vmap(m)(x) ** 2), module, x)
+    assert [row.name for row in report.rows] == ["layers[0].weight", "layers[1].weight"]
+    assert report.others == ("layers[0].bias", "layers[1].bias")
+    assert report.rows[0].stable_rank[0] == pytest.approx(stable_rank(x), rel=ROUNDING)
+
+
+@pytest.mark.parametrize(
+    ("spectrum", "inputs", "expected"),
+    [
+        ([1.0, 1.0, 1.0, 1.0], [1.0, 0.1, 0.1, 0.1], "spectral"),
+        ([1.0, 1.0, 1.0, 0.0], [1.0, 0.9, 0.7, 0.0], "leans spectral"),
+        ([1.0, 0.3, 0.0, 0.0], [1.0, 1.0, 0.5, 0.0], "leans Euclidean"),
+        ([1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0], "Euclidean"),
+        ([0.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0], "no gradient"),
+    ],
+)
+def test_what_is_recommended(spectrum, inputs, expected):
+    """A linear loss ⟨C, W A⟩ has the gradient C Aᵀ: diagonal matrices give any pair of ranks."""
+    a = jnp.diag(jnp.asarray(inputs))
+    c = jnp.diag(jnp.where(jnp.asarray(inputs) > 0, jnp.asarray(spectrum) / jnp.maximum(jnp.asarray(inputs), 0.1), 0))
+    (row,) = layer_report(lambda w, a: jnp.sum(c * (w @ a)), jnp.eye(4), a).rows
+    assert row.recommendation == expected
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_what_is_refused():
+    with pytest.raises(ValueError, match="one number"):
+        layer_report(lambda w, x: w @ x, jnp.eye(2), jnp.ones(2))
+    with pytest.raises(ValueError, match="No parameter enters a matrix product"):
+        layer_report(lambda w, x: jnp.sum(w * x), jnp.ones(2), jnp.ones(2))

@@ -1,0 +1,145 @@
+"""What the random-feature experiments of the spectral-criterion paper compute, beside the models' own steps, and that they can fail."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import xarray as xr
+
+from specjax.experiments.spectral_criterion import arc_cosine, figures_3_11, figures_14_15, one_step, random_features
+from specjax.models import random_features as model
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+SMALL = figures_3_11.Config(k=6, relu_steps=12, swiglu_steps=12, restart_steps=3)
+
+
+@pytest.fixture(scope="module")
+def trajectory():
+    """Gaps and ranks of one small ReLU problem, with its features and teacher."""
+    with jax.enable_x64(True):
+        key = jax.random.key(3)
+        a, teacher = figures_3_11.draw(key, "relu", 6, 3, 24)
+        found = jax.jit(lambda key: figures_3_11.trajectories(key, "relu", 6, SMALL))(key)
+        return a, teacher, {name: np.asarray(value) for name, value in found.items()}
+
+
+def test_spectral_descent_in_the_eigenbasis_is_that_of_the_data(trajectory):
+    a, teacher, found = trajectory
+    y, w = teacher @ a, jnp.zeros((6, 6))
+    for step in range(4):
+        np.testing.assert_allclose(found["spectral_gap"][step], model.loss(w, a, y), rtol=1e-8)
+        g = np.asarray(model.gradient(w, a, y))
+        rank = np.linalg.norm(g, "nuc") ** 2 / np.linalg.norm(g) ** 2
+        np.testing.assert_allclose(found["spectral_rank"][step], rank, rtol=1e-8)
+        w = model.spectral_step(w, a, y)
+
+
+def test_gradient_descent_and_restarts_are_those_of_the_data(trajectory):
+    a, teacher, found = trajectory
+    y, path = teacher @ a, [jnp.zeros((6, 6))]
+    for _ in range(int(found["starts"][1])):
+        path.append(model.gd_step(path[-1], a, y))
+    np.testing.assert_allclose(found["gd_gap"][: len(path)], [model.loss(w, a, y) for w in path], rtol=1e-8)
+    w = path[int(found["starts"][1])]
+    for step in range(3):
+        np.testing.assert_allclose(found["restarted_gap"][1, step], model.loss(w, a, y), rtol=1e-8)
+        w = model.spectral_step(w, a, y)
+
+
+def test_the_stable_rank_is_that_of_the_features(trajectory):
+    a, _, found = trajectory
+    singular_values = np.linalg.svd(np.asarray(a), compute_uv=False)
+    np.testing.assert_allclose(found["stable_rank"], np.sum(singular_values**2) / singular_values[0] ** 2, rtol=1e-10)
+
+
+def test_restarts_are_compared_at_the_same_iteration():
+    """A gap of 2^-t for GD and 8^-t for SpecGD: every restart is ahead by 4 per iteration that it has run."""
+    steps, starts = np.arange(13), np.asarray([2, 11])
+    data = xr.Dataset(
+        {
+            "gd_gap": (("k", "seed", "t"), (2.0**-steps)[None, None]),
+            "starts": (("k", "seed", "s"), starts[None, None]),
+            "restarted_gap": (("k", "seed", "s", "r"), (2.0 ** -starts[:, None] * 8.0 ** -np.arange(4))[None, None]),
+        }
+    )
+    lead = figures_3_11._restart_lead(SMALL, {"relu": data}, "relu")
+    # The second start has one iteration left.
+    np.testing.assert_allclose(lead, np.log10([[[4.0**3, 4.0]]]))
+
+
+def test_the_last_time_is_exact_on_a_power_law():
+    steps = jnp.asarray([1, 2, 4, 8, 16])
+    values = 10 / steps.astype(float)
+    np.testing.assert_allclose(random_features._last_time(steps, values, jnp.asarray(2.5)), 4, rtol=1e-12)
+    np.testing.assert_allclose(random_features._last_time(steps, values, jnp.asarray(1.5)), 10 / 1.5, rtol=1e-12)
+
+
+@pytest.fixture(scope="module")
+def problems():
+    """One output and a wide matrix, and few samples: the two shapes at the ends of nr/st."""
+    with jax.enable_x64(True):
+        keys = jax.random.split(jax.random.key(4), 400)
+        found = [
+            jax.jit(jax.vmap(lambda key, sizes=sizes: one_step.measure_problem(key, *sizes)))(keys)
+            for sizes in ((1, 6, 12), (8, 8, 4))
+        ]
+        return xr.Dataset({name: (("shape", "seed"), np.stack([f[name] for f in found])) for name in found[0]})
+
+
+def test_the_drawn_problems_cover_every_range_of_the_rule(problems):
+    advantage = problems["advantage"].values
+    for low, high in ((0, 0.5), (0.5, 1), (1, 2), (2, np.inf)):
+        assert np.sum((advantage >= low) & (advantage < high)) >= 20
+
+
+def test_smaller_spectral_decreases_refute_the_exact_statements(problems):
+    exact = {"spectral-guarantee", "exact-ratio", "exact-threshold"}
+    for factor, expected in ((1.0, "confirmed"), (0.9, "refuted")):
+        wrong = problems.assign(spectral=factor * problems["spectral"])
+        verdicts = {check.name: check.verdict for check in one_step.problem_checks(wrong)}
+        assert {verdicts[name] for name in exact} == {expected}
+        assert verdicts["gd-guarantee"] == "confirmed"
+
+
+def test_the_curvatures_of_the_smooth_losses_bound_their_hessians_and_not_by_much():
+    """On one sample with outputs near zero, where the losses are curved the most."""
+    z = jnp.asarray([[0.05], [-0.02]])
+    for name, (loss, curvature) in one_step.LOSSES.items():
+        hessian = jax.hessian(lambda z, f=loss: f(z, jnp.asarray([[1.0], [-1.0]]) * 0.1))(z).reshape(2, 2)
+        assert 0.99 * curvature <= float(jnp.linalg.norm(hessian, 2)) <= curvature * (1 + 1e-12), name
+
+
+def test_sizes_and_times_of_the_figures():
+    times = figures_14_15.times(figures_14_15.Config())
+    assert times[:2] == (0, 1)
+    assert times[-1] == 1024
+    ranks = figures_3_11.rank_times(1000)
+    assert ranks[0] == 0
+    assert ranks[-1] == 1000
+    np.testing.assert_array_equal(figures_3_11.restart_times(1000), np.arange(100, 1000, 100))
+
+
+@pytest.mark.parametrize(
+    ("config", "field", "value", "sentence"),
+    [
+        (one_step.Config, "seeds", 10, r"seeds must be at least 500, for a verdict, got 10\."),
+        (one_step.Config, "smooth_seeds", 1, r"smooth_seeds must be at least 20, for a verdict, got 1\."),
+        (arc_cosine.Config, "seeds", 9, r"seeds must be at least 10, for an exponent with an interval, got 9\."),
+        (arc_cosine.Config, "ds", (16, 32), r"ds needs 5 or more different sizes in ascending order, each at least 8"),
+        (random_features.Config, "large_ds", (), r"large_ds needs 5 or more different sizes in ascending order, each"),
+        (random_features.Config, "seeds", 2, r"seeds must be at least 10, for an exponent with an interval, got 2\."),
+        (
+            figures_14_15.Config,
+            "points",
+            1,
+            r"A curve needs steps >= 2, points >= 2 and curves >= 1, got 1024, 1 and 3",
+        ),
+        (figures_3_11.Config, "k", 2, r"The trajectories need k >= 4, relu_steps and swiglu_steps >= 10 and restart_"),
+        (figures_3_11.Config, "width_seeds", 3, r"width_seeds must be at least 10, for an exponent with an interval,"),
+        (figures_3_11.Config, "seed", -1, r"seed must be from 0 to 2\^32 - 2, got -1\."),
+    ],
+)
+def test_configurations_that_could_not_be_judged_are_refused(config, field, value, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        config(**{field: value})

@@ -1,0 +1,216 @@
+"""The memory's loss, gradients, Hessian, embeddings and frequencies, by autodiff, by float64 and by what they must sum to."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax.models import associative_memory as memory
+from specjax.models.associative_memory import gradients
+from specjax.sizes import Size
+
+N, D = 700, 6
+
+
+def dense_loss(w, u, v, q):
+    logits = jnp.einsum("nd,de,me->mn", u, w, v)
+    return -jnp.sum(q * jnp.diagonal(jax.nn.log_softmax(logits, axis=1)))
+
+
+@pytest.fixture(scope="module")
+def problem():
+    """Float64 items, frequencies of which some are zero, and a W with logits of order 10."""
+    rng = np.random.default_rng(0)
+    with jax.enable_x64(True):
+        u, v = jnp.asarray(rng.standard_normal((2, N, D)) / np.sqrt(D))
+        q = jnp.asarray(rng.dirichlet(np.full(N, 0.1)) * (rng.random(N) < 0.8))
+        return u, v, q / q.sum(), jnp.asarray(10 * rng.standard_normal((D, D)))
+
+
+@pytest.fixture(params=[(64, 96), (512, 1024)], ids=["several blocks", "one block"])
+def blocks(request, monkeypatch):
+    """Blocks that do not divide N, and blocks larger than N."""
+    monkeypatch.setattr(gradients, "ROWS", request.param[0])
+    monkeypatch.setattr(gradients, "COLUMNS", request.param[1])
+    jax.clear_caches()
+
+
+@pytest.mark.usefixtures("x64", "blocks")
+def test_the_streamed_loss_and_gradient_are_those_of_the_dense_loss(problem):
+    u, v, q, w = problem
+    value, slope = jax.value_and_grad(dense_loss)(w, u, v, q)
+    streamed = memory.loss_and_gradient(w, u, v, q)
+    np.testing.assert_allclose(streamed.loss, value, rtol=1e-12)
+    np.testing.assert_allclose(streamed.gradient, slope, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(memory.loss(w, u, v, q), value, rtol=1e-12)
+
+
+@pytest.mark.usefixtures("x64")
+def test_batches_and_vmap_give_each_problem_its_own(problem):
+    u, v, q, w = problem
+    ws = jnp.stack([w, -w, 0 * w])
+    several = memory.loss_and_gradient(ws, u, v, q)
+    mapped = jax.vmap(memory.loss_and_gradient, in_axes=(0, None, None, None))(ws, u, v, q)
+    for k in range(3):
+        one = memory.loss_and_gradient(ws[k], u, v, q)
+        for together in (several, mapped):
+            np.testing.assert_allclose(together.loss[k], one.loss, rtol=1e-13)
+            np.testing.assert_allclose(together.gradient[k], one.gradient, atol=1e-13)
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_loss_does_not_overflow(problem):
+    u, v, q, w = problem
+    scaled = memory.loss_and_gradient(1e4 * w, u, v, q)
+    np.testing.assert_allclose(scaled.loss, dense_loss(1e4 * w, u, v, q), rtol=1e-12)
+    assert np.isfinite(scaled.gradient).all()
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_gradient_and_hessian_at_zero_are_those_of_the_dense_loss(problem):
+    u, v, q, w = problem
+    zero = jnp.zeros((D, D))
+    slope = jax.grad(dense_loss)
+    np.testing.assert_allclose(memory.gradient_at_zero(u, v, q), slope(zero, u, v, q), atol=1e-14)
+    _, second = jax.jvp(lambda w: slope(w, u, v, q), (zero,), (w,))
+    hessian = memory.hessian_at_zero(u, v, q)
+    np.testing.assert_allclose(hessian.left @ w @ hessian.right, second, atol=1e-12)
+    # Newton's step is where the second-order expansion has no slope.
+    g = memory.gradient_at_zero(u, v, q)
+    step = memory.newton_step(g, hessian)
+    np.testing.assert_allclose(hessian.left @ step @ hessian.right, -g, atol=1e-13)
+    ridged = memory.newton_step(g, hessian, 0.1)
+    eye = jnp.eye(D)
+    np.testing.assert_allclose((hessian.left + 0.1 * eye) @ ridged @ (hessian.right + 0.1 * eye), -g, atol=1e-13)
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_deflated_gradient_leaves_out_the_first_items(problem):
+    u, v, q, _ = problem
+    expected = -sum(q[i] * np.outer(u[i], v[i]) for i in range(5, N))
+    np.testing.assert_allclose(memory.deflated_gradient(u, v, q, jnp.asarray(5)), expected, atol=1e-14)
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_loss_is_bi_orthogonally_invariant_and_its_gradient_equivariant(problem):
+    """Proposition C.1: u → Uᵀu, v → Vᵀv, W → UᵀWV leaves every logit, so the loss, and turns the gradient."""
+    u, v, q, w = problem
+    rng = np.random.default_rng(1)
+    left, right = (jnp.asarray(np.linalg.qr(rng.standard_normal((D, D)))[0]) for _ in range(2))
+    plain = memory.loss_and_gradient(w, u, v, q)
+    turned = memory.loss_and_gradient(left.T @ w @ right, u @ left, v @ right, q)
+    np.testing.assert_allclose(turned.loss, plain.loss, rtol=1e-12)
+    np.testing.assert_allclose(turned.gradient, left.T @ plain.gradient @ right, atol=1e-12)
+    at_zero = memory.gradient_at_zero(u @ left, v @ right, q)
+    np.testing.assert_allclose(at_zero, left.T @ memory.gradient_at_zero(u, v, q) @ right, atol=1e-13)
+
+
+def test_newton_is_invariant_to_linear_maps_of_the_embeddings():
+    """u → A u, v → C v changes no logit of Newton's step (Appendix B.1), and those of the polar factor."""
+    rng = np.random.default_rng(2)
+    with jax.enable_x64(True):
+        u, v = jnp.asarray(rng.standard_normal((2, 50, 4)))
+        q = jnp.asarray(rng.dirichlet(np.ones(50)))
+        a, c = jnp.asarray(rng.standard_normal((2, 4, 4)))
+
+        def logits(u, v, step):
+            return np.asarray(u @ step(memory.gradient_at_zero(u, v, q), memory.hessian_at_zero(u, v, q)) @ v.T)
+
+        def changed(step):
+            return np.max(np.abs(logits(u @ a.T, v @ c.T, step) - logits(u, v, step)))
+
+        assert changed(memory.newton_step) < 1e-9
+        assert changed(lambda g, _: np.linalg.svd(g)[0] @ np.linalg.svd(g)[2]) > 0.1
+
+
+def test_padding_changes_no_embedding_and_no_step():
+    key = jax.random.key(0)
+    wide = Size(8, 5)
+    for draw in (memory.isotropic, lambda key, n, d: memory.anisotropic(key, n, d, 0.7)):
+        padded, plain = draw(key, 40, wide), draw(key, 40, 5)
+        np.testing.assert_allclose(padded[:, :5], plain, rtol=1e-6)
+        assert not np.any(padded[:, 5:])
+    u, v = memory.isotropic(key, 40, wide), memory.isotropic(jax.random.key(1), 40, wide)
+    q = memory.power_law(40, 1.5)
+    step = memory.newton_step(memory.gradient_at_zero(u, v, q), memory.hessian_at_zero(u, v, q))
+    u, v = u[:, :5], v[:, :5]
+    plain = memory.newton_step(memory.gradient_at_zero(u, v, q), memory.hessian_at_zero(u, v, q))
+    np.testing.assert_allclose(step[:5, :5], plain, rtol=1e-3)
+    assert not np.any(step[5:])
+    assert not np.any(step[:, 5:])
+
+
+def test_embeddings_have_their_covariance():
+    n = 40_000
+    x = np.asarray(memory.anisotropic(jax.random.key(3), n, 4, 1.0))
+    values = np.array([1, 1 / 2, 1 / 3, 1 / 4]) / (25 / 12)
+    np.testing.assert_allclose(memory.spectrum(4, 1.0), values, rtol=1e-6)
+    # The standard error of a variance s² is s² √(2/n), that of a covariance √(s² t² / n); a neighbouring value is 30 % off.
+    errors = np.sqrt(np.outer(values, values) * (1 + np.eye(4)) / n)
+    assert np.all(np.abs(x.T @ x / n - np.diag(values)) < 4 * errors)
+    y = np.asarray(memory.isotropic(jax.random.key(3), n, 4))
+    np.testing.assert_allclose(memory.anisotropic(jax.random.key(3), n, 4, 0.0), y, rtol=1e-6)
+    assert abs(np.mean(y**2) - 1 / 4) < 4 * np.sqrt(2 / (4 * n)) / 4
+
+
+def test_the_power_law():
+    p = np.asarray(memory.power_law(1000, 1.5), float)
+    np.testing.assert_allclose(p.sum(), 1, rtol=1e-5)
+    np.testing.assert_allclose(p[[1, 9, 999]] / p[0], np.array([2.0, 10, 1000]) ** -1.5, rtol=1e-5)
+
+
+def test_a_minibatch_has_the_frequencies_it_was_drawn_with():
+    p, batch = memory.power_law(30, 1.2), 20_000
+    q = np.asarray(memory.minibatch(jax.random.key(0), p, batch), float)
+    assert q.sum() == pytest.approx(1, abs=1e-5)
+    exact = np.asarray(p, float)
+    z = (q - exact) / np.sqrt(exact * (1 - exact) / batch)
+    assert np.max(np.abs(z)) < 4
+    # 29 degrees of freedom: a chi-square between its 0.01 % and 99.99 % quantiles.
+    assert 8 < np.sum((q - exact) ** 2 / exact) * batch < 68
+
+
+def test_a_smaller_batch_is_the_start_of_a_larger_one_and_rare_items_are_drawn():
+    key, p = jax.random.key(1), memory.power_law(100_000, 1.1)
+    batches = jax.jit(memory.minibatches, static_argnums=2)(key, p, (1000, 20_000))
+    small, large = (np.asarray(q) * batch for q, batch in zip(batches, (1000, 20_000), strict=True))
+    np.testing.assert_array_equal(memory.minibatch(key, p, 1000), batches[0])
+    assert small.sum() == pytest.approx(1000)
+    assert large.sum() == pytest.approx(20_000)
+    assert np.all(small <= large + 1e-3)
+    # Float32 draws could not reach most of the last half of the items, whose p is below 1e-6.
+    tail = np.asarray(p, float)[50_000:].sum()
+    assert abs(large[50_000:].sum() - 20_000 * tail) < 4 * np.sqrt(20_000 * tail)
+    assert large[50_000:].max() <= 3.01
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: memory.power_law(1, 1.5), "An associative memory needs N of at least 2 items, got N=1."),
+        (lambda: memory.power_law(9, float("nan")), "The exponent α of a power law must be finite, got nan."),
+        (lambda: memory.frequencies(np.array([1.5, -0.5])), "Frequencies must be finite and not negative, got"),
+        (lambda: memory.frequencies(np.array([0.5, np.inf])), "Frequencies must be finite and not negative, got"),
+        (lambda: memory.frequencies(np.array([0.5, 0.6])), "Frequencies must sum to 1, these sum to 1.1; divide them"),
+        (lambda: memory.frequencies(np.array([1.0])), "An associative memory needs N of at least 2 items, got N=1."),
+        (
+            lambda: memory.minibatch(jax.random.key(0), memory.power_law(9, 2.0), 0),
+            "A batch needs at least one draw, got batch=0; leave it out for the population.",
+        ),
+        (
+            lambda: memory.newton_step(jnp.eye(2), memory.HessianAtZero(jnp.eye(2), jnp.eye(2)), -1.0),
+            "The ridge of a Newton step must not be negative, got -1.0.",
+        ),
+        (lambda: memory.recovered(*jnp.ones((2, 1, 3)), jnp.eye(3)), "Recovery compares items, so it needs N"),
+        (lambda: memory.recovered(jnp.ones((4, 3)), jnp.ones((5, 3)), jnp.eye(3)), "u and v need the shape (N, d)"),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(call, sentence):
+    with pytest.raises(ValueError) as refused:  # noqa: PT011
+        call()
+    assert str(refused.value).startswith(sentence)
+
+
+def test_good_frequencies_pass():
+    np.testing.assert_allclose(memory.frequencies(np.array([0.25, 0.75])), [0.25, 0.75])

@@ -1,0 +1,94 @@
+"""Geometric schedules, decay on a plateau, and ScaledGD."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from specjax.optim import scaled, schedules
+
+
+def test_geometric_schedules_decay_and_run_in_optax():
+    schedule = schedules.geometric(0.5, 0.9)
+    np.testing.assert_allclose([schedule(t) for t in range(3)], [0.5, 0.45, 0.405], rtol=1e-6)
+    steps = optax.scale_by_learning_rate(schedule)
+    state = steps.init(jnp.ones(2))
+    for t in range(3):
+        update, state = steps.update(jnp.ones(2), state)
+        np.testing.assert_allclose(update, -0.5 * 0.9**t * np.ones(2), rtol=1e-6)
+
+
+def test_random_prefactors_are_drawn_once_or_in_each_step():
+    draw = jax.jit(
+        jax.vmap(
+            lambda t, each: schedules.random_geometric(jax.random.key(3), 1.0, 2.0, 0.9, each_step=each)(t), (0, None)
+        ),
+        static_argnums=1,
+    )
+    times = jnp.arange(2000)
+    undecayed = 0.9 ** -np.arange(60, dtype=float)
+    once = np.asarray(draw(times[:60], False)) * undecayed
+    np.testing.assert_allclose(once, np.full(60, once[0]), rtol=1e-4)
+    assert 1 <= once[0] <= 2
+    flat = jax.jit(jax.vmap(schedules.random_geometric(jax.random.key(3), 1.0, 2.0, 1 - 1e-7, each_step=True)))
+    drawn = np.asarray(flat(times), float)
+    assert np.all((drawn >= 0.999) & (drawn <= 2))
+    # Uniform on [1, 2] and independent: mean 3/2, variance 1/12, no correlation from one step to the next.
+    assert abs(np.mean(drawn) - 1.5) < 4 / np.sqrt(12 * 2000)
+    assert abs(np.var(drawn) - 1 / 12) < 4 * np.sqrt(1 / 180 / 2000)
+    assert abs(np.corrcoef(drawn[1:], drawn[:-1])[0, 1]) < 4 / np.sqrt(2000)
+    np.testing.assert_array_equal(flat(times[:5]), drawn[:5].astype(np.float32))
+
+
+def test_the_scale_falls_after_as_many_updates_without_a_new_minimum():
+    plateau = schedules.decay_on_plateau(0.5, 3)
+    state = plateau.init(jnp.ones(2))
+    losses = [3.0, 2.0, 2.0, 2.5, 2.1, 2.05, 2.0, 1.9, 1.9, 1.8, 1.8, 1.8, 1.8]
+    scales = []
+    for loss in losses:
+        update, state = plateau.update(jnp.ones(2), state, value=jnp.asarray(loss))
+        scales.append(float(update[0]))
+    # By hand: three losses in a row that are no new minimum halve the scale, and the count starts again.
+    assert scales == [1, 1, 1, 1, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.25]
+    assert float(state.best) == pytest.approx(1.8)
+
+
+def test_scaled_gradients_are_those_of_the_paper():
+    rng = np.random.default_rng(0)
+    g, x = rng.standard_normal((5, 3)), rng.standard_normal((5, 3))
+    transform = scaled.scale_by_factor_gram(0.1)
+    update, _ = transform.update(
+        jnp.asarray(g, jnp.float32), transform.init(jnp.asarray(x)), jnp.asarray(x, jnp.float32)
+    )
+    np.testing.assert_allclose(update, g @ np.linalg.inv(x.T @ x + 0.1 * np.eye(3)), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: schedules.geometric(0.0, 0.9), "positive prefactors, got 0.0"),
+        (lambda: schedules.geometric(1.0, 1.0), r"rho in \(0, 1\), got 1.0"),
+        (lambda: schedules.random_geometric(jax.random.key(0), 2.0, 1.0, 0.9, each_step=True), "low <= high"),
+        (lambda: schedules.decay_on_plateau(1.0), r"factor in \(0, 1\), got 1.0"),
+        (lambda: schedules.decay_on_plateau(0.5, 0), "patience of at least 1 update, got 0"),
+        (
+            lambda: schedules.decay_on_plateau().update(jnp.ones(1), schedules.decay_on_plateau().init(jnp.ones(1))),
+            "needs the loss",
+        ),
+        (lambda: scaled.scale_by_factor_gram(-1.0), "damping that is not negative"),
+        (
+            lambda: scaled.scale_by_factor_gram().update(jnp.ones((2, 2)), optax.EmptyState()),
+            "needs the factors themselves",
+        ),
+        (
+            lambda: scaled.scale_by_factor_gram().update(jnp.ones(2), optax.EmptyState(), jnp.ones(2)),
+            r"got a leaf of shape \(2,\)",
+        ),
+    ],
+)
+def test_what_makes_no_schedule_is_refused_in_one_sentence(call, sentence):
+    with pytest.raises(ValueError, match=sentence) as refusal:
+        call()
+    assert "\n" not in str(refusal.value)
+    assert str(refusal.value).endswith(".")

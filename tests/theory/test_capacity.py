@@ -1,0 +1,134 @@
+"""The predicted exponents against each other, and the finite-size counts against simulation and against their own limit."""
+
+import numpy as np
+import pytest
+
+from specjax.theory import capacity, finite_capacity
+
+
+@pytest.mark.parametrize("alpha", [1.2, 1.5, 2.0, 3.0])
+def test_the_exponents_agree_with_each_other(alpha):
+    one = {name: capacity.one_step_exponent(name, alpha) for name in capacity.OPTIMIZERS}
+    assert one["muon"] == one["newton"] == pytest.approx(one["gd"] + 1)
+    # At the critical batch the population's capacity and that of the batch are equal.
+    for name in capacity.OPTIMIZERS:
+        critical = capacity.critical_batch_exponent(name, alpha)
+        assert capacity.one_step_exponent(name, alpha, critical) == pytest.approx(one[name])
+        assert capacity.one_step_exponent(name, alpha, critical / 2) == pytest.approx(one[name] / 2)
+    assert capacity.critical_batch_exponent("gd", alpha) == pytest.approx(0.5)
+    assert capacity.critical_batch_exponent("muon", alpha) == pytest.approx(alpha + 0.5)
+    # The first step of several is the one step.
+    for name in ("gd", "muon"):
+        assert capacity.multi_step_exponents(name, alpha, 1)[1] == pytest.approx(one[name])
+    assert capacity.loss_exponent("muon", alpha) == pytest.approx(0.5 + 1 / (2 * alpha) - alpha)
+    assert capacity.loss_exponent("gd", alpha) == pytest.approx(1 / (2 * alpha) - 0.5)
+    scales = capacity.singular_value_exponents(alpha)
+    # A recovered item needs a signal q d^-(bulk) above 1/√d.
+    assert -alpha * one["muon"] == pytest.approx(scales["bulk"] - 0.5)
+    assert [scales[k] for k in ("resolution", "smallest", "inverse_sum")] == pytest.approx(
+        [-alpha, -alpha - 1, alpha + 1]
+    )
+
+
+@pytest.mark.parametrize("alpha", [1.25, 1.5, 2.0])
+def test_several_steps(alpha):
+    muon = capacity.multi_step_exponents("muon", alpha, 200)
+    gd = capacity.multi_step_exponents("gd", alpha, 200)
+    assert muon[0] == gd[0] == 0
+    np.testing.assert_allclose([muon[-1], gd[-1]], 2, atol=1e-8)
+    # Both obey e → 1/α + (1 - 1/(2α)) e, Muon from its first step on, gradient descent once it has passed 1, which takes it ⌈2α⌉ steps.
+    np.testing.assert_allclose(muon[2:], 1 / alpha + (1 - 1 / (2 * alpha)) * np.array(muon[1:-1]), rtol=1e-12)
+    passed = next(t for t, e in enumerate(gd) if e >= 1 - 1e-12)
+    assert passed == int(np.ceil(2 * alpha - 1e-12))
+    np.testing.assert_allclose(gd[1 : passed + 1], np.arange(1, passed + 1) / (2 * alpha), rtol=1e-12)
+    assert capacity.multi_step_exponents("muon", alpha, 3, 1.0)[1:] == [min(e, 1 / alpha) for e in muon[1:4]]
+
+
+def test_the_fit_recovers_its_constants():
+    alphas, stderrs = np.array([1.2, 1.5, 2.0, 3.0]), np.array([0.01, 0.02, 0.01, 0.03])
+    exact = capacity.inverse_alpha_fit(alphas.tolist(), (1 + 0.5 / alphas).tolist(), stderrs.tolist())
+    assert (exact.c1, exact.c2) == pytest.approx((1, 0.5))
+    rng = np.random.default_rng(0)
+    noisy = [
+        capacity.inverse_alpha_fit(alphas.tolist(), (1 + 0.5 / alphas + stderrs * z).tolist(), stderrs.tolist())
+        for z in rng.standard_normal((2000, 4))
+    ]
+    for name in ("c1", "c2"):
+        values = np.array([getattr(fit, name) for fit in noisy])
+        # The standard deviation of 2000 draws is known to 1.6 %.
+        assert values.std() == pytest.approx(getattr(exact, f"{name}_stderr"), rel=0.07)
+
+
+def reference_count(optimizer, d, n, alpha, rng):
+    """One draw in float64, by dense linear algebra and a dense comparison of all N² logits."""
+    u, v = rng.standard_normal((2, n, d)) / np.sqrt(d)
+    p = np.arange(1.0, n + 1) ** -alpha
+    p /= p.sum()
+    g = (u - u.mean(axis=0)).T @ (v * p[:, None])
+    if optimizer == "muon":
+        left, _, right = np.linalg.svd(g)
+        g = left @ right
+    elif optimizer == "newton":
+        g = np.linalg.solve(np.cov(u.T, bias=True), g) @ np.linalg.inv(v.T @ (v * p[:, None]))
+    logits = v @ g.T @ u.T
+    own = np.diagonal(logits).copy()
+    np.fill_diagonal(logits, -np.inf)
+    return np.sum(own > logits.max(axis=1))
+
+
+@pytest.mark.parametrize(("optimizer", "allowance"), [("muon", 0.03), ("newton", 0.05), ("gd", 0.2)])
+def test_the_finite_size_count_is_that_of_simulated_memories(optimizer, allowance):
+    """Within 4 standard errors and the next order in 1/d; half or twice as many competitors, or d, would be out of it."""
+    d, n, alpha, draws = 64, 1500, 1.5, 16
+    counts = [reference_count(optimizer, d, n, alpha, np.random.default_rng(s)) for s in range(draws)]
+    mean, stderr = np.mean(counts), np.std(counts, ddof=1) / np.sqrt(draws)
+    predicted = finite_capacity.expected_count(optimizer, d, n, alpha)
+    assert abs(mean - predicted) < 4 * stderr + allowance * predicted
+    assert 4 * stderr < (0.15 if optimizer != "gd" else 0.4) * predicted
+
+
+@pytest.mark.parametrize("alpha", [1.25, 2.0])
+@pytest.mark.parametrize("optimizer", capacity.OPTIMIZERS)
+def test_the_finite_size_count_has_the_exponent_of_the_theorem_far_out(optimizer, alpha):
+    low, high = (
+        finite_capacity.expected_count(optimizer, d, float(d) ** (2 * alpha + 2), alpha) for d in (2**20, 2**22)
+    )
+    exponent = np.log2(high / low) / 2
+    # log N grows with d: Muon and Newton lose 1/(2α) · d log log N / d log d, a few hundredths at this d.
+    loss = 0.5 / alpha / (21 * np.log(2)) if optimizer != "gd" else 0
+    assert exponent == pytest.approx(capacity.one_step_exponent(optimizer, alpha) - loss, abs=0.03)
+
+
+def test_the_orthogonal_signal_is_one_when_items_are_few():
+    """With fewer than d items of p > 0 Muon's W maps each v_i to its u_i, as for orthogonal embeddings."""
+    p = np.full(4, 0.25)
+    signal = finite_capacity.muon_signal(4000, np.append(p, 1e-12), np.append(np.ones(4), 8000))
+    np.testing.assert_allclose(signal[:4], 1, atol=0.01)
+    assert signal[4] < 0.6
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (
+            lambda: capacity.one_step_exponent("muon", 1.0),
+            "The exponents hold for power laws with finite α > 1, got α=1",
+        ),
+        (
+            lambda: capacity.one_step_exponent("adam", 1.5),
+            "There is a prediction for gd, muon, newton, not for 'adam'.",
+        ),
+        (lambda: capacity.multi_step_exponents("newton", 1.5, 2), "Several steps are predicted for 'gd' and 'muon'"),
+        (lambda: capacity.multi_step_exponents("gd", 1.5, -1), "The number of steps must not be negative, got -1."),
+        (lambda: capacity.inverse_alpha_fit([1.5], [1.0], [0.1]), "A fit of c1 + c2/α needs two or more different α"),
+        (lambda: capacity.inverse_alpha_fit([1.5, 2], [1, 1], [0.1, 0]), "A fit of c1 + c2/α needs positive standard"),
+        (lambda: finite_capacity.expected_count("muon", 8, 8, 1.5), "A count needs 2 <= d < n, got d=8 and n=8."),
+        (lambda: finite_capacity.expected_count("muon", 8, 90, 0.5), "The exponents hold for power laws with finite α"),
+        (lambda: finite_capacity.expected_count("adam", 8, 90, 1.5), "There is a prediction for gd, muon, newton"),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(call, sentence):
+    with pytest.raises(ValueError) as refused:  # noqa: PT011
+        call()
+    assert str(refused.value).startswith(sentence)

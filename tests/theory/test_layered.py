@@ -1,0 +1,119 @@
+"""The layered Hessian bound and the step sizes on tanh networks, with derivatives taken by JAX."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specjax.models import mlp
+from specjax.theory import layered
+from specjax.theory.activations import ACTIVATIONS
+
+TANH = ACTIVATIONS["tanh"]
+DIMS = (4, 6, 5, 3)
+
+
+@jax.jit
+def second_derivatives(params, direction, x, y):
+    """X_ℓ and the loss along W + tΔW: first and second derivatives at 0."""
+
+    def along(t):
+        moved = tuple(w + t * d for w, d in zip(params, direction, strict=True))
+        inputs = mlp.layer_inputs(moved, x, "tanh")
+        return [a @ w.T for a, w in zip(inputs, moved, strict=True)], mlp.loss(moved, (x, y), "tanh")
+
+    first = jax.jacfwd(along)
+    return along(0.0), first(0.0), jax.jacfwd(first)(0.0)
+
+
+def draw(seed, n=8, scale=1.0):
+    rng = np.random.default_rng(seed)
+    shapes = list(zip(DIMS[1:], DIMS[:-1], strict=True))
+    params, direction = (
+        tuple(jnp.asarray(scale * rng.standard_normal(s) / 2, jnp.float32) for s in shapes) for _ in range(2)
+    )
+    x, y = (jnp.asarray(rng.standard_normal((n, d)), jnp.float32) for d in (DIMS[0], DIMS[-1]))
+    return params, direction, x, y
+
+
+def terms(params, direction, x, y):
+    residuals = mlp.forward(params, x, "tanh") - y
+    constants = layered.squared_loss_constants(residuals, params, TANH.slope, TANH.bend)
+    inputs = mlp.layer_inputs(params, x, "tanh")
+    feature = sum(float(jnp.sum((a @ d.T) ** 2)) for a, d in zip(inputs, direction, strict=True))
+    weight = sum(float(jnp.linalg.norm(d, 2) ** 2) for d in direction)
+    return constants, feature, weight
+
+
+@given(seed=st.integers(0, 2**31), scale=st.sampled_from([0.1, 1.0, 3.0]))
+def test_lemmas_4_1_and_4_2_and_proposition_4_3(seed, scale):
+    params, direction, x, y = draw(seed, scale=scale)
+    _, (first, _), (second, curvature) = second_derivatives(params, direction, x, y)
+    constants, feature, weight = terms(params, direction, x, y)
+    u, v = (np.sqrt(sum(float(jnp.sum(a**2)) for a in xs)) for xs in (first, second))
+    assert u <= layered.growth(constants) * np.sqrt(feature) * (1 + 1e-4)
+    assert v <= layered.second_order_bound(constants, np.sqrt(feature), np.sqrt(weight)) * (1 + 1e-4)
+    for constant in (layered.feature_constant(constants), layered.samplewise_feature_constant(constants)):
+        assert abs(curvature) <= constant * feature + layered.weight_constant(constants) * weight
+    assert layered.samplewise_feature_constant(constants) <= layered.feature_constant(constants)
+
+
+def test_the_bound_is_attained_by_one_linear_layer():
+    """L = 1: Γ² = 2(1 + 2J²W²) is not 1, but the curvature is exactly H_f times the feature term."""
+    params, direction, x, y = draw(0)
+    one = (params[0][:3],), (direction[0][:3],)
+    hessian = jax.jvp(jax.grad(lambda p: mlp.loss(p, (x, y))), (one[0],), (one[1],))[1]
+    curvature = sum(float(jnp.sum(h * d)) for h, d in zip(hessian, one[1], strict=True))
+    assert curvature == pytest.approx(float(jnp.sum((x @ one[1][0].T) ** 2)) / len(x), rel=1e-5)
+
+
+def test_the_feature_constant_falls_as_the_root_of_the_samples_and_by_samples_as_their_number():
+    """Erratum 10: the same samples repeated r times have the same loss and curvature; C_F falls as r^(-1/2), not as 1/r."""
+    params, direction, x, y = draw(1)
+    constants = [terms(params, direction, jnp.tile(x, (r, 1)), jnp.tile(y, (r, 1)))[0] for r in (1, 1024)]
+    printed = [float(layered.feature_constant(c)) for c in constants]
+    corrected = [float(layered.samplewise_feature_constant(c)) for c in constants]
+    assert corrected[0] / corrected[1] == pytest.approx(1024, rel=1e-3)
+    assert 32 <= printed[0] / printed[1] < 150
+
+
+@given(seed=st.integers(0, 2**31), alpha=st.floats(1e-3, 1e3))
+def test_conditions_4_16_to_4_18(seed, alpha):
+    """The spectral guarantee is the larger one exactly under (4.16); nr ≥ s implies it; with nr in place of st both are the same."""
+    rng = np.random.default_rng(seed)
+    g = rng.standard_normal((4, 5)) * np.exp(rng.standard_normal(4))[:, None]
+    s = np.linalg.svd(g)[1]
+    nr, stable = s.sum() ** 2 / np.sum(s**2), np.sum(s**2) / s[0] ** 2
+    rank = rng.uniform(1, 5)
+    curvature = 0.7
+    gradient = jnp.asarray(g, jnp.float32)
+    euclidean = float(layered.euclidean_decrease(gradient, curvature, alpha * curvature))
+    spectral = float(layered.spectral_decrease(gradient, curvature * rank, alpha * curvature))
+    needed = float(layered.nuclear_rank_needed(rank, stable, alpha))
+    if abs(nr / needed - 1) > 1e-4:
+        assert (spectral >= euclidean) == (nr >= needed)
+    if nr >= rank:
+        assert nr >= needed * (1 - 1e-5)
+    own = float(layered.nuclear_rank_needed(rank, nr, alpha))
+    if abs(nr / rank - 1) > 1e-4:
+        assert (nr >= own) == (nr >= rank)
+
+
+def test_diagonal_ranks_and_the_sharp_threshold():
+    rng = np.random.default_rng(0)
+    # Rows of similar size, nearly parallel: st(A) is near 1.
+    g, a = rng.standard_normal((50, 6)), rng.standard_normal(20) + 0.1 * rng.standard_normal((6, 20))
+    ranks = layered.diagonal_ranks(jnp.asarray(g, jnp.float32))
+    np.testing.assert_allclose(ranks.nuclear, np.abs(g).sum(1) ** 2 / np.sum(g**2, 1), rtol=1e-5)
+    np.testing.assert_allclose(ranks.stable, np.sum(g**2, 1) / np.max(g**2, 1), rtol=1e-5)
+    assert np.all(ranks.nuclear >= ranks.stable)
+    # Curvatures of u ↦ ‖Diag(u) A‖²: max over unit u in the two norms, over all directions.
+    u = rng.standard_normal((100_000, 6))
+    energies = np.sum(a**2, axis=1)
+    along = u**2 @ energies
+    euclidean, sign = np.max(along / np.sum(u**2, 1)), np.max(along / np.max(u**2, 1))
+    threshold = float(layered.diagonal_threshold(jnp.asarray(a, jnp.float32)))
+    assert sign / euclidean == pytest.approx(threshold, rel=0.15)
+    assert threshold > 4 * np.sum(a**2) / np.linalg.norm(a, 2) ** 2

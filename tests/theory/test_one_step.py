@@ -1,0 +1,121 @@
+"""One gradient step against one spectral step: exact decreases against the losses themselves, guarantees, rules, corrected steps."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import spectral
+from specjax.models import random_features
+from specjax.theory import one_step
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+SHAPES = ((1, 5, 9), (7, 3, 12), (3, 7, 20), (6, 6, 2))
+
+
+@pytest.fixture(scope="module")
+def problems():
+    """For each shape 50 problems with noise in the targets and skewed features: losses and the comparison."""
+
+    @jax.jit
+    def all_shapes(key):
+        found = []
+        for m, k, n in SHAPES:
+            keys = jax.random.split(jax.random.fold_in(key, 100 * m + k), (3, 50))
+            a = jax.vmap(lambda q, k=k, n=n: jax.random.normal(q, (k, n)) + 2.0)(keys[0])
+            w, y = (
+                jax.vmap(lambda q, s=s: jax.random.normal(q, s))(ks)
+                for ks, s in zip(keys[1:], ((m, k), (m, n)), strict=True)
+            )
+            of_each = [jax.vmap(f) for f in (random_features.gd_step, random_features.spectral_step)]
+            start, gd, sd = (jax.vmap(random_features.loss)(x, a, y) for x in (w, *(f(w, a, y) for f in of_each)))
+            g = jax.vmap(random_features.gradient)(w, a, y)
+            found.append((start, gd, sd, one_step.compare(g, random_features.second_moment(a, a)), g, a))
+        return found
+
+    with jax.enable_x64(True):
+        return all_shapes(jax.random.key(1))
+
+
+def test_decreases_are_those_of_the_losses(problems):
+    for start, gd, sd, found, _, _ in problems:
+        np.testing.assert_allclose(found.gd, start - gd, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(found.spectral, start - sd, rtol=1e-9, atol=1e-12)
+
+
+def test_stretches_make_the_guarantees_exact_and_lie_between_zero_and_one(problems):
+    for _, _, _, found, _, _ in problems:
+        for stretch in (found.gd_stretch, found.spectral_stretch):
+            assert np.all((stretch > 0) & (stretch <= 1 + 1e-12))
+        np.testing.assert_allclose(found.gd, (2 - found.gd_stretch) * found.guaranteed_gd, rtol=1e-12)
+        assert np.all(found.gd >= found.guaranteed_gd * (1 - 1e-12))
+        assert np.all(found.spectral >= found.guaranteed_spectral * (1 - 1e-12))
+
+
+def test_the_ratio_of_the_guarantees_is_nuclear_rank_over_stable_rank(problems):
+    for _, _, _, found, g, a in problems:
+        ranks = spectral.nuclear_rank(g) / spectral.stable_rank(a)
+        np.testing.assert_allclose(found.advantage, ranks, rtol=1e-9)
+        np.testing.assert_allclose(found.guaranteed_spectral / found.guaranteed_gd, ranks, rtol=1e-9)
+
+
+def test_the_spectral_step_gains_more_exactly_above_the_threshold(problems):
+    wins = []
+    for _, _, _, found, _, _ in problems:
+        np.testing.assert_array_equal(found.spectral > found.gd, found.advantage > found.threshold)
+        wins.append(found.spectral > found.gd)
+    # Both happen, or the statement would be empty.
+    assert 0.05 < np.mean(np.concatenate(wins)) < 0.95
+
+
+def test_the_spectral_guarantee_is_attained_where_the_gradient_has_the_rank_of_the_features(problems):
+    for (m, k, n), (_, _, _, found, _, _) in zip(SHAPES, problems, strict=True):
+        if m >= min(k, n):
+            np.testing.assert_allclose(found.spectral_stretch, 1, rtol=1e-12)
+        else:
+            assert np.all(found.spectral_stretch < 1 - 1e-6)
+
+
+def test_a_scaled_orthogonal_teacher_is_learned_in_one_spectral_step():
+    key_w, key_a = jax.random.split(jax.random.key(2))
+    target = 3 * jnp.linalg.qr(jax.random.normal(key_w, (5, 5)))[0]
+    a = jax.random.normal(key_a, (5, 8)) + 1
+    w = random_features.spectral_step(jnp.zeros((5, 5)), a, target @ a)
+    np.testing.assert_allclose(w, target, atol=1e-12)
+    assert float(jnp.max(jnp.abs(random_features.gd_step(jnp.zeros((5, 5)), a, target @ a) - target))) > 0.1
+
+
+def test_the_spectral_direction_is_the_polar_factor_times_the_nuclear_norm():
+    g = jax.random.normal(jax.random.key(3), (2, 4, 6))
+    expected = spectral.nuclear_norm(g)[:, None, None] * spectral.polar(g)
+    np.testing.assert_allclose(one_step.spectral_direction(g), expected, rtol=1e-12)
+
+
+def test_corrected_steps_descend_as_guaranteed_and_printed_ones_do_not():
+    """Logistic loss: f(Z) = mean over the n samples of softplus(-s z), whose gradient has Lipschitz constant 1/4n."""
+    n = 40
+    key_a, key_s, key_w = jax.random.split(jax.random.key(4), 3)
+    a = jax.random.normal(key_a, (6, n)) + 1
+    signs = jax.random.rademacher(key_s, (3, n), dtype=a.dtype)
+    w = jax.random.normal(key_w, (3, 6))
+
+    def loss(w):
+        return jnp.sum(jax.nn.softplus(-signs * (w @ a))) / n
+
+    g = jax.grad(loss)(w)
+    direction = one_step.spectral_direction(g)
+    squared, nuclear = jnp.sum(g**2), spectral.nuclear_norm(g)
+    rates = one_step.smooth_rates(a, 1 / (4 * n))
+    assert float(loss(w) - loss(w - rates.gd * g)) >= float(rates.gd * squared / 2)
+    assert float(loss(w) - loss(w - rates.spectral * direction)) >= float(rates.spectral * nuclear**2 / 2)
+    printed = one_step.smooth_rates_as_printed(a, 1 / (4 * n))
+    np.testing.assert_allclose(printed.gd, 1 / ((jnp.linalg.norm(a, 2) ** 2 / n) / (4 * n)), rtol=1e-12)
+    assert float(loss(w - printed.gd * g)) > float(loss(w))
+    assert float(loss(w - printed.spectral * direction)) > float(loss(w))
+
+
+def test_the_stable_rank_of_the_identity_plus_a_mean():
+    for strength in (0.0, 0.05, 2.0):
+        expected = spectral.stable_rank(jnp.eye(7) + strength)
+        np.testing.assert_allclose(one_step.identity_plus_rank_one_stable_rank(7, strength), expected, rtol=1e-12)

@@ -1,0 +1,212 @@
+"""Moments of ReLU features against samples, their expansions, spike and bulk, and the rank of the gradient from eigenvalues."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import integrate
+
+from specjax import spectral
+from specjax.models import random_features as model
+from specjax.models import relu_network
+from specjax.theory import gradient_rank, random_features
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+
+def test_phi_has_its_values_and_derivatives():
+    np.testing.assert_allclose(random_features.phi(jnp.asarray([-1.0, 0.0, 1.0])), [-1, 0, math.pi - 1], atol=1e-12)
+    # Taylor coefficients at 0 from a polynomial through Chebyshev points of [-1/2, 1/2].
+    nodes = np.cos(np.pi * (np.arange(21) + 0.5) / 21) / 2
+    fitted = np.polynomial.Polynomial.fit(nodes, np.asarray(random_features.phi(jnp.asarray(nodes))), 20).convert().coef
+    np.testing.assert_allclose(fitted[:6], [0, math.pi / 2, 1 / 2, 0, 1 / 24, 0], atol=1e-8)
+
+
+def test_mean_and_covariance_are_those_of_samples():
+    key_v, key_x = jax.random.split(jax.random.key(0))
+    v, v_bar = jax.random.normal(key_v, (2, 4, 3))
+    features = [np.asarray(model.relu_features(w, jax.random.normal(key_x, (3, 200_000)))) for w in (v_bar, v)]
+    for w, a in zip((v_bar, v), features, strict=True):
+        stderr = a.std(axis=1) / math.sqrt(a.shape[1])
+        assert np.all(np.abs(a.mean(axis=1) - random_features.feature_mean(w)) < 4 * stderr)
+        assert np.all(np.abs(a.mean(axis=1) - random_features.feature_mean_as_printed(w)) > 100 * stderr)
+    centered = [a - a.mean(axis=1, keepdims=True) for a in features]
+    for left, right, expected in (
+        (*centered, random_features.feature_covariance(v_bar, v)),
+        (centered[1], centered[1], random_features.feature_covariance(v, v)),
+    ):
+        products = left[:, None] * right[None]
+        stderr = products.std(axis=-1) / math.sqrt(products.shape[-1])
+        assert np.all(np.abs(products.mean(axis=-1) - expected) < 4 * stderr)
+
+
+def test_covariance_and_mean_make_the_second_moment_of_the_network():
+    v = jax.random.normal(jax.random.key(1), (6, 4))
+    mean = random_features.feature_mean(v)
+    second = random_features.feature_covariance(v, v) + mean[:, None] * mean[None, :]
+    np.testing.assert_allclose(second, relu_network.hidden_gram(v), rtol=1e-7)
+
+
+def test_the_expansion_is_exact_on_the_diagonal_and_of_third_order_beside_it():
+    v = jax.random.normal(jax.random.key(2), (5, 7))
+    exact, expanded = random_features.feature_covariance(v, v), random_features.covariance_expansion(v)
+    np.testing.assert_allclose(jnp.diagonal(expanded), jnp.diagonal(exact), rtol=1e-7)
+    # Two unit rows at cosine t: the remainder is t⁴/48π + O(t⁶).
+    for t in (0.1, 0.2):
+        pair = jnp.asarray([[1.0, 0.0], [t, math.sqrt(1 - t**2)]])
+        rest = (random_features.feature_covariance(pair, pair) - random_features.covariance_expansion(pair))[0, 1]
+        np.testing.assert_allclose(rest, t**4 / (48 * math.pi), rtol=t**2)
+
+
+def test_cross_expansions_agree_with_the_cross_covariance_and_the_printed_one_does_not():
+    k, d = 300, 150
+    v_bar, v = jax.random.normal(jax.random.key(3), (2, k, d)) / math.sqrt(d)
+    exact = random_features.feature_covariance(v_bar, v)
+    found = {
+        name: float(jnp.linalg.norm(getattr(random_features, name)(v_bar, v) - exact, 2))
+        for name in (
+            "cross_covariance_expansion",
+            "cross_covariance_expansion_as_printed",
+            "cross_covariance_expansion_with_norms",
+        )
+    }
+    assert found["cross_covariance_expansion"] < 0.5 * math.sqrt(k) / d
+    assert found["cross_covariance_expansion_with_norms"] < 0.5 * math.sqrt(k) / d
+    # Its spike alone is off by (1 - 1/4π) k/d.
+    assert found["cross_covariance_expansion_as_printed"] > (1 - 1 / (4 * math.pi)) * k / d - 0.1
+
+
+def test_spike_and_bulk_are_those_of_a_large_draw():
+    for k, d in ((800, 400), (300, 900)):
+        v = jax.random.normal(jax.random.key(4), (k, d)) / math.sqrt(d)
+        mean = random_features.feature_mean(v)
+        np.testing.assert_allclose(jnp.sum(mean**2), random_features.spike(k), rtol=5 * math.sqrt(2 / (k * d)))
+        eigenvalues = jnp.linalg.eigvalsh(random_features.feature_covariance(v, v))
+        low, high = random_features.bulk_edges(k / d)
+        # Both edges are approached from inside.
+        assert abs(float(eigenvalues[-1]) - float(high)) < 0.03 * float(high)
+        assert abs(float(eigenvalues[0]) - float(low)) < 0.2 * float(low)
+        np.testing.assert_allclose(jnp.mean(eigenvalues), 0.5 - 1 / (2 * math.pi), rtol=0.02)
+
+
+@pytest.fixture(scope="module")
+def spectrum():
+    """Two spikes above a bulk, and the largest stable rate."""
+    eigenvalues = np.concatenate([np.linspace(0.5, 1.5, 30), [20.0, 40.0]])
+    return eigenvalues, 1 / 40.0
+
+
+def test_an_orthogonal_teacher_has_the_rank_of_the_factors(spectrum):
+    eigenvalues, rate = map(jnp.asarray, spectrum)
+    q = jnp.linalg.qr(jax.random.normal(jax.random.key(5), (32, 32)))[0]
+    for steps in (0, 1, 30):
+        direct = q @ jnp.diag(eigenvalues) @ jnp.linalg.matrix_power(jnp.eye(32) - rate * jnp.diag(eigenvalues), steps)
+        found = gradient_rank.orthogonal_teacher_nuclear_rank(eigenvalues, rate, steps)
+        np.testing.assert_allclose(found, spectral.nuclear_rank(direct), rtol=1e-10)
+
+
+def test_the_expected_gap_is_the_mean_over_teachers(spectrum):
+    eigenvalues, rate = map(jnp.asarray, spectrum)
+    b = jnp.diag(eigenvalues)
+    teachers = jax.random.normal(jax.random.key(7), (400, 8, 32)) / math.sqrt(8)
+    for steps in (0, 5):
+        gaps = jax.vmap(lambda w, t=steps: model.gap_at(model.trajectory(b, b, w), t))(teachers)
+        stderr = float(jnp.std(gaps)) / 20
+        expected = float(gradient_rank.expected_gap(eigenvalues, rate, steps))
+        assert abs(float(jnp.mean(gaps)) - expected) < 4 * stderr < 0.1 * expected
+
+
+def test_late_ranks_are_the_integrals_over_the_bulk():
+    def integral(density, time, low):
+        def moment(power):
+            return integrate.quad(lambda x: density(x) * ((low + x) * math.exp(-time * x)) ** power, 0, 1)[0]
+
+        return moment(1) ** 2 / moment(2)
+
+    uniform = gradient_rank.late_nuclear_rank_uniform(1.0, 0.5, 1.5, 30.0)
+    np.testing.assert_allclose(uniform, integral(lambda _: 1.0, 30.0, 0.5), rtol=1e-5)
+    semicircle = gradient_rank.late_nuclear_rank_square_root(1.0, 1.0, 1000.0)
+    exact = integral(lambda x: 8 / math.pi * math.sqrt(x * (1 - x)), 1000.0, 0.5)
+    np.testing.assert_allclose(semicircle, exact, rtol=0.01)
+
+
+@pytest.mark.parametrize(("m", "k"), [(400, 400), (200, 800)])
+def test_the_nuclear_rank_of_a_gaussian_matrix(m, k):
+    w = jax.random.normal(jax.random.key(6), (m, k))
+    predicted = gradient_rank.gaussian_nuclear_rank(min(m, k) / max(m, k))
+    np.testing.assert_allclose(spectral.nuclear_rank(w) / min(m, k), predicted, rtol=0.005)
+
+
+def test_a_square_gaussian_matrix_has_the_closed_form():
+    assert gradient_rank.gaussian_nuclear_rank(1.0) == pytest.approx(gradient_rank.GAUSSIAN_NUCLEAR_RANK, rel=1e-6)
+    with pytest.raises(ValueError, match=r"gaussian_nuclear_rank needs 0 < aspect <= 1, got 2.0; pass min\(m, k\)/max"):
+        gradient_rank.gaussian_nuclear_rank(2.0)
+
+
+# The lemmas on which the proofs of Section 3 rest, on random matrices of many shapes; each has a case that is nearly tight.
+
+
+@pytest.fixture
+def generator():
+    return np.random.default_rng(0)
+
+
+def _norm(x):
+    return np.linalg.norm(x, 2)
+
+
+def test_hadamard_products(generator):
+    """Lemma 3.1: ‖Q∘P‖ <= max|Q_ij| ‖P‖_F, <= max Q_ii ‖P‖ for Q >= 0, and Q∘P >= 0 for both."""
+    tightest = [0.0, 0.0]
+    for _ in range(300):
+        k, rank = generator.integers(1, 8, 2)
+        q, p = generator.standard_normal((2, k, k))
+        psd = [x[:, :rank] @ x[:, :rank].T for x in (q, p)]
+        ratios = (
+            _norm(q * p) / (np.max(np.abs(q)) * np.linalg.norm(p)),
+            _norm(psd[0] * p) / (np.max(np.diag(psd[0])) * _norm(p)),
+        )
+        assert max(ratios) <= 1 + 1e-12
+        assert np.linalg.eigvalsh(psd[0] * psd[1])[0] >= -1e-12 * _norm(psd[0]) * _norm(psd[1])
+        tightest = np.maximum(tightest, ratios)
+    assert np.min(tightest) > 0.99
+
+
+def test_singular_values_interlace_under_low_rank_changes(generator):
+    """s_{i+p}(Σ) <= s_i(Σ + H) <= s_{i-p}(Σ) for H of rank p (proof of Theorem 3.11)."""
+    for _ in range(300):
+        k, p = 8, generator.integers(1, 4)
+        sigma = generator.standard_normal((k, k))
+        low_rank = 10 * generator.standard_normal((k, p)) @ generator.standard_normal((p, k))
+        before, after = (np.linalg.svd(x, compute_uv=False) for x in (sigma, sigma + low_rank))
+        assert np.all(before[p:] <= after[: k - p] + 1e-12)
+        assert np.all(after[p:] <= before[: k - p] + 1e-12)
+
+
+def test_bordered_matrices_keep_their_smallest_singular_value(generator):
+    """Lemma G.1: M = [[a, zᵀ], [0, D]] has s_q(M) >= min(|a|, s_{q-1}(D))/(1 + ‖z‖/|a|)."""
+    tightest = 0.0
+    for _ in range(500):
+        q, extra = generator.integers(2, 6), generator.integers(0, 3)
+        a, scale = generator.exponential(), generator.choice([0.0, 0.1, 3.0])
+        z, d = scale * generator.standard_normal(q - 1 + extra), generator.standard_normal((q - 1, q - 1 + extra))
+        m = np.block([[np.full((1, 1), a), z[None]], [np.zeros((q - 1, 1)), d]])
+        bound = min(a, np.linalg.svd(d, compute_uv=False)[-1]) / (1 + np.linalg.norm(z) / a)
+        tightest = max(tightest, bound / np.linalg.svd(m, compute_uv=False)[-1])
+        assert tightest <= 1 + 1e-9
+    assert tightest > 0.99
+
+
+def test_scaled_columns_keep_the_nuclear_norm_of_the_kept_ones(generator):
+    """Lemma G.2: ‖M Diag(v)‖_* >= min_{i in P}|v_i| ‖M_P‖_*."""
+    tightest = 0.0
+    for _ in range(300):
+        m, v = generator.standard_normal((4, 6)), generator.standard_normal(6) * generator.choice([1e-3, 1.0], 6)
+        kept = np.abs(v) > generator.choice([0.0, 0.01])
+        if kept.any():
+            bound = np.min(np.abs(v[kept])) * np.linalg.norm(m[:, kept], "nuc")
+            tightest = max(tightest, bound / np.linalg.norm(m * v, "nuc"))
+            assert tightest <= 1 + 1e-12
+    assert tightest > 0.9

@@ -1,0 +1,145 @@
+"""Bounds of Section 2 on random matrices, with the corrected sample sizes, and where the printed ones fail."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specjax import spectral
+from specjax.models import decoder_block
+from specjax.theory import stable_rank as theory
+
+exact = jax.jit(spectral.stable_rank)
+
+
+@given(seed=st.integers(0, 2**31), spread=st.floats(0, 2))
+def test_normalizing_the_columns_costs_at_most_their_spread(seed, spread):
+    """Lemma 2.10, and its bound attained to a factor 2 somewhere: the constant is not idle."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((6, 9)) * np.exp(spread * rng.standard_normal(9))
+    squares = np.sum(x**2, axis=0)
+    bound = theory.rms_norm_bound(exact(jnp.asarray(x, jnp.float32)), squares.min(), squares.max())
+    assert exact(decoder_block.rms_norm(jnp.asarray(x.T, jnp.float32))) <= bound * (1 + 1e-4)
+
+
+def test_the_bound_on_normalized_columns_is_attained():
+    """One long column and n - 1 short orthogonal ones: st goes from 1 + (n-1)/c to n, the factor c is nearly used."""
+    x = np.diag([10.0, *[1.0] * 7])
+    bound = float(theory.rms_norm_bound(exact(jnp.asarray(x, jnp.float32)), 1.0, 100.0))
+    assert exact(decoder_block.rms_norm(jnp.asarray(x, jnp.float32))) == pytest.approx(8, rel=1e-5)
+    assert bound == pytest.approx(107, rel=1e-5)
+
+
+@given(seed=st.integers(0, 2**31), exponent=st.floats(0.2, 2))
+def test_embedded_tokens_and_their_indicator(seed, exponent):
+    """Eq. 2.15 and Lemma 2.9 in its deterministic form."""
+    rng = np.random.default_rng(seed)
+    tokens = rng.choice(20, 60, p=theory.zipf(20, exponent))
+    counts = np.bincount(tokens, minlength=20)
+    indicator = jnp.asarray(np.eye(20)[:, tokens], jnp.float32)
+    assert theory.indicator_stable_rank(jnp.asarray(counts, jnp.float32)) == pytest.approx(
+        float(exact(indicator)), rel=1e-4
+    )
+    table = rng.standard_normal((20, 32))
+    deviation = np.max(np.abs(np.sum(table[counts > 0] ** 2, axis=1) / 32 - 1))
+    if deviation < 1:
+        x = jnp.asarray(table[tokens].T, jnp.float32)
+        assert exact(x) <= theory.embedding_bound(deviation, counts.max() / 60) * (1 + 1e-4)
+
+
+def test_zipf():
+    assert theory.zipf_exponent(50257, 1 / 26) == pytest.approx(0.8596, abs=1e-4)
+    assert theory.zipf(7, 1.3)[0] / theory.zipf(7, 1.3)[3] == pytest.approx(4**1.3)
+    with pytest.raises(ValueError, match=r"between 0\.1 and 1"):
+        theory.zipf_exponent(10, 0.05)
+
+
+def test_rare_spikes_need_the_corrected_number_of_samples():
+    """Theorem 2.2 promises failure in at most half of the draws; without a spike among the columns the bound fails."""
+    spike, c = theory.RareSpike(p0=1e-3, rows=513, ratio=512.0), 0.25
+    bound = theory.small_ball_bound(spike.effective_rank(), spike.p0, 1 / spike.p0, c)
+    a, b = spike.scales()
+    rng, failures = np.random.default_rng(0), {}
+    for name, samples in (("printed", theory.small_ball_samples_as_printed), ("corrected", theory.small_ball_samples)):
+        n = int(np.ceil(samples(spike.p0, c)))
+        weights = np.array([a, *[b] * 512])
+        counts = rng.multinomial(n, [spike.p0, *[(1 - spike.p0) / 512] * 512], size=2000)
+        ranks = np.sum(counts * weights, axis=1) / np.max(counts * weights, axis=1)
+        failures[name] = np.mean(ranks > bound)
+    assert failures["corrected"] == 0
+    assert failures["printed"] > 0.5 + 4 * np.sqrt(0.25 / 2000)
+    assert spike.p0 * a == pytest.approx(1)
+    assert (1 - spike.p0) * b / 512 == pytest.approx(1 / spike.ratio)
+
+
+def test_quadratic_networks_are_far_below_the_bound():
+    assert theory.quadratic_nsr_bound(2) == 81
+    assert theory.quadratic_bound(2, 0.25) == pytest.approx(27 * 3**12 / 0.5)
+    assert theory.quadratic_samples(1, 0.25) == pytest.approx(18 * 3**4 * np.log(4))
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((16, 4000))
+    for layer in range(1, 4):
+        w = rng.standard_normal((16, 16)) / 4
+        a = (w @ a) ** 2
+        empirical = np.mean(np.sum(a**2, axis=0)) / np.sum(np.mean(a, axis=1) ** 2)
+        assert exact(jnp.asarray(a / a.max(), jnp.float32)) <= empirical * (1 + 1e-4)
+        assert empirical < theory.quadratic_nsr_bound(layer) * 1.2
+
+
+def test_a_gaussian_perturbation_keeps_norms():
+    """Lemma 2.11 at the worst ‖x‖² = σ² d, where the failures are counted."""
+    d, eps = 512, 0.25
+    rng = np.random.default_rng(0)
+    g = rng.standard_normal((4000, d))
+    x = np.zeros(d)
+    x[0] = np.sqrt(d)
+    apart = np.sum((x + g) ** 2, axis=1) / (d + np.sum(g**2, axis=1)) - 1
+    assert np.mean(np.abs(apart) > 0.1) < 2 * np.exp(-(0.1**2) * d / 2) * 1.5
+    assert np.mean(np.abs(apart) > eps) <= theory.perturbation_failure(eps, d)
+    # At d = 10⁵ the intermediate bound of the proof is false, and Cramér's is not.
+    for size in (100, 10_000, 100_000):
+        assert theory.norm_log_tail(0.3, size) <= theory.norm_log_tail_bound(0.3, size)
+    assert theory.norm_log_tail(0.3, 100_000) > theory.norm_log_tail_as_printed(0.3, 100_000)
+
+
+def test_a_residual_branch_is_bounded_by_its_parts():
+    """Lemma 2.13: the smallest δ with which the bound holds shrinks with d; at d = 200 it is below 0.1."""
+    rng = np.random.default_rng(0)
+    needed = []
+    for d in (50, 200):
+        k, n = 2 * d, 40
+        x, h = rng.standard_normal((d, n)) * np.linspace(0.1, 2, n), np.abs(rng.standard_normal((k, n)))
+        bound = float(theory.residual_bound(jnp.asarray(x, jnp.float32), jnp.asarray(h, jnp.float32), 0.0))
+        ranks = [
+            np.linalg.norm(y) ** 2 / np.linalg.norm(y, 2) ** 2
+            for y in (x + rng.standard_normal((d, k)) @ h / np.sqrt(k) for _ in range(40))
+        ]
+        ratio = max(ranks) / bound
+        needed.append((ratio - 1) / (ratio + 1))
+    assert needed[1] < 0.1
+    share = theory.frobenius_share(1.0, theory.SMALL_BALL_RELU)
+    assert share == pytest.approx(0.0793, abs=1e-4)
+
+
+def test_the_column_norms_by_their_recursion():
+    norms, delta = theory.ColumnNorms(jnp.asarray(0.9), jnp.asarray(1.1)), 0.05
+    low, high = 0.9, 1.1
+    for blocks in range(4):
+        found = theory.norms_after(norms, delta, blocks)
+        assert found.low == pytest.approx(low, rel=1e-5)
+        assert found.high == pytest.approx(high, rel=1e-5)
+        low, high = (1 - delta) ** 2 * low, (1 + delta) ** 2 * (high + 2)
+
+
+def test_a_block_at_initialization_is_within_its_bounds():
+    d, n, delta = 64, 96, 0.2
+    keys = jax.random.split(jax.random.key(0), 4)
+    tokens = decoder_block.zipf_tokens(keys[0], n, jnp.asarray(theory.zipf(200, 1.0), jnp.float32))
+    x = decoder_block.embed(keys[1], tokens, 200, d)
+    squares = jnp.sum(x**2, axis=1) / d
+    found = decoder_block.apply(decoder_block.init(keys[2], d, 2 * d), x)
+    bounds = theory.block_bounds(exact(x), theory.ColumnNorms(jnp.min(squares), jnp.max(squares)), delta)
+    for name, bound in bounds._asdict().items():
+        assert exact(getattr(found, name)) <= bound
