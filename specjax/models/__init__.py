@@ -1,6 +1,14 @@
 """Problems as pure functions: `init`, `loss`, `sampled_loss` and the exact population `gradient`, one module per model."""
 
+from specjax.models import associative_memory as associative_memory
+from specjax.models import decoder_block as decoder_block
 from specjax.models import deep_linear as deep_linear
+from specjax.models import factorization_spectra as factorization_spectra
+from specjax.models import in_context_regression as in_context_regression
 from specjax.models import matrix_factorization as matrix_factorization
+from specjax.models import matrix_regression as matrix_regression
+from specjax.models import mlp as mlp
+from specjax.models import random_features as random_features
 from specjax.models import relu_network as relu_network
+from specjax.models import spiked as spiked
 from specjax.models import targets as targets

@@ -25,8 +25,15 @@ SMALL = {
 }
 
 
-def test_only_experiments_of_one_width_are_left_out():
-    assert set(experiments.names()) - set(SMALL) == {"table-c7", "claims"}
+# Experiments at fixed sizes, and those whose widths are static: spectra and counts of matrices of another size are other problems.
+UNPADDED = ("preconditioning", "spectral_criterion", "associative_memory", "claims", "table_c7")
+
+
+def test_only_experiments_without_padded_widths_are_left_out():
+    left_out = {
+        name for name, module in experiments.MODULES.items() if any(part in module.split(".") for part in UNPADDED)
+    }
+    assert set(experiments.names()) - left_out == set(SMALL)
 
 
 @pytest.mark.parametrize("name", SMALL)

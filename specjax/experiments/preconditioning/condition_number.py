@@ -127,7 +127,11 @@ def plot(config: Config, data: Data) -> Figure:
             exact = context_gradient_descent(config)
             _draw(axes, exact, "gradient-descent", "gradient descent, closed form", style=":")
         axes.set(
-            xscale="log", yscale="log", title=title, xlabel="condition number κ", ylabel=f"steps to {config.accuracy:g}"
+            xscale="log",
+            yscale="log",
+            title=title,
+            xlabel="condition number κ",
+            ylabel=f"steps to {config.accuracy:g} (runs end at {config.limit})",
         )
         axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=1)
     return figure

@@ -54,8 +54,8 @@ class Config:
     widths: tuple[int, ...] = field(
         default=(16, 32, 64, 128, 256), metadata={"help": "features k of the width sweep; d = k/2, n = 4k"}
     )
-    seeds: int = field(default=256, metadata={"help": "draws of weights and inputs"})
-    width_seeds: int = field(default=64, metadata={"help": "draws at every width"})
+    seeds: int = field(default=192, metadata={"help": "draws of weights and inputs"})
+    width_seeds: int = field(default=32, metadata={"help": "draws at every width"})
     batches: int = field(default=200, metadata={"help": "batches of 4096 samples of the scalar moments"})
     rare: int = field(
         default=50_000, metadata={"help": "draws in which stable ranks above the bound of Theorem 2.7 are counted"}
@@ -374,7 +374,7 @@ EXPERIMENT = Experiment(
             samples=(64, 128, 256, 512),
             widths=(16, 24, 32, 64, 96),
             seeds=192,
-            width_seeds=256,
+            width_seeds=48,
             batches=50,
             rare=20_000,
         ),

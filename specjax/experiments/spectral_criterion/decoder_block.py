@@ -23,7 +23,7 @@ DELTA = 0.2
 """δ of Proposition 2.14, which takes d ≥ C δ^(-2) log n with an open C: at d = 32 already its bounds hold in every draw."""
 NAMES = ("attention_input", "after_attention", "mlp_input", "mlp_hidden", "output")
 LAYERS = 3
-STEPS = 60
+STEPS = 30
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
 
 
@@ -42,7 +42,7 @@ class Config:
     batches: tuple[int, ...] = field(
         default=(128, 256, 512, 1024, 2048, 4096), metadata={"help": "batch sizes of Figure 17"}
     )
-    seeds: int = field(default=16, metadata={"help": "draws"})
+    seeds: int = field(default=12, metadata={"help": "draws"})
     seed: int = field(default=0, metadata={"help": "seed of all draws"})
 
     def __post_init__(self) -> None:
@@ -71,8 +71,8 @@ def run(config: Config) -> Data:
     probabilities = jnp.asarray(theory.zipf(config.vocabulary, 1.0), jnp.float32)
     k = config.expansion * config.d
 
-    def depth(key: Array, causal: Array, n: int) -> dict[str, Array]:
-        token_key, table_key, *keys = jax.random.split(key, config.blocks + 2)
+    def depth(key: Array, causal: Array, n: int, blocks: int) -> dict[str, Array]:
+        token_key, table_key, *keys = jax.random.split(key, blocks + 2)
         tokens = decoder_block.zipf_tokens(token_key, n, probabilities)
         x = decoder_block.embed(table_key, tokens, config.vocabulary, config.d)
         counts = jnp.zeros(config.vocabulary).at[tokens].add(1.0)
@@ -114,13 +114,13 @@ def run(config: Config) -> Data:
     key = jax.random.key(config.seed)
     return {
         "depth": sweep.run(
-            lambda key, causal: depth(key, causal, config.lengths[-1]),
+            lambda key, causal: depth(key, causal, config.lengths[-1], config.blocks),
             {"causal": sweep.values(0.0, 1.0)},
             seeds=config.seeds,
             key=key,
         ),
         "length": sweep.run(
-            lambda key, n: {"mlp_hidden": depth(key, jnp.zeros(()), n)["rank"][:, NAMES.index("mlp_hidden")]},
+            lambda key, n: {"mlp_hidden": depth(key, jnp.zeros(()), n, 1)["rank"][:, NAMES.index("mlp_hidden")]},
             {"n": sweep.widths(*config.lengths)},
             seeds=config.seeds,
             key=key,
