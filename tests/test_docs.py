@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES = ("sweeps.md",)
+PAGES = ("sweeps.md", "layer-report.md")
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -43,3 +43,6 @@ from specjax.spectral.norms import schatten_norm as schatten_norm
 from specjax.spectral.norms import spectral_norm as spectral_norm
 from specjax.spectral.norms import stable_rank as stable_rank
 from specjax.spectral.polar import polar as polar
+from specjax.spectral.ranks import estimate_ranks as estimate_ranks
+from specjax.spectral.ranks import estimate_stable_rank as estimate_stable_rank
+from specjax.spectral.ranks import power_iteration as power_iteration

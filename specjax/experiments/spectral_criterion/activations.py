@@ -90,14 +90,15 @@ def run(config: Config) -> Data:
     def features(key: Array, n: AnySize) -> dict[str, dict[str, Array]]:
         weight_key, x_key = jax.random.split(key)
         x = sizes.normal(x_key, (n, INPUTS)).T
+        count = jnp.asarray(sizes.active(n), x.dtype)
         weights, names = weights_of(weight_key), [(name, kind) for name in BOUNDED for kind in WEIGHTS]
         # One decomposition for all: a program with twenty takes longer to compile than to run.
         a = jnp.stack([ACTIVATIONS[name].function(weights[kind] @ x) for name, kind in names])
         w = weights["gaussian"]
         second = feature_covariance(w, w) + feature_mean(w)[:, None] * feature_mean(w)[None]
-        grams = jnp.concatenate([a @ a.mT / sizes.active(n), second[None]])
+        grams = jnp.concatenate([a @ a.mT / count, second[None]])
         traces, tops = jnp.trace(grams, axis1=-2, axis2=-1), jnp.linalg.eigvalsh(grams)[:, -1]
-        ranks, means = traces / tops, jnp.sum(jnp.sum(a, axis=2) ** 2, axis=1) / sizes.active(n) ** 2
+        ranks, means = traces / tops, jnp.sum(jnp.sum(a, axis=2) ** 2, axis=1) / count**2
         found = {
             f"{name}.{kind}": {"stable_rank": ranks[i], "nsr": traces[i] / means[i]}
             for i, (name, kind) in enumerate(names)
@@ -118,7 +119,7 @@ def run(config: Config) -> Data:
 
     def above(key: Array, rows: Array) -> dict[str, Array]:
         z = jnp.abs(jax.random.normal(key, (COLUMNS, MANY_ROWS)))
-        z = jnp.where(jnp.arange(MANY_ROWS)[None] < rows, z, 0)
+        z = jnp.where(jnp.arange(float(MANY_ROWS))[None] < rows, z, 0)
         once = jnp.sum(z**2) / _largest(z)
         copies = jnp.tile(z, (COPIES, 1))
         copied = jnp.sum(copies**2) / _largest(copies)

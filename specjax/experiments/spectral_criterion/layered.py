@@ -57,9 +57,9 @@ def run(config: Config) -> Data:
             # A padded sample is zero and its target too: with an odd activation it adds nothing to loss, gradient or Hessian.
             # Targets are signs, so that the largest residual is bounded: one that grew with n would bend the exponent of its constant.
             x, y = sizes.normal(x_key, (n, dims[0])), sizes.rademacher(y_key, (n, dims[-1]))
-            count = sizes.active(n)
+            count = jnp.asarray(sizes.active(n), x.dtype)
 
-            def loss(p: mlp.Params, x: Array = x, y: Array = y, count: int | Array = count) -> Array:
+            def loss(p: mlp.Params, x: Array = x, y: Array = y, count: Array = count) -> Array:
                 return jnp.sum((mlp.forward(p, x, "tanh") - y) ** 2) / (2 * count)
 
             gradient = jax.grad(loss)
