@@ -31,7 +31,7 @@ class Config:
     width: int = field(default=24, metadata={"help": "hidden units"})
     inputs: int = field(default=8, metadata={"help": "inputs"})
     outputs: int = field(default=4, metadata={"help": "outputs"})
-    samples: tuple[int, ...] = field(default=(32, 64, 128, 256, 512, 1024), metadata={"help": "samples n"})
+    samples: tuple[int, ...] = field(default=(128, 256, 512, 1024, 2048), metadata={"help": "samples n"})
     seeds: int = field(default=32, metadata={"help": "draws of weights, directions and data"})
     seed: int = field(default=0, metadata={"help": "seed of all draws"})
 
@@ -280,7 +280,7 @@ EXPERIMENT = Experiment(
     scales={
         "smoke": Config(width=8, inputs=4, outputs=3, samples=(16, 32, 64, 128, 256), seeds=16),
         "quick": Config(),
-        "paper": Config(width=64, inputs=16, outputs=8, samples=(32, 64, 128, 256, 512, 1024, 2048, 4096), seeds=200),
+        "paper": Config(width=64, inputs=16, outputs=8, samples=(512, 1024, 2048, 4096, 8192), seeds=200),
     },
     run=run,
     checks=checks,
