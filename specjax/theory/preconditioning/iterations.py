@@ -11,7 +11,7 @@ from specjax.theory.preconditioning.conditions import check_condition_number, ch
 
 
 def theorem_1a(largest: ArrayLike, accuracy: ArrayLike, rho: ArrayLike) -> Float[Array, "..."]:
-    """log(8 λ_1 / ε) / log(1/ρ): Muon on a factorization with k >= d and a prefactor C from [√λ_1 / 2, √λ_1] [constant ours].
+    """log(8 λ_1 / ε) / log(1/ρ): Muon on a factorization with k >= d and a prefactor C from [√λ_1 / 2, √λ_1] (constant ours).
 
     From Lemma 2 with C <= √λ_1: |x² - λ| <= 4 C ρ^t (√λ + C ρ^t) <= 8 λ_1 ρ^t. Raises ValueError for ρ outside [1/2, 1).
     """
@@ -21,7 +21,7 @@ def theorem_1a(largest: ArrayLike, accuracy: ArrayLike, rho: ArrayLike) -> Float
 
 
 def theorem_1b(largest: ArrayLike, accuracy: ArrayLike, rho: ArrayLike) -> Float[Array, "..."]:
-    """log(4 λ_1 / ((1 - ρ)² ε)) / log(1/ρ) iterations: r <= k < d, prefactors from [C_0, 2 C_0], C_0 = √λ_1 / 2 [constant ours].
+    """log(4 λ_1 / ((1 - ρ)² ε)) / log(1/ρ) iterations: r <= k < d, prefactors from [C_0, 2 C_0], C_0 = √λ_1 / 2 (constant ours).
 
     From Lemma 11, Δ <= δ = 2 C_0 ρ^t / (1 - ρ) gives |x² - λ| <= δ (2 √λ_1 + δ), which is at most ε where
     δ (2 √λ_1 + √λ_1 / (1 - ρ)) is; 2 + 1/(1 - ρ) <= 3 / (1 - ρ) leaves 3 λ_1 ρ^t / (1 - ρ)², and 1 of 4 for the distance to
@@ -45,7 +45,7 @@ def theorem_3(prefactor: ArrayLike, accuracy: ArrayLike, rho: ArrayLike) -> Floa
 def gradient_flow_factorization(
     lam: ArrayLike, start: ArrayLike, accuracy: ArrayLike, rate: ArrayLike
 ) -> Float[Array, "..."]:
-    """Steps of gradient descent on ¼ (x² - λ)² from x_0 = `start` until λ - x² = ε, by the flow: exact as rate · λ → 0 [ours].
+    """Steps of gradient descent on ¼ (x² - λ)² from x_0 = `start` until λ - x² = ε, by the flow: exact as rate · λ → 0 (ours).
 
     u = x² obeys du/dt = 2 (λ - u) u, so t = [log((λ - ε)/ε) - log(u_0/(λ - u_0))] / (2 λ): the κ log(1/ε) of eq. 10 for λ = λ_1/κ,
     with log(λ²/(ε u_0)) for its logarithm. Zero where the error is below ε from the start.
@@ -59,7 +59,7 @@ def gradient_flow_factorization(
 
 
 def gradient_descent_regression(kappa: ArrayLike, accuracy: ArrayLike, rate: ArrayLike = 1.0) -> Float[Array, "..."]:
-    """Steps log ε / log(1 - rate κ⁻³) of gradient descent on in-context regression from Q_0 = 0, for 0 < rate <= 1 (eq. 21) [ours, exact].
+    """Steps log ε / log(1 - rate κ⁻³) of gradient descent on in-context regression from Q_0 = 0, for 0 < rate <= 1 (eq. 21) (ours, exact).
 
     S has the eigenvalues from 1 to 1/κ and ε is relative to ‖S⁻¹‖ = κ. The error of eigenvalue λ is (1 - rate λ³)^t / λ, and the
     smallest λ has the largest error at every t. Rate 2 / (1 + κ⁻³) halves this at best. Raises ValueError for κ below 1.
@@ -70,7 +70,7 @@ def gradient_descent_regression(kappa: ArrayLike, accuracy: ArrayLike, rate: Arr
 
 
 def sign_gradient_quadratic(kappa: ArrayLike, barrier: ArrayLike) -> Float[Array, "..."]:
-    """At least barrier + κ/4 steps: SignGD on the quadratic instance of `adversarial.quadratic` (Lemma 12) [constant ours].
+    """At least barrier + κ/4 steps: SignGD on the quadratic instance of `adversarial.quadratic` (Lemma 12) (constant ours).
 
     `barrier` is the number of steps in which the small eigenvalue is frozen. Afterwards a step is below 2 b_0 / κ and b_0 = 2 ε
     must halve.
@@ -81,7 +81,7 @@ def sign_gradient_quadratic(kappa: ArrayLike, barrier: ArrayLike) -> Float[Array
 
 
 def sign_gradient_factorization(kappa: ArrayLike, barrier: ArrayLike) -> Float[Array, "..."]:
-    """At least barrier + κ/12 steps: SignGD on the 2×2 factorization of `adversarial.factorization` (Theorem 2) [constant ours].
+    """At least barrier + κ/12 steps: SignGD on the 2×2 factorization of `adversarial.factorization` (Theorem 2) (constant ours).
 
     Steps below 6 b_0 / κ must take b_0 to half of itself.
     """
@@ -91,7 +91,7 @@ def sign_gradient_factorization(kappa: ArrayLike, barrier: ArrayLike) -> Float[A
 
 
 def sign_gradient_regression(kappa: ArrayLike, barrier: ArrayLike) -> Float[Array, "..."]:
-    """At least barrier + κ³/4 steps: SignGD on the in-context instance of `adversarial.regression` (Theorem 4) [constant ours]."""
+    """At least barrier + κ³/4 steps: SignGD on the in-context instance of `adversarial.regression` (Theorem 4) (constant ours)."""
     check_condition_number(kappa)
     kappa, barrier = floats(kappa, barrier)
     return barrier + kappa**3 / 4

@@ -38,7 +38,7 @@ def approximation_bound(a: Float[Array, "m n"], b: Float[Array, "m n"], rank: in
 def matched_complements(
     a: Float[Array, "n k"], b: Float[Array, "n k"]
 ) -> tuple[Float[Array, "n n-k"], Float[Array, "n n-k"]]:
-    """Complements C_a, C_b of two orthonormal sets such that ‖[A C_a] - [B C_b]‖ <= √2 ‖A - B‖ (Lemma 22, constructive [ours]).
+    """Complements C_a, C_b of two orthonormal sets such that ‖[A C_a] - [B C_b]‖ <= √2 ‖A - B‖ (Lemma 22, constructive (ours)).
 
     Take any two complements and turn one onto the other by the polar factor of C_aᵀ C_b. For k < n.
     """

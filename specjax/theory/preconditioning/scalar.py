@@ -55,7 +55,7 @@ def error_bound(prefactor: ArrayLike, rho: ArrayLike, lam: ArrayLike, t: ArrayLi
 
 
 def travel_bound(prefactor: ArrayLike, rho: ArrayLike, t: ArrayLike) -> Float[Array, "..."]:
-    """C ρ^t / (1 - ρ) >= Δ_t for ρ in [1/2, 1) and Δ_0 <= C / (1 - ρ), all starts that can arrive at all [ours].
+    """C ρ^t / (1 - ρ) >= Δ_t for ρ in [1/2, 1) and Δ_0 <= C / (1 - ρ), all starts that can arrive at all (ours).
 
     It allows the farthest start; where Δ_0 <= 2 C too, :func:`distance_bound` is the smaller for ρ > 1/2.
     """
