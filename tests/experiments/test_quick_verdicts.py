@@ -73,8 +73,18 @@ REFUTED = {
 }
 
 
-# Those of a minute and more.
-LONG = {"condition-number", "convergence-curves", "muon-convergence"}
+# Those of half a minute and more.
+LONG = {
+    "activations",
+    "condition-number",
+    "convergence-curves",
+    "decoder-block",
+    "figures-14-and-15",
+    "figures-3-and-11",
+    "gradient-rank-window",
+    "muon-convergence",
+    "one-step-comparison",
+}
 
 
 @pytest.mark.parametrize(

@@ -208,7 +208,7 @@ def test_real_numbers_of_any_type_are_a_target(dtype, tmp_path):
 
 # The line, with a file for the target where it names one, and the sentence.
 REFUSED = {
-    "run figure-3": r"There is no experiment 'figure-3'; did you mean figure-\d or figure-\d\?",
+    "run figure-3": r"There is no experiment 'figure-3'; did you mean figure-\d or figure-\d or figures-3-and-11\?",
     "run deep-linear --scale medium": r"There is no scale 'medium'; there are smoke, quick, paper\.",
     "run deep-linear --width 8,16": r"There is no flag '--width'; did you mean --widths or --depths\?",
     "run deep-linear --widths=": r"--widths takes comma-separated integers, as in --widths INT,INT,\.\.\., not ''\.",
