@@ -59,7 +59,8 @@ def test_active_sizes_can_be_traced_mapped_and_combined_with_keys(draw):
     mapped = jax.jit(jax.vmap(jax.vmap(one, (None, 0)), (0, None)))(keys, active)
     for i, key in enumerate(keys):
         for j, n in enumerate(range(1, 5)):
-            np.testing.assert_array_equal(mapped[i, j], embedded(draw(key, (n, n)), (4, 6)))
+            # The bits of the key are the same. Compiled for another shape, the normal quantile may round its last bit another way.
+            np.testing.assert_array_max_ulp(mapped[i, j], embedded(draw(key, (n, n)), (4, 6)), maxulp=2)
 
 
 def test_one_program_serves_every_active_size_and_padding_is_static():
