@@ -1,0 +1,154 @@
+"""What these experiments share: draws of the items, one seed at a time, labels for the counts, and exponents freed of finite size."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jax.custom_batching import sequential_vmap
+from jaxtyping import Array, Float, Key
+
+from specjax import spectral, sweep
+from specjax.experiments.validation import check_root_seed, check_seeds, check_sizes
+from specjax.models import associative_memory as memory
+from specjax.sizes import AnySize
+from specjax.spectral.scaling import exactly_scaled
+from specjax.theory import capacity, finite_capacity
+
+LEAST_SEEDS = 10
+"""Below this many seeds a bootstrap interval is rough."""
+
+PAPER = "associative-memory"
+COLORS = ("C0", "C1", "C2", "C4", "C5", "C7")
+MARKERS = ("o", "s", "^", "D", "v", "P")
+NAMES = {"gd": "GD", "muon": "Muon", "newton": "Newton"}
+
+
+def draw(key: Key[Array, ""], n: int, d: AnySize) -> tuple[Float[Array, "n d"], Float[Array, "n d"]]:
+    """Isotropic unembeddings and embeddings; those of a smaller d are columns of those of a larger, up to the factor."""
+    of_u, of_v = jax.random.split(key)
+    return memory.isotropic(of_u, n, d), memory.isotropic(of_v, n, d)
+
+
+def one_step(
+    u: Float[Array, "n d"], v: Float[Array, "n d"], q: Float[Array, " n"], optimizers: Sequence[str], ridge: float = 0.0
+) -> Float[Array, "optimizers d d"]:
+    """W after one step from zero of each optimizer, up to the learning rate, which changes no recovery; the ridge is Newton's.
+
+    The singular values of the gradient go down to d^(-α-1) and those of the Hessian to d^-α of the largest, which is rounding in float32:
+    the sums over the frequent items, the polar factor and the solution are made in float64.
+    """
+    with jax.enable_x64(True):
+        return _one_step(u, v, q, tuple(optimizers), ridge)
+
+
+@partial(jax.jit, static_argnames=("optimizers", "ridge"))
+def _one_step(u: Array, v: Array, q: Array, optimizers: tuple[str, ...], ridge: float) -> Array:
+    centred = u - jnp.mean(u, axis=0)[None, :]
+    gradient = -_frequent_in_float64(centred, v, q)
+
+    def newton() -> Array:
+        left = jnp.matmul(centred.T, centred, precision=jax.lax.Precision.HIGHEST) / u.shape[0]
+        hessian = memory.HessianAtZero(left.astype(jnp.float64), _frequent_in_float64(v, v, q))
+        return memory.newton_step(gradient, hessian, ridge)
+
+    steps = {"gd": lambda: -gradient, "muon": lambda: -spectral.polar(gradient), "newton": newton}
+    # Newton's entries may lie outside the range of float32, and their scale does not matter.
+    return jnp.stack([exactly_scaled(steps[name]()).astype(jnp.float32) for name in optimizers])
+
+
+def _frequent_in_float64(a: Array, b: Array, q: Array) -> Array:
+    """Σ_i q_i a_i b_iᵀ with the first 8 d items in float64: the others are too rare for their rounding to matter."""
+    head = min(len(q), 8 * a.shape[1])
+    tail = jnp.matmul(a[head:].T, b[head:] * q[head:, None], precision=jax.lax.Precision.HIGHEST)
+    wide_a, wide_b, wide_q = (x[:head].astype(jnp.float64) for x in (a, b, q))
+    return jnp.matmul(wide_a.T, wide_b * wide_q[:, None]) + tail.astype(jnp.float64)
+
+
+def capacities(u: Float[Array, "n d"], v: Float[Array, "n d"], ws: Float[Array, "*many d d"]) -> dict[str, Array]:
+    """`count` and `prefix` of the items that each W recovers."""
+    flat = ws.reshape((-1, *ws.shape[-2:]))
+
+    def of_one(w: Array) -> tuple[Array, Array]:
+        mask = memory.recovered(u, v, w)
+        return memory.count(mask), memory.prefix(mask)
+
+    count, prefix = jax.lax.map(of_one, flat)
+    return {"count": count.reshape(ws.shape[:-2]), "prefix": prefix.reshape(ws.shape[:-2])}
+
+
+def run(
+    of_seed: Callable[[Array, AnySize], dict[str, Array]],
+    dims: Sequence[int],
+    seeds: int,
+    seed: int,
+    labels: Mapping[str, Mapping[str, Sequence[Any]]],
+) -> xr.Dataset:
+    """A sweep over d, every d compiled alone and every seed run alone, since one seed of N items fills the machine.
+
+    `labels` gives each output with axes of its own their names and coordinates, in order.
+    """
+
+    def measure(key: Array, d: AnySize) -> dict[str, Array]:
+        result: dict[str, Array] = sequential_vmap(lambda key: of_seed(key, d))(key)
+        return result
+
+    data = sweep.run(measure, {"d": sweep.widths(*dims)}, seeds=seeds, key=jax.random.key(seed), plan="exact")
+    for name, axes in labels.items():
+        renamed = {f"{name}_dim_{k}": axis for k, axis in enumerate(axes)}
+        points = {axis: list(values) for axis, values in axes.items()}
+        data[name] = data[name].drop_vars(list(renamed), errors="ignore").rename(renamed).assign_coords(points)
+    return data.drop_vars([name for name in data.coords if "_dim_" in str(name)])
+
+
+def log(values: xr.DataArray) -> xr.DataArray:
+    """The natural logarithm, with its labels."""
+    return values.copy(data=np.log(values.values))
+
+
+@lru_cache(maxsize=1024)
+def expected(optimizer: str, d: int, n: int, alpha: float) -> float:
+    """The count of `finite_capacity`, kept, since checks, tables and figures all ask for it."""
+    return finite_capacity.expected_count(optimizer, d, n, alpha)
+
+
+def freed(count: xr.DataArray, optimizer: str, n: int, alpha: float) -> xr.DataArray:
+    """Counts divided by what finite d and N make of the power law in the formula of `finite_capacity`.
+
+    If the formula holds they are a d^e with the exponent e of the theorem.
+    """
+    ds = count["d"].values
+    exponent = capacity.one_step_exponent(optimizer, alpha)
+    factor = [expected(optimizer, int(d), n, alpha) / d**exponent for d in ds]
+    return count / xr.DataArray(np.asarray(factor), dims=["d"], coords={"d": ds})
+
+
+def check_items(n: int, dims: Sequence[int]) -> None:
+    """Raises ValueError for too few items: fewer than 2, or no more than d, when the Hessian has no inverse."""
+    if n < 2:
+        raise ValueError(f"n must be at least 2 items, got {n}.")
+    if n <= max(dims, default=0):
+        raise ValueError(
+            f"n must exceed the largest of dims={tuple(dims)}, since the Hessian needs full rank, got {n}."
+        )
+
+
+def check_common(n: int, dims: Sequence[int], seeds: int, seed: int, *, points: int = 4) -> None:
+    """Raises ValueError for dims, items and seeds that cannot be fitted."""
+    check_sizes("dims", dims, least=4, points=points)
+    check_items(n, dims)
+    check_seeds("seeds", seeds)
+    if seeds < LEAST_SEEDS:
+        raise ValueError(f"seeds must be at least {LEAST_SEEDS}, for intervals of the exponents, got {seeds}.")
+    check_root_seed(seed)
+
+
+def check_alphas(alphas: Sequence[float], *, points: int = 1) -> None:
+    """Raises ValueError for exponents of the frequencies that are not above 1, not ascending, or too few."""
+    if len(alphas) < points or list(alphas) != sorted(set(alphas)):
+        raise ValueError(f"alphas needs {points} or more different exponents in ascending order, got {tuple(alphas)}.")
+    for alpha in alphas:
+        capacity.check_alpha(alpha)
