@@ -29,7 +29,7 @@ def test_a_benchmark_prints_the_agreement_and_ratios_to_its_reference(script):
 
 def test_every_benchmark_is_tested():
     scripts = {path.name for path in BENCHMARKS.glob("*.py") if "__main__" in path.read_text()}
-    assert scripts == {*REFERENCES, "polar.py"}
+    assert scripts == {*REFERENCES, "polar.py", "recovery.py"}
 
 
 def test_the_benchmark_of_the_polar_factor_agrees_before_it_times():
@@ -41,3 +41,14 @@ def test_the_benchmark_of_the_polar_factor_agrees_before_it_times():
     tables = re.findall(r"^-{20,}$", done.stdout, re.MULTILINE)
     assert len(tables) == 5
     assert ("torch, bf16" in done.stdout.split("squares")[0]) != ("torch is not installed" in done.stdout)
+
+
+def test_the_benchmark_of_recovery_counts_the_same_items_both_ways():
+    """That the items are the same is asserted in the script, of all N² logits against the staged test."""
+    command = [sys.executable, "-W", "error", str(BENCHMARKS / "recovery.py"), "--smoke"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    counts = re.findall(r"d = (\d+): identical, (\d+) items, of which (\d+) in a row", done.stdout)
+    assert [int(d) for d, _, _ in counts] == [16, 32]
+    assert all(0 < int(row) <= int(count) for _, count, row in counts)
+    assert len(done.stdout.split("fraction")[1].split("load")[0].split()) == 1 + 2 * 7

@@ -32,6 +32,14 @@ MODULES = {
     "activations": "specjax.experiments.spectral_criterion.activations",
     "decoder-block": "specjax.experiments.spectral_criterion.decoder_block",
     "layered-hessian": "specjax.experiments.spectral_criterion.layered",
+    "sparse-regression": "specjax.experiments.spectral_criterion.sparse_regression",
+    "memory-one-step": "specjax.experiments.associative_memory.one_step",
+    "memory-multi-step": "specjax.experiments.associative_memory.multi_step",
+    "memory-minibatch": "specjax.experiments.associative_memory.minibatch",
+    "memory-minibatch-steps": "specjax.experiments.associative_memory.minibatch_steps",
+    "memory-anisotropy": "specjax.experiments.associative_memory.anisotropy",
+    "memory-lambda": "specjax.experiments.associative_memory.resolution",
+    "memory-logits": "specjax.experiments.associative_memory.logits",
 }
 """Where each experiment lives; its module has the experiment as `EXPERIMENT`."""
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, StrMethodFormatter
 
 from specjax import sweep
 
@@ -30,6 +31,15 @@ def draw_sweep(
     ticks = data[dim].values
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
+    label_short_range(axes)
+
+
+def label_short_range(axes: Axes) -> None:
+    """Labels at 1, 2 and 5 of each decade where a logarithmic y axis has too few decades to be read by powers of ten."""
+    low, high = axes.get_ylim()
+    if high < 100 * low:
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
 
 
 def draw_closed_form(

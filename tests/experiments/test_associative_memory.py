@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 from specjax import experiments
-from specjax.experiments.associative_memory import minibatch, one_step, resolution, sweeps
+from specjax.experiments.associative_memory import minibatch, minibatch_steps, one_step, resolution, sweeps
 from specjax.theory import capacity
 
 MEMORY = [name for name in experiments.names() if name.startswith("memory-")]
@@ -37,7 +37,7 @@ def made_up(config, exponent_shift):
 
 @pytest.fixture(scope="module")
 def config():
-    return one_step.Config(n=4000, dims=(48, 64, 96, 128), alphas=(1.5, 2.0))
+    return one_step.Config(n=4000, dims=(48, 64, 96, 128), fit_from=48, alphas=(1.5, 2.0))
 
 
 def test_counts_by_the_formula_are_confirmed_and_other_exponents_refuted(config):
@@ -84,8 +84,30 @@ def test_the_number_of_distinct_items_is_that_of_drawn_batches():
     rng = np.random.default_rng(0)
     drawn = [len(set(rng.choice(500, 200, p=p / p.sum()))) for _ in range(400)]
     stderr = np.std(drawn, ddof=1) / 20
-    assert abs(np.mean(drawn) - minibatch.distinct(config, 200)) < 4 * stderr
+    assert abs(np.mean(drawn) - minibatch.distinct(config.n, config.alpha, 200)) < 4 * stderr
     assert stderr < 0.01 * np.mean(drawn)
+
+
+def test_what_small_batches_store_is_judged_by_what_they_saw():
+    config = minibatch_steps.Config()
+    noise = 1 + 0.02 * np.random.default_rng(0).standard_normal((config.seeds, config.steps, len(config.batches)))
+    t = np.arange(1, config.steps + 1)
+    seen = np.array([[minibatch.distinct(config.n, config.alpha, b * k) for b in config.batches] for k in t.tolist()])
+    coords = {"seed": np.arange(config.seeds), "t": t, "batch": list(config.batches)}
+
+    def verdicts(count):
+        named = {"count": count, "seen": np.broadcast_to(seen, noise.shape)}
+        data = xr.Dataset({k: (("seed", "t", "batch"), v) for k, v in named.items()}, coords=coords)
+        return {check.name: check.verdict for check in minibatch_steps.checks(config, {"capacity": data})}
+
+    stored = np.minimum(seen, 50.0)  # as many as fit
+    found = verdicts(stored * noise)
+    assert set(found.values()) - {"confirmed"} == {"refuted"}
+    # A capacity that does not depend on the batch: one step with all samples stores as much as several with parts of them.
+    assert [name for name, verdict in found.items() if verdict == "refuted"] == ["sample-efficiency-worsens"]
+    fewer = verdicts(seen**0.5 * noise)
+    assert fewer["small-batches-store-what-they-see"] == "refuted"
+    assert fewer["small-batches-exponent"] == "refuted"
 
 
 def test_the_cubic_iterate_is_that_of_the_lemma():
@@ -105,14 +127,32 @@ def test_the_cubic_iterate_is_that_of_the_lemma():
         *((name, {"n": 1}, "n must be at least 2 items, got 1.") for name in MEMORY),
         *((name, {"seeds": 3}, "seeds must be at least 10, for intervals of the exponents, got 3.") for name in MEMORY),
         *((name, {"seed": -1}, "seed must be from 0 to 2^32 - 2, got -1.") for name in MEMORY),
-        *((name, {"dims": (8, 16)}, "dims needs 4 or more different sizes in ascending order") for name in MEMORY),
+        *(
+            (name, {"dims": (8, 16)}, "dims needs 4 or more different sizes in ascending order")
+            for name in MEMORY
+            if name != "memory-minibatch-steps"
+        ),
         ("memory-one-step", {"n": 100}, "n must exceed the largest of dims="),
         ("memory-one-step", {"alphas": (1.0, 2.0)}, "The exponents hold for power laws with finite α > 1, got α=1.0."),
         ("memory-one-step", {"alphas": (1.5,)}, "alphas needs 2 or more different exponents in ascending order"),
         ("memory-one-step", {"fit_from": 96}, "dims from fit_from on needs 4 or more different sizes"),
         ("memory-minibatch", {"alpha": 0.5}, "The exponents hold for power laws with finite α > 1, got α=0.5."),
         ("memory-minibatch", {"batches": (0, 2, 4, 8)}, "batches needs 4 or more different sizes from 1 up"),
-        ("memory-minibatch", {"batches": (512, 1024, 2048, 4096)}, "batches needs two or more of fewer than d/4"),
+        ("memory-minibatch", {"batches": (512, 1024, 2048, 4096)}, "batches needs four or more of fewer than d/4"),
+        ("memory-minibatch-steps", {"d": 3}, "d must be at least 4, got 3."),
+        ("memory-minibatch-steps", {"batches": (0, 64)}, "batches needs 2 or more different sizes from 1 up"),
+        ("memory-minibatch-steps", {"steps": 3}, "steps must be at least 4, for a fit over steps, got 3."),
+        (
+            "memory-minibatch-steps",
+            {"batches": (4, 100, 250)},
+            "The largest of batches=(4, 100, 250) must be the one before it",
+        ),
+        (
+            "memory-minibatch-steps",
+            {"batches": (64, 128)},
+            "The smallest of batches=(64, 128) needs to hold fewer than d/2 = 32",
+        ),
+        ("memory-minibatch-steps", {"rate": -1.0}, "rate must be positive and finite, got -1.0."),
         ("memory-lambda", {"factors": (0.1, 1.0)}, "factors needs 0 and larger ones in ascending order"),
         ("memory-lambda", {"factors": (0.0, 10.0)}, "factors needs 1, the λ of Theorem 3.1"),
         ("memory-lambda", {"cubic_steps": (0,)}, "cubic_steps needs positive numbers of steps, got (0,)."),
@@ -131,5 +171,5 @@ def test_bad_configurations_are_refused_in_a_sentence(name, changes, sentence):
     assert str(refused.value).startswith(sentence)
 
 
-def test_there_are_six_of_them():
-    assert len(MEMORY) == 6
+def test_there_are_seven_of_them():
+    assert len(MEMORY) == 7

@@ -22,11 +22,17 @@ SMALL = {
     "row-normalization": {"widths": (9, 10, 11, 12, 13), "steps": 2},
     "figure-1": {"widths": (5, 6), "metric_widths": (5, 6), "drawn_width": 5},
     "orthogonalizer-error": {"widths": (5, 6, 7, 8)},
+    "memory-one-step": {"n": 60, "dims": (5, 6, 7, 8), "fit_from": 5, "alphas": (1.5, 2.0)},
+    "memory-lambda": {"n": 60, "dims": (5, 6, 7, 8), "cubic_steps": (4,)},
+    "memory-logits": {"n": 60, "dims": (5, 6, 7, 8), "items": (0, 9), "largest": 20},
 }
 
 
 # Experiments at fixed sizes, and those whose widths are static: spectra and counts of matrices of another size are other problems.
-UNPADDED = ("preconditioning", "spectral_criterion", "associative_memory", "claims", "table_c7")
+STATIC = ("preconditioning", "spectral_criterion", "claims", "table_c7")
+# Experiments of the associative memory that measure with the functions of the three above.
+ALIKE = ("multi_step", "minibatch", "minibatch_steps", "anisotropy")
+UNPADDED = STATIC + ALIKE
 
 
 def test_only_experiments_without_padded_widths_are_left_out():

@@ -101,7 +101,7 @@ def _in_float64(config: Config, u: Array, v: Array, q: Array, lam: Array) -> dic
     gradient = jnp.matmul(u.T, v * q[:, None])
     # The spikes, and the points of a central difference of fourth order, so that what is left is rounding.
     spikes = jnp.asarray(config.spikes) * lam
-    sizes = jnp.concatenate([spikes, jnp.asarray([1, -1, 2, -2]) * (STEP * lam)])
+    sizes = jnp.concatenate([spikes, jnp.asarray([1.0, -1.0, 2.0, -2.0]) * (STEP * lam)])
 
     def of_item(own: Array, query: Array, frequency: Array) -> tuple[Array, Array, Array, Array]:
         spike = jnp.outer(own, query)

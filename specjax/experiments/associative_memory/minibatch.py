@@ -31,7 +31,7 @@ class Config:
     dims: tuple[int, ...] = field(default=(32, 64, 96, 128), metadata={"help": "dimensions d"})
     alpha: float = field(default=1.5, metadata={"help": "exponent of the frequencies"})
     batches: tuple[int, ...] = field(
-        default=tuple(2**k for k in range(2, 18, 2)), metadata={"help": "batch sizes, ascending"}
+        default=(4, 8, 16, 64, 256, 1024, 4096, 16_384, 65_536), metadata={"help": "batch sizes, ascending"}
     )
     seeds: int = field(default=10, metadata={"help": "draws of embeddings and batches"})
     seed: int = field(default=0, metadata={"help": "root seed"})
@@ -41,21 +41,21 @@ class Config:
         sweeps.check_alphas((self.alpha,))
         if len(self.batches) < 4 or list(self.batches) != sorted(set(self.batches)) or self.batches[0] < 1:
             raise ValueError(f"batches needs 4 or more different sizes from 1 up, ascending, got {self.batches}.")
-        if len(small_batches(self)) < 2:
+        if len(small_batches(self)) < 4:
             raise ValueError(
-                f"batches needs two or more of fewer than d/4 = {self.dims[-1] / 4:g} distinct items, got {self.batches}."
+                f"batches needs four or more of fewer than d/4 = {self.dims[-1] / 4:g} distinct items, got {self.batches}."
             )
 
 
-def distinct(config: Config, batch: int) -> float:
+def distinct(n: int, alpha: float, batch: int | float) -> float:
     """The expected number of distinct items in a batch, Σ_i 1 - (1 - p_i)^B."""
-    p = np.arange(1.0, config.n + 1) ** -config.alpha
+    p = np.arange(1.0, n + 1) ** -alpha
     return float(-np.expm1(batch * np.log1p(-p / p.sum())).sum())
 
 
 def small_batches(config: Config) -> list[int]:
     """Batches in which every item fits in the largest d without interference: fewer distinct items than d/4."""
-    return [b for b in config.batches if distinct(config, b) < config.dims[-1] / 4]
+    return [b for b in config.batches if distinct(config.n, config.alpha, b) < config.dims[-1] / 4]
 
 
 def run(config: Config) -> Data:
@@ -125,7 +125,7 @@ def checks(config: Config, data: Data) -> list[Check]:
         )
     )
     rate = count.sel(optimizer="muon", batch=small).drop_vars(["optimizer", "d"])
-    factor = np.array([distinct(config, int(b)) / b ** (1 / config.alpha) for b in small])
+    factor = np.array([distinct(config.n, config.alpha, b) / b ** (1 / config.alpha) for b in small])
     results.append(
         exponent_check(
             "small-batch-exponent",
@@ -212,7 +212,7 @@ def plot(config: Config, data: Data) -> Figure:
                 label=f"d = {d}",
             )
             axes.axhline(float(mean[-1]), color=color, linewidth=0.7, linestyle=":")
-        seen = [distinct(config, b) for b in config.batches]
+        seen = [distinct(config.n, config.alpha, b) for b in config.batches]
         axes.plot(config.batches, seen, "k--", linewidth=1, label="distinct items")
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
@@ -233,7 +233,7 @@ EXPERIMENT = Experiment(
         "capacity more draws gain nothing. SGD stops gaining far earlier."
     ),
     scales={
-        "smoke": Config(n=1000, dims=(16, 24, 32, 48), batches=(2, 4, 8, 64, 512, 4096)),
+        "smoke": Config(n=1000, dims=(16, 24, 32, 48), batches=(2, 4, 8, 16, 256, 4096)),
         "quick": Config(),
         "paper": Config(n=100_000, dims=(64, 128, 256, 512), batches=tuple(2**k for k in range(2, 22, 2)), seeds=16),
     },

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Key
 from specjax import spectral, sweep
 from specjax.experiments.validation import check_root_seed, check_seeds, check_sizes
 from specjax.models import associative_memory as memory
-from specjax.sizes import AnySize
+from specjax.sizes import AnySize, Size
 from specjax.spectral.scaling import exactly_scaled
 from specjax.theory import capacity, finite_capacity
 
@@ -87,16 +87,22 @@ def run(
     seed: int,
     labels: Mapping[str, Mapping[str, Sequence[Any]]],
 ) -> xr.Dataset:
-    """A sweep over d, every d compiled alone and every seed run alone, since one seed of N items fills the machine.
+    """A sweep over d in which every seed runs alone, since one seed of N items fills the machine.
 
     `labels` gives each output with axes of its own their names and coordinates, in order.
     """
 
     def measure(key: Array, d: AnySize) -> dict[str, Array]:
-        result: dict[str, Array] = sequential_vmap(lambda key: of_seed(key, d))(key)
-        return result
+        if isinstance(d, Size):
+            # The active size is traced too, and what is traced goes through as an argument.
+            extent = d.padded
+            one = sequential_vmap(lambda key, active: of_seed(key, Size(extent, active)))
+            padded: dict[str, Array] = one(key, d.active)
+            return padded
+        exact: dict[str, Array] = sequential_vmap(lambda key: of_seed(key, d))(key)
+        return exact
 
-    data = sweep.run(measure, {"d": sweep.widths(*dims)}, seeds=seeds, key=jax.random.key(seed), plan="exact")
+    data = sweep.run(measure, {"d": sweep.widths(*dims)}, seeds=seeds, key=jax.random.key(seed), plan="auto")
     for name, axes in labels.items():
         renamed = {f"{name}_dim_{k}": axis for k, axis in enumerate(axes)}
         points = {axis: list(values) for axis, values in axes.items()}
