@@ -93,6 +93,14 @@ def stored(name, out="results"):
     }
 
 
+def test_a_field_named_as_a_flag_is_refused():
+    config = dataclasses.make_dataclass("Config", [("scale", float, 1.0)], frozen=True)()
+    with pytest.raises(
+        ValueError, match=r"^The configuration of toy-slope has the field 'scale', a flag of `specjax run`"
+    ):
+        dataclasses.replace(TOY, scales=dict.fromkeys(TOY.scales, config))
+
+
 def test_list_shows_every_experiment(capsys):
     assert main(["list"]) == 0
     head, *lines = capsys.readouterr().out.splitlines()

@@ -5,7 +5,7 @@ those data by a stated rule; `plot` draws them. So a stored run can be judged an
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Generic, Literal, TypeVar
 
 import xarray as xr
@@ -16,6 +16,9 @@ Data = Mapping[str, xr.Dataset]
 """The datasets of a run by name, one for each sweep the experiment makes."""
 
 ConfigT = TypeVar("ConfigT")
+
+RUN_FLAGS = frozenset({"scale", "out", "explain", "help"})
+"""Flags of `specjax run` that are no fields of a configuration."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,9 @@ class Experiment(Generic[ConfigT]):
     `scales` maps `smoke`, `quick` and `paper` to configurations (frozen dataclasses whose fields become command-line flags).
     `refuted` names the checks whose statement is known to be false: `specjax reproduce` fails if any verdict comes out
     otherwise than "refuted" for these and "confirmed" for the rest.
+
+    Raises:
+        ValueError: a field of a configuration with the name of a flag that every experiment has.
     """
 
     name: str
@@ -64,6 +70,14 @@ class Experiment(Generic[ConfigT]):
     plot: Callable[[ConfigT, Data], Figure]
     tables: Callable[[ConfigT, Data], list[Table]]
     refuted: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        for config in self.scales.values():
+            taken = RUN_FLAGS & {field.name for field in fields(config)}  # type: ignore[arg-type]  # dataclasses, by contract
+            if taken:
+                raise ValueError(
+                    f"The configuration of {self.name} has the field {min(taken)!r}, a flag of `specjax run` itself; give it another name."
+                )
 
     def expected(self, check: Check) -> Verdict:
         """The verdict that `reproduce` expects of `check`."""
