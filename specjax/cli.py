@@ -179,6 +179,8 @@ def _reproduce(arguments: list[str]) -> int:
     )
     given = parser.parse(arguments)
     scale, out = _scale(given.scale), _out(given.out)
+    if given.only == "":
+        raise UserError("--only needs a part of a name, as in `--only figure`; leave it out to run all experiments.")
     from specjax import experiments, report
     from specjax.report import cells
 

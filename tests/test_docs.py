@@ -1,23 +1,44 @@
-"""The Python blocks of the how-to pages run as they stand, one after the other."""
+"""The code of the documentation runs as it stands, and where a page shows what it prints, it prints that."""
 
 import os
 import re
+import runpy
+import shlex
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from specjax import report
+
 DOCS = Path(__file__).parents[1] / "docs"
+EXAMPLES = DOCS / "examples"
+# Read from the top, block after block. Those with a plot or a fork of their own run in a process.
 PAGES = ("sweeps.md", "layer-report.md")
+NUMBER = r"-?\d+(?:\.\d+)?"
+
+
+def blocks(page, language):
+    """The fenced blocks of a language; one with a title is the text of a file and not among them."""
+    return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
+
+
+def prints_what_it_shows(printed, shown):
+    """The same words, and the same numbers up to one unit in the last digit shown: other versions of XLA sum in another order."""
+    assert re.sub(NUMBER, "#", printed).split() == re.sub(NUMBER, "#", shown).split(), printed
+    for found, expected in zip(re.findall(NUMBER, printed), re.findall(NUMBER, shown), strict=True):
+        unit = 10.0 ** -len(expected.partition(".")[2]) if "." in expected else 0.0
+        assert abs(float(found) - float(expected)) <= 1.01 * unit, printed
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_code_of_a_page_runs(page, tmp_path):
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
-    assert blocks
+    code = blocks(page, "python")
+    assert code
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", "\n".join(blocks)],
+        [sys.executable, "-W", "error", "-c", "\n".join(code)],
         cwd=tmp_path,
         env={**os.environ, "MPLBACKEND": "agg"},
         capture_output=True,
@@ -25,3 +46,64 @@ def test_the_code_of_a_page_runs(page, tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_the_tutorial_prints_what_it_shows(capsys):
+    code, shown = blocks("tutorial.md", "python"), blocks("tutorial.md", "text")
+    assert len(code) == len(shown) + 1
+    names = {}
+    for block in code:
+        exec(compile(block, "tutorial.md", "exec"), names)
+    prints_what_it_shows(capsys.readouterr().out, "\n".join(shown))
+
+
+@pytest.mark.parametrize("name", ["own_model", "own_optimizer", "own_conjecture"])
+def test_an_example_prints_what_its_page_shows(name, capsys):
+    page = (EXAMPLES / "index.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(rf'"{name}\.py"\n```\n\n```text\n(.*?)```', page, re.DOTALL)
+    runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    prints_what_it_shows(capsys.readouterr().out, shown)
+
+
+def test_every_example_is_tested():
+    tested = {"own_model.py", "own_optimizer.py", "own_conjecture.py"}
+    assert {path.name for path in EXAMPLES.glob("*.py")} == tested
+
+
+@pytest.fixture
+def newcomer(tmp_path, monkeypatch):
+    """A folder with the files of the how-to page, as one who follows it has; registrations are undone."""
+    page = (DOCS / "add-an-experiment.md").read_text(encoding="utf-8")
+    files = dict(re.findall(r'```python title="(.*?)"\n(.*?)```', page, re.DOTALL))
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("specjax.experiments.MODULES", dict(import_module("specjax.experiments").MODULES))
+    yield tmp_path
+    for name in files:
+        sys.modules.pop(name.removesuffix(".py"), None)
+
+
+def test_who_follows_the_how_to_page_has_an_experiment(newcomer, monkeypatch, capsys):
+    commands = [line for block in blocks("add-an-experiment.md", "bash") for line in block.splitlines()]
+    *runs, testing = [shlex.split(line) for line in commands]
+    for python, script, *arguments in runs:
+        assert python == "python"
+        monkeypatch.setattr(sys, "argv", [script, *arguments])
+        with pytest.raises(SystemExit) as leaving:
+            runpy.run_path(script, run_name="__main__")
+        assert leaving.value.code == 0, capsys.readouterr().err
+    printed = capsys.readouterr().out
+    assert re.search(r"linear-norm +order .* confirmed\n", printed)
+    assert re.search(r"linear-norm +shorter .* refuted\n", printed)
+    assert "--ks INT,INT,..." in printed
+
+    # Its tests, without a pytest inside this one, and on the stored data of the first run, whose configuration is theirs.
+    assert testing == ["python", "-m", "pytest", "test_linear_norm.py"]
+    tests = vars(import_module("test_linear_norm"))
+    data = report.load_data(newcomer / "results" / "linear-norm")
+    found = [name for name in tests if name.startswith("test_")]
+    assert len(found) == 4
+    for name in found:
+        tests[name](*(data for _ in range(tests[name].__code__.co_argcount)))

@@ -129,6 +129,8 @@ def main() -> None:
     print(machine("specjax", "jax"))
     if options.large:
         of_large(options.large)
+    if not options.dims:
+        return
     print("\nrecovered items, before timing")
     rows = [of_dimension(options.n, d, options.rows, options.block, options.rounds) for d in options.dims]
     print(f"\nseconds of a count of N = {options.n}, ratio, and GFLOP/s")

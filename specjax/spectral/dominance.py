@@ -1,6 +1,7 @@
 """How far a square matrix P is from diagonal: the question the outer-product paper asks of P = G Gᵀ.
 
 Zero padding is not part of P, so the averages take the active size: an int or a `Size`, by default the extent of P.
+All of them raise ValueError for a matrix that is not square.
 """
 
 import jax.numpy as jnp
@@ -12,7 +13,8 @@ from specjax.spectral.scaling import divided_by
 
 def diagonal_mean(p: Float[Array, "*batch m m"], size: AnySize | None = None) -> Float[Array, "*batch"]:
     """The mean of the diagonal entries P_aa."""
-    return _trace(p) / _number(p, size)
+    number = _number(p, size)
+    return _trace(p) / number
 
 
 def off_diagonal_mean(p: Float[Array, "*batch m m"], size: AnySize | None = None) -> Float[Array, "*batch"]:
@@ -28,8 +30,8 @@ def dominance_ratio(p: Float[Array, "*batch m m"], size: AnySize | None = None) 
 
 def row_dominance(p: Float[Array, "*batch m m"]) -> Float[Array, "*batch m"]:
     """Σ_c |P_ac| / P_aa for each row a, c != a: below 1 where the row is diagonally dominant; 0 on padding."""
-    diagonal = jnp.diagonal(p, axis1=-2, axis2=-1)
     sums = jnp.sum(jnp.abs(off_diagonal(p)), axis=-1)
+    diagonal = jnp.diagonal(p, axis1=-2, axis2=-1)
     return jnp.where(diagonal != 0, sums / jnp.where(diagonal != 0, diagonal, 1), 0)
 
 
@@ -50,7 +52,7 @@ def off_diagonal_coefficient(
 
 def off_diagonal(p: Float[Array, "*batch m m"]) -> Float[Array, "*batch m m"]:
     """P with its diagonal set to zero."""
-    m = p.shape[-1]
+    m = _extent(p)
     return jnp.where(jnp.eye(m, dtype=bool).reshape((1,) * (p.ndim - 2) + (m, m)), 0, p)
 
 
@@ -65,7 +67,16 @@ def _trace(p: Array) -> Array:
 
 
 def _number(p: Array, size: AnySize | None) -> Array:
-    return jnp.asarray(p.shape[-1] if size is None else active(size), p.dtype)
+    m = _extent(p)
+    return jnp.asarray(m if size is None else active(size), p.dtype)
+
+
+def _extent(p: Array) -> int:
+    if p.ndim < 2 or p.shape[-1] != p.shape[-2]:
+        raise ValueError(
+            f"Diagonal dominance is one of square matrices, got shape {p.shape}; pass g @ g.T, for instance."
+        )
+    return p.shape[-1]
 
 
 def _pairs(p: Array, size: AnySize | None) -> Array:

@@ -8,6 +8,7 @@ from specjax.spectral.scaling import divided_by
 
 def normalize_rows(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch m n"]:
     """Each row divided by its Euclidean norm; a zero row stays zero (outer-product, eq. 53)."""
+    _check(x)
     # Divided by the largest entry first: squares of very small or large gradients would leave the range of float32.
     unit = divided_by(x, jnp.max(jnp.abs(x), axis=-1, keepdims=True))
     norms = jnp.sqrt(jnp.sum(unit**2, axis=-1, keepdims=True))
@@ -16,6 +17,7 @@ def normalize_rows(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch m n"]:
 
 def normalize_columns(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch m n"]:
     """Each column divided by its Euclidean norm; a zero column stays zero."""
+    _check(x)
     return jnp.swapaxes(normalize_rows(jnp.swapaxes(x, -1, -2)), -1, -2)
 
 
@@ -30,6 +32,13 @@ def direction_error(x: Float[Array, "*batch m n"], target: Float[Array, "*batch 
     squares = jnp.sum(x**2, axis=(-2, -1), keepdims=True)
     residual = inner / jnp.where(squares > 0, squares, 1) * x - target
     return jnp.sqrt(jnp.sum(residual**2, axis=(-2, -1)) / jnp.sum(target**2, axis=(-2, -1)))
+
+
+def _check(x: Array) -> None:
+    if x.ndim < 2:
+        raise ValueError(
+            f"Rows and columns are those of matrices in the last two axes, got shape {x.shape}; add an axis with x[None, :]."
+        )
 
 
 def _unit(x: Array) -> Array:

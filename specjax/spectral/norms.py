@@ -1,4 +1,4 @@
-"""Norms and rank measures of matrices; all of them ignore zero padding."""
+"""Norms and rank measures of matrices; all of them ignore zero padding, and raise ValueError for what is no matrix."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -8,12 +8,12 @@ from specjax.spectral.scaling import divided_by
 
 def spectral_norm(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     """The largest singular value ‖x‖_op."""
-    return jnp.linalg.svd(x, compute_uv=False)[..., 0]
+    return _singular_values(x)[..., 0]
 
 
 def nuclear_norm(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     """The sum of the singular values ‖x‖_*."""
-    return jnp.sum(jnp.linalg.svd(x, compute_uv=False), axis=-1)
+    return jnp.sum(_singular_values(x), axis=-1)
 
 
 def schatten_norm(x: Float[Array, "*batch m n"], p: float | Float[Array, ""]) -> Float[Array, "*batch"]:
@@ -27,7 +27,7 @@ def schatten_norm(x: Float[Array, "*batch m n"], p: float | Float[Array, ""]) ->
     """
     if isinstance(p, float | int) and not p > 0:
         raise ValueError(f"schatten_norm needs p > 0, got p={p}; the rank is jnp.linalg.matrix_rank.")
-    s = jnp.linalg.svd(x, compute_uv=False)
+    s = _singular_values(x)
     largest = s[..., :1]
     p = jnp.asarray(p, s.dtype)
     relative = divided_by(s, largest)
@@ -68,5 +68,13 @@ def entropy_rank(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch"]:
 
 def _relative_singular_values(x: Array) -> Array:
     """Singular values divided by the largest, so that squares neither overflow nor vanish; zeros for a zero matrix."""
-    s = jnp.linalg.svd(x, compute_uv=False)
+    s = _singular_values(x)
     return divided_by(s, s[..., :1])
+
+
+def _singular_values(x: Array) -> Array:
+    if x.ndim < 2:
+        raise ValueError(
+            f"Norms and ranks need matrices in the last two axes, got shape {x.shape}; add an axis with x[None, :]."
+        )
+    return jnp.linalg.svd(x, compute_uv=False)

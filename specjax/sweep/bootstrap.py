@@ -60,12 +60,16 @@ def sample_of(data: xr.DataArray, dim: str, least: int) -> Sample:
     """The replicates in `data`, whose dimensions are exactly `dim` and "seed" or "batch", in float64.
 
     Raises:
-        ValueError: other dimensions; fewer than `least` widths; fewer than 2 replicates at a width; a coordinate that is not
+        ValueError: no DataArray; other dimensions; fewer than `least` widths; fewer than 2 replicates at a width; a coordinate that is not
             positive; NaN or inf.
 
     Warns:
         RoughFitWarning: 3 widths or fewer, or fewer than 10 replicates at a width with noise.
     """
+    if not isinstance(data, xr.DataArray):
+        raise ValueError(
+            f"A fit needs one quantity, such as data['loss'], got a {type(data).__name__}; pass a DataArray."
+        )
     replicate = replicate_dim(data)
     if sorted(map(str, data.dims)) != sorted([dim, replicate]):
         raise ValueError(

@@ -91,6 +91,8 @@ def check_arguments(
 
 def check_signature(measure: Callable[..., Any], over: Over) -> None:
     """Raises ValueError unless `measure(key, **point)` is a call that its signature allows."""
+    if not callable(measure):
+        raise ValueError(f"measure needs to be a function measure(key, **point), got {measure!r}.")
     signature = inspect.signature(measure)
     names = list(arguments(over))
     try:
@@ -158,6 +160,8 @@ def _check_same(shapes: Shapes, others: Shapes, low: str, high: str) -> None:
 
 
 def _check_axis(name: object, axis: object) -> None:
+    if not isinstance(name, str):
+        raise ValueError(f"The names in over are strings, the names of arguments of measure, got {name!r}; quote it.")
     if not isinstance(axis, Axis):
         raise ValueError(
             f"over[{name!r}] needs an axis, got a {type(axis).__name__}; write widths(16, 32) or values(0.1, 0.2)."

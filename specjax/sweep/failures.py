@@ -70,10 +70,9 @@ def without_failed(data: xr.Dataset) -> xr.Dataset:
     Raises:
         ValueError: `data` has no variable `failed`, or every seed failed.
     """
-    if FAILED not in data:
-        raise ValueError(
-            f"without_failed needs the variable 'failed' that run adds, got {list(data.data_vars)}; pass run's dataset."
-        )
+    if not isinstance(data, xr.Dataset) or FAILED not in data:
+        got = list(data.data_vars) if isinstance(data, xr.Dataset) else f"a {type(data).__name__}"
+        raise ValueError(f"without_failed needs the variable 'failed' that run adds, got {got}; pass run's dataset.")
     kept = ~data[FAILED].any([dim for dim in data[FAILED].dims if dim != "seed"])
     if not kept.any():
         raise ValueError(

@@ -36,9 +36,19 @@ def flat_outputs(measure: Measure, key: Key[Array, ""], point: Mapping[str, Any]
 
     Raises:
         ValueError: the result is no (nested) dict of arrays with string keys, is empty, or has a name twice.
+        TypeError: as `measure` raises it, with a note where a padded size may be the reason.
     """
     outputs: dict[str, Array] = {}
-    _flatten(measure(key, **point), "", outputs)
+    try:
+        measured = measure(key, **point)
+    except TypeError as error:
+        if padded := [name for name, value in point.items() if isinstance(value, Size)]:
+            error.add_note(
+                f"In this program {' and '.join(padded)} is a padded Size, not an int: draw with specjax.sizes.normal(key, (rows, "
+                "columns)), write sizes.active(width) in formulas, or take plan='exact', which passes ints."
+            )
+        raise
+    _flatten(measured, "", outputs)
     return outputs
 
 

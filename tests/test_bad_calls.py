@@ -1,0 +1,257 @@
+"""What a user sees who calls the library or the command line wrongly: one sentence, with what came and what would be right.
+
+The tables have what no test of a module has: those of `sweep.run` and of axes are in tests/sweep, configurations of experiments in
+tests/experiments, results folders in tests/report, keys and sizes in tests/test_sizes.py, flags of the command line in tests/test_cli.py.
+"""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import xarray as xr
+
+from specjax import diagnostics, experiments, models, optim, sizes, spectral, sweep
+from specjax.cli import main
+from specjax.experiments import config_flags
+
+KEY = jax.random.key(0)
+WIDE, SQUARE, VECTOR = jnp.ones((2, 3)), jnp.eye(3), jnp.ones(3)
+OVER = {"width": sweep.widths(2, 4)}
+DATA = xr.DataArray(np.ones((3, 4)), {"width": [2, 4, 8], "seed": range(4)}, ("width", "seed"), name="loss")
+A_METHOD = "polar needs a method such as SVD() or a callable array -> array, got"
+NORMS = "Norms and ranks need matrices in the last two axes, got shape (3,); add an axis with x[None, :]."
+ROWS = "Rows and columns are those of matrices in the last two axes, got shape (3,); add an axis with x[None, :]."
+DOMINANCE = "Diagonal dominance is one of square matrices, got shape (2, 3); pass g @ g.T, for instance."
+NO_MATRIX = "the leaf ['b'] has shape (3,); route it to another transformation with optax.partition or optax.masked."
+
+
+def measure(key, width):
+    return {"loss": jnp.sum(sizes.normal(key, (width,)))}
+
+
+SPECTRAL = [
+    (
+        lambda: spectral.polar(VECTOR),
+        "polar needs matrices in the last two axes, got shape (3,); add an axis with x[None, :].",
+    ),
+    (
+        lambda: spectral.polar(SQUARE.astype(int)),
+        "polar needs a floating or complex dtype, got int32; convert with x.astype(float).",
+    ),
+    (lambda: spectral.polar(WIDE, "svd"), f"{A_METHOD} 'svd'."),
+    (lambda: spectral.polar(WIDE, spectral.SVD), f"{A_METHOD} {spectral.SVD!r}."),
+    (
+        lambda: spectral.polar(WIDE, lambda x: x[:1]),
+        "A polar method keeps shape and dtype; this one took float32[2, 3] to float32[1, 3]; return an array like its argument.",
+    ),
+    (
+        lambda: spectral.polar(WIDE.astype(complex), spectral.NewtonSchulz(operands=jnp.bfloat16)),
+        "operands=bfloat16 is for real matrices, got complex64; leave it out.",
+    ),
+    (lambda: spectral.SVD(rtol=1.0), "SVD needs 0 <= rtol < 1, got rtol=1.0."),
+    (lambda: spectral.SVD(rtol=-1e-3), "SVD needs 0 <= rtol < 1, got rtol=-0.001."),
+    (lambda: spectral.SVD(rtol=float("nan")), "SVD needs 0 <= rtol < 1, got rtol=nan."),
+    (lambda: spectral.QDWH(rtol=0.0), "QDWH needs 0 < rtol < 1, got rtol=0.0."),
+    (lambda: spectral.QDWH(rtol=2.0), "QDWH needs 0 < rtol < 1, got rtol=2.0."),
+    (lambda: spectral.Newton(steps=0), "Newton needs steps >= 1, got steps=0."),
+    (lambda: spectral.NewtonSchulz(0), "NewtonSchulz needs steps >= 1, got steps=0."),
+    (
+        lambda: spectral.NewtonSchulz(3, (spectral.MUON, spectral.CUBIC)),
+        "NewtonSchulz needs one polynomial or one for each of its 3 steps, got 2; set steps=2.",
+    ),
+    (
+        lambda: spectral.NewtonSchulz(restart=0),
+        "restart needs at least one step between Gram matrices, got 0; None lets the method choose.",
+    ),
+    (
+        lambda: spectral.NewtonSchulz(operands=jnp.float32),
+        "operands must be jnp.bfloat16, jnp.float16 or None (the dtype of x), got float32.",
+    ),
+    (lambda: spectral.PolarExpress(0), "PolarExpress needs steps >= 1, got steps=0."),
+    (lambda: spectral.PolarExpress(5, lower=0.0), "PolarExpress needs 0 < lower < 1, got lower=0.0."),
+    (lambda: spectral.PolarExpress(5, lower=1.0), "PolarExpress needs 0 < lower < 1, got lower=1.0."),
+    (
+        lambda: spectral.PolarExpress(5, safety=0.5),
+        "PolarExpress needs safety >= 1, got safety=0.5; 1 means none.",
+    ),
+    (
+        lambda: spectral.PolarExpress(5, cushion=1.0),
+        "PolarExpress needs 0 <= cushion < 1, got cushion=1.0; 0 means none.",
+    ),
+    (lambda: spectral.spectral_norm(VECTOR), NORMS),
+    (lambda: spectral.nuclear_norm(VECTOR), NORMS),
+    (lambda: spectral.schatten_norm(VECTOR, 2), NORMS),
+    (lambda: spectral.stable_rank(VECTOR), NORMS),
+    (lambda: spectral.nuclear_rank(VECTOR), NORMS),
+    (lambda: spectral.effective_rank(VECTOR), NORMS),
+    (lambda: spectral.entropy_rank(VECTOR), NORMS),
+    (
+        lambda: spectral.schatten_norm(WIDE, -1),
+        "schatten_norm needs p > 0, got p=-1; the rank is jnp.linalg.matrix_rank.",
+    ),
+    (lambda: spectral.normalize_rows(VECTOR), ROWS),
+    (lambda: spectral.normalize_columns(VECTOR), ROWS),
+    (lambda: spectral.diagonal_mean(WIDE), DOMINANCE),
+    (lambda: spectral.off_diagonal(WIDE), DOMINANCE),
+    (lambda: spectral.off_diagonal_mean(WIDE), DOMINANCE),
+    (lambda: spectral.dominance_ratio(WIDE), DOMINANCE),
+    (lambda: spectral.row_dominance(WIDE), DOMINANCE),
+    (lambda: spectral.off_diagonal_energy(WIDE), DOMINANCE),
+    (lambda: spectral.off_diagonal_coefficient(SQUARE, WIDE), DOMINANCE),
+    (
+        lambda: spectral.band((spectral.MUON,), -1.0),
+        "band needs 0 <= lower <= upper, got lower=-1.0 and upper=1.0.",
+    ),
+]
+OPTIM = [
+    (lambda: optim.muon(0.02, decay=1.0), "momentum needs a decay in [0, 1), got 1.0."),
+    (
+        lambda: optim.muon(0.02, scale="spectral"),
+        "Unknown scale 'spectral'; choose one of none, sqrt_max_1_out_over_in, sqrt_out_over_in, point_two_sqrt_max, or pass a "
+        "function of (fan_in, fan_out).",
+    ),
+    (
+        lambda: optim.muon(0.02, convention="nesterov"),
+        """Unknown momentum convention 'nesterov'; choose "ema" or "sgd".""",
+    ),
+    (
+        lambda: optim.orthogonalize("svd").update({"w": WIDE}, optax.EmptyState()),
+        f"{A_METHOD} 'svd'.",
+    ),
+    (
+        lambda: optim.spectral_descent(-1.0),
+        "spectral_descent needs a positive curvature, got -1.0.",
+    ),
+    (
+        lambda: optim.normalize_rows().update({"b": VECTOR}, optax.EmptyState()),
+        f"normalize_rows needs matrices, {NO_MATRIX}",
+    ),
+    (
+        lambda: optim.muon(0.02, labels={"w": "matrix", "b": "matrix"}).init({"w": WIDE, "b": VECTOR}),
+        f"orthogonalize needs matrices, {NO_MATRIX}",
+    ),
+]
+SWEEP = [
+    (lambda: sweep.widths("16"), "widths takes positive ints, got '16'; write e.g. widths(16, 32)."),
+    (lambda: sweep.values(None), "values takes finite numbers, got None; write e.g. values(0.1, 0.2)."),
+    (lambda: sweep.values(1j), "values takes finite numbers, got 1j; write e.g. values(0.1, 0.2)."),
+    (
+        lambda: sweep.run(3, OVER, seeds=2, key=KEY),
+        "measure needs to be a function measure(key, **point), got 3.",
+    ),
+    (
+        lambda: sweep.run(measure, {3: sweep.widths(2)}, seeds=2, key=KEY),
+        "The names in over are strings, the names of arguments of measure, got 3; quote it.",
+    ),
+    (
+        lambda: sweep.run(measure, {"width": sweep.widths}, seeds=2, key=KEY),
+        "over['width'] needs an axis, got a function; write widths(16, 32) or values(0.1, 0.2).",
+    ),
+    (
+        lambda: sweep.run(measure, OVER, seeds="many", key=KEY),
+        "seeds needs to be a positive int, got 'many'.",
+    ),
+    (
+        lambda: sweep.run(measure, OVER, seeds=2, key=KEY, store="/missing/folder/store"),
+        "/missing/folder/store cannot be made, because /missing/folder does not exist; make that folder first.",
+    ),
+    (
+        lambda: sweep.fit_power_law(DATA.to_dataset(), "width"),
+        "A fit needs one quantity, such as data['loss'], got a Dataset; pass a DataArray.",
+    ),
+    (
+        lambda: sweep.fit_offset(DATA.values, "width"),
+        "A fit needs one quantity, such as data['loss'], got a ndarray; pass a DataArray.",
+    ),
+    (
+        lambda: sweep.fit_power_law(DATA, "depth"),
+        "A fit over 'depth' needs exactly the dimensions ('depth', 'seed') or ('depth', 'batch'), got ('width', 'seed'); select or "
+        "average the others first.",
+    ),
+    (
+        lambda: sweep.explain(DATA.to_dataset()),
+        "explain needs the attribute 'bucket_table' that run adds, got []; pass run's dataset.",
+    ),
+    (
+        lambda: sweep.without_failed(DATA),
+        "without_failed needs the variable 'failed' that run adds, got a DataArray; pass run's dataset.",
+    ),
+]
+ABOVE = [
+    (lambda: models.relu_network.init(KEY, 2, 0, 3), "Every size must be at least 1, got 0."),
+    (lambda: models.matrix_factorization.init(KEY, 3, -1), "Every size must be at least 1, got -1."),
+    (lambda: models.targets.low_rank_target(KEY, 3, 0), "Every size must be at least 1, got 0."),
+    (
+        lambda: diagnostics.activation_stable_ranks(lambda w, x: w @ x, WIDE, SQUARE),
+        "The model must return one number, its loss, got ShapeDtypeStruct(shape=(2, 3), dtype=float32).",
+    ),
+    (
+        lambda: config_flags.override(experiments.load("dominance").scales["smoke"], {"seeds": "many"}),
+        "--seeds takes an integer, not 'many'.",
+    ),
+]
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(("call", "sentence"), [*SPECTRAL, *OPTIM, *SWEEP, *ABOVE])
+def test_a_wrong_call_is_answered_by_one_sentence(call, sentence):
+    with pytest.raises(ValueError) as refused:  # noqa: PT011
+        call()
+    assert str(refused.value) == sentence
+    assert re.fullmatch(r"[^\n]+\.", sentence)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda key, width: {"loss": jnp.sum(jax.random.normal(key, (width,)))},
+        lambda key, width: {"loss": width * jnp.sum(sizes.normal(key, (width,)))},
+    ],
+)
+def test_who_takes_a_padded_size_for_an_int_is_told_what_it_is(wrong):
+    with pytest.raises(TypeError) as raised:
+        sweep.run(wrong, OVER, seeds=2, key=KEY, plan="padded")
+    # JAX adds a note of its own.
+    assert raised.value.__notes__[0] == (
+        "In this program width is a padded Size, not an int: draw with specjax.sizes.normal(key, (rows, columns)), write "
+        "sizes.active(width) in formulas, or take plan='exact', which passes ints."
+    )
+
+
+COMMANDS = {
+    "help": "There is no command 'help'; there are list, run, reproduce, verify.",
+    "list --scale smoke": "There is no flag '--scale'; there are --help.",
+    "run --scale": "The experiment's name comes first, as in `specjax run NAME`; `specjax list` shows the names.",
+    "run Dominance": "There is no experiment 'Dominance'; did you mean dominance?",
+    "run one_step_comparison": "There is no experiment 'one_step_comparison'; did you mean one-step-comparison?",
+    "run one-step-comparison quick": "There is no place for 'quick' here; see `specjax run one-step-comparison --help`.",
+    "run stable-ranks --scale": "--scale: expected one argument; see `specjax run stable-ranks --help`.",
+    "run stable-ranks --out": "--out: expected one argument; see `specjax run stable-ranks --help`.",
+    "run claims --explain=yes": "--explain: ignored explicit argument 'yes'; see `specjax run claims --help`.",
+    "run claims --only x": "--only takes comma-separated integers, as in --only INT,INT,..., not 'x'.",
+    "run claims --matrices 1e3": "--matrices takes an integer, not '1e3'.",
+    "run dominance --widths 2;4": "--widths takes comma-separated integers, as in --widths INT,INT,..., not '2;4'.",
+    "run row-normalization --momentum one": "--momentum takes a finite number, not 'one'.",
+    "run memory-lambda --factors=": "--factors takes comma-separated finite numbers, as in --factors FLOAT,FLOAT,..., not ''.",
+    "reproduce quick": "There is no place for 'quick' here; see `specjax reproduce --help`.",
+    "reproduce --only": "--only: expected one argument; see `specjax reproduce --help`.",
+    "reproduce --only=": "--only needs a part of a name, as in `--only figure`; leave it out to run all experiments.",
+    "reproduce --out=": "--out needs the name of a folder, as in `--out results`.",
+    "verify": "the following arguments are required: PATH; see `specjax verify --help`.",
+    "verify one two": "There is no place for 'two' here; see `specjax verify --help`.",
+    "verify --dro store": "There is no flag '--dro'; did you mean --drop?",
+    "verify nothing": "There is no store at nothing; give the folder that `run(..., store=PATH)` wrote to.",
+}
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_a_wrong_command_is_answered_by_one_sentence(line, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(line.split()) == 2
+    output = capsys.readouterr()
+    assert (output.out, output.err) == ("", f"specjax: {COMMANDS[line]}\n")
+    assert list(tmp_path.iterdir()) == []
