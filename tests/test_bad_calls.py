@@ -57,6 +57,10 @@ SPECTRAL = [
     (lambda: spectral.QDWH(rtol=0.0), "QDWH needs 0 < rtol < 1, got rtol=0.0."),
     (lambda: spectral.QDWH(rtol=2.0), "QDWH needs 0 < rtol < 1, got rtol=2.0."),
     (lambda: spectral.Newton(steps=0), "Newton needs steps >= 1, got steps=0."),
+    (
+        lambda: spectral.best_quintic(1.0, 0.5),
+        "best_quintic needs 0 < lower <= upper, got lower=1.0 and upper=0.5.",
+    ),
     (lambda: spectral.NewtonSchulz(0), "NewtonSchulz needs steps >= 1, got steps=0."),
     (
         lambda: spectral.NewtonSchulz(3, (spectral.MUON, spectral.CUBIC)),

@@ -41,12 +41,17 @@ PADE = Quintic(15 / 8, -10 / 8, 3 / 8)
 
 
 def best_quintic(lower: float, upper: float) -> Quintic:
-    """The odd quintic closest to 1 in maximum norm on [lower, upper], 0 < lower < upper.
+    """The odd quintic closest to 1 in maximum norm on [lower, upper], 0 < lower <= upper.
 
     By Remez exchange: the error takes its extreme value with alternating signs at both ends and at the two critical points
     (Polar Express, Appendix B). On an interval of relative length below 1e-4, where these equations are singular to rounding, the
     Padé polynomial about its middle, whose coefficients are within 3e-9 of the best ones.
+
+    Raises:
+        ValueError: an interval that is empty or reaches zero.
     """
+    if not 0 < lower <= upper < np.inf:
+        raise ValueError(f"best_quintic needs 0 < lower <= upper, got lower={lower} and upper={upper}.")
     if lower >= (1 - 1e-4) * upper:
         return PADE.stretched((lower + upper) / 2)
     inner = np.array([(3 * lower + upper) / 4, (lower + 3 * upper) / 4])
@@ -87,7 +92,8 @@ def best_composition(steps: int, lower: float, safety: float = 1.0, cushion: flo
             p = p.stretched(safety)
         polynomials.append(p)
         lower = p(lower)
-        upper = 2 - lower
+        # Rounding may take the last values past 1.
+        upper = max(2 - lower, lower)
     return tuple(polynomials)
 
 

@@ -214,8 +214,9 @@ def plot(config: Config, data: Data) -> Figure:
     left.set_xlabel("λ d^α")
     left.set_ylabel("items recovered over those of the polar factor")
     left.legend(fontsize="small")
-    for name, color, marker in zip(("s_bulk", "s_min"), COLORS, MARKERS, strict=False):
-        draw_sweep(right, data["capacity"][name].astype(float), "d", label=name, color=color, marker=marker, line=True)
+    shown = {"s_bulk": "middle one, s_{d/2}", "s_min": "smallest, s_d"}
+    for (name, label), color, marker in zip(shown.items(), COLORS, MARKERS, strict=False):
+        draw_sweep(right, data["capacity"][name].astype(float), "d", label=label, color=color, marker=marker, line=True)
     right.set_xlabel("dimension d")
     right.set_ylabel("singular values of the gradient")
     right.legend(fontsize="small")
