@@ -5,6 +5,7 @@ from specjax.models import decoder_block as decoder_block
 from specjax.models import deep_linear as deep_linear
 from specjax.models import factorization_spectra as factorization_spectra
 from specjax.models import in_context_regression as in_context_regression
+from specjax.models import layerwise_descent as layerwise_descent
 from specjax.models import matrix_factorization as matrix_factorization
 from specjax.models import matrix_regression as matrix_regression
 from specjax.models import mlp as mlp

@@ -46,20 +46,25 @@ def init(key: Key[Array, ""], d: int, k: int, activation: str = "relu") -> Block
     rows = 2 * k if activation in GATED else k
     shapes = {"query": (d, d), "key": (d, d), "value": (d, d), "output": (d, d), "up": (rows, d), "down": (d, k)}
     keys = jax.random.split(key, len(shapes))
-    draws = {
-        name: normal(one, shape) / jnp.sqrt(jnp.asarray(shape[1], jnp.result_type(float)))
-        for one, (name, shape) in zip(keys, shapes.items(), strict=True)
-    }
-    return Block(**draws)
+    # One generator for the five of d columns, each a block of the largest draw: a generator takes long to compile.
+    of_width = jax.vmap(lambda one: normal(one, (max(rows, d), d)))(keys[:-1])
+    draws = [*of_width, normal(keys[-1], (d, k))]
+    return Block(
+        **{
+            name: draw[: shape[0]] / jnp.sqrt(jnp.asarray(shape[1], draw.dtype))
+            for draw, (name, shape) in zip(draws, shapes.items(), strict=True)
+        }
+    )
 
 
-def apply(block: Block, x: Float[Array, "n d"], activation: str = "relu", *, causal: bool = False) -> Activations:
+def apply(
+    block: Block, x: Float[Array, "n d"], activation: str = "relu", *, causal: bool | Bool[Array, ""] = False
+) -> Activations:
     """All activations of one block for the hidden states x; `causal` lets a token see only itself and those before."""
     a = rms_norm(x)
     query, key, value = (a @ w.T for w in (block.query, block.key, block.value))
     scores = query @ key.T / jnp.sqrt(jnp.asarray(x.shape[1], x.dtype))
-    if causal:
-        scores = jnp.where(_before(len(x)), scores, -jnp.inf)
+    scores = jnp.where(_before(len(x)) | jnp.logical_not(causal), scores, -jnp.inf)
     mixed = jax.nn.softmax(scores, axis=-1) @ value
     after = x + mixed @ block.output.T
     mlp_input = rms_norm(after)

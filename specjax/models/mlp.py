@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from specjax.sizes import AnySize, active, normal, uniform
+from specjax.sizes import AnySize, active, block_mask, normal, padded, uniform
 from specjax.theory.activations import ACTIVATIONS
 
 Params = tuple[Float[Array, "_ _"], ...]
@@ -36,20 +36,27 @@ def init(
     _check_activation(activation)
     if distribution not in ("normal", "uniform"):
         raise ValueError(f"The distribution is 'normal' or 'uniform', got {distribution!r}.")
-    weights = []
+    shapes = []
     for layer, (columns, rows) in enumerate(pairwise(dims)):
         if activation in GATED and layer < len(dims) - 2:
             if not isinstance(rows, int):
                 raise ValueError("The hidden sizes of a gated network must be ints, got a Size; sweep them by values.")
             rows = 2 * rows
-        layer_key = jax.random.fold_in(key, layer)
-        if distribution == "normal":
-            weight = normal(layer_key, (rows, columns))
-        else:
-            draw = uniform(layer_key, (rows, columns))
-            # A draw is zero outside the active block, where 2u - 1 would not be.
-            weight = jnp.where(draw != 0, 2 * draw - 1, 0)
-        weights.append(weight / jnp.sqrt(jnp.asarray(active(columns), weight.dtype)))
+        shapes.append((rows, columns))
+    draw = normal if distribution == "normal" else uniform
+    extents = [(padded(rows), padded(columns)) for rows, columns in shapes]
+    draws: dict[int, Array] = {}
+    # One generator for all layers of one shape: generators are most of what compiling a network of many layers takes.
+    for extent in dict.fromkeys(extents):
+        layers = [layer for layer, other in enumerate(extents) if other == extent]
+        keys = jnp.stack([jax.random.fold_in(key, layer) for layer in layers])
+        together = jax.vmap(lambda one, extent=extent: draw(one, extent))(keys)
+        draws |= dict(zip(layers, together, strict=True))
+    weights = []
+    for layer, shape in enumerate(shapes):
+        values = draws[layer] if distribution == "normal" else 2 * draws[layer] - 1
+        values = jnp.where(block_mask(shape), values, 0)
+        weights.append(values / jnp.sqrt(jnp.asarray(active(shape[1]), values.dtype)))
     return tuple(weights)
 
 

@@ -7,7 +7,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 GAUSSIAN_NUCLEAR_RANK = 64 / (9 * np.pi**2)
 """nr(W)/k of a k×k matrix with independent N(0, σ²) entries as k → ∞: (8/3π)², by the quarter-circle law."""
@@ -41,6 +41,44 @@ def expected_gap(
 ) -> Float[Array, "*batch"]:
     """E[L(W_t) - min L] = ½ Σ λ_i (1 - ηλ_i)^{2t} over W_# ∈ R^{m×k} with independent entries of variance 1/m, exact."""
     return jnp.sum(gradient_factors(eigenvalues, rate, 2 * steps), axis=-1) / 2
+
+
+def steps_to_relative_gap(
+    eigenvalues: Float[Array, "*batch k"], rate: Float[Array, "*batch"], accuracy: ArrayLike
+) -> Float[Array, "*batch"]:
+    """log(1/δ)/(-2 log(1 - η λ_min)): after so many steps the gap is at most δ times the first, whatever the teacher.
+
+    Of order d log(1/δ) for a bulk of order one below λ_1 = 1/η of order d; the paper's introduction has log(d/δ), which is right for an
+    absolute gap: :func:`steps_to_absolute_gap` (spectral-criterion, Sections 1 and 3.1.4).
+    """
+    slowest = jnp.min(eigenvalues, axis=-1)
+    return jnp.log(1 / jnp.asarray(accuracy, eigenvalues.dtype)) / (-2 * jnp.log1p(-rate * slowest))
+
+
+def steps_to_absolute_gap(
+    eigenvalues: Float[Array, "*batch k"],
+    rate: Float[Array, "*batch"],
+    gap: Float[Array, "*batch"],
+    accuracy: ArrayLike,
+) -> Float[Array, "*batch"]:
+    """log(gap/ε)/(-2 log(1 - η λ_min)): after so many steps a first gap, which is of order d for unit variances, is at most ε."""
+    return steps_to_relative_gap(eigenvalues, rate, jnp.asarray(accuracy, eigenvalues.dtype) / gap)
+
+
+def bordered_singular_value_bound(
+    corner: ArrayLike, row: Float[Array, "*batch p"], smallest: ArrayLike
+) -> Float[Array, "*batch"]:
+    """min{|a|, σ_{q-1}(D)}/(1 + ‖z‖/|a|) ≤ σ_q(M), M = [[a, zᵀ], [0, D]] with D ∈ R^{(q-1)×p}, q - 1 ≤ p and a ≠ 0 (Lemma G.1)."""
+    size, smallest = (jnp.abs(jnp.asarray(x, row.dtype)) for x in (corner, smallest))
+    return jnp.minimum(size, smallest) / (1 + jnp.linalg.norm(row, axis=-1) / size)
+
+
+def weighted_nuclear_norm_bound(
+    m: Float[Array, "rows columns"], weights: Float[Array, " columns"], kept: Bool[Array, " columns"]
+) -> Float[Array, ""]:
+    """min_{i∈P} |v_i| ‖M_P‖_* ≤ ‖M Diag(v)‖_*, M_P the columns in P: for any set P that is not empty (Lemma G.2)."""
+    nuclear = jnp.sum(jnp.linalg.svd(jnp.where(kept[None, :], m, 0), compute_uv=False))
+    return jnp.min(jnp.where(kept, jnp.abs(weights), jnp.inf)) * nuclear
 
 
 def late_nuclear_rank_uniform(k: ArrayLike, low: ArrayLike, high: ArrayLike, time: ArrayLike) -> Float[Array, "..."]:

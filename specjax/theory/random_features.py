@@ -89,6 +89,30 @@ def cross_covariance_expansion_with_norms(
     return v_bar @ v.mT / 4 + outer / (4 * np.pi * v.shape[-1])
 
 
+def cross_bulk(v_bar: Float[Array, "*batch rows d"], v: Float[Array, "*batch k d"]) -> Float[Array, "*batch rows k"]:
+    """The cross covariance without its weak rank-one term (1/4πd) Λ̄ 1 1ᵀ Λ, which is along the spike of B̄: ¼V̄Vᵀ up to O(√k/d).
+
+    So B̄ is (1 + 1/2d) ν μᵀ and this, ν and μ the means (spectral-criterion, Corollary 3.8, which prints 1 + 1/d).
+    """
+    norms_bar, norms = jnp.linalg.norm(v_bar, axis=-1), jnp.linalg.norm(v, axis=-1)
+    outer = norms_bar[..., :, None] * norms[..., None, :]
+    return feature_covariance(v_bar, v) - outer / (4 * np.pi * v.shape[-1])
+
+
+def cross_bulk_edges(gamma: float) -> tuple[float, float]:
+    """Bounds ¼(√γ - 1)² and ¼(√γ + 1)² on the d nonzero singular values of ¼V̄Vᵀ for k/d → γ > 1 (spectral-criterion, Corollary 3.8).
+
+    Products of the extreme singular values of V̄ and V, so neither is attained.
+
+    Raises:
+        ValueError: for γ of at most 1, where V̄Vᵀ has no gap behind index d.
+
+    """
+    if not gamma > 1:
+        raise ValueError(f"cross_bulk_edges needs more features than dimensions, gamma > 1, got {gamma}.")
+    return (gamma**0.5 - 1) ** 2 / 4, (gamma**0.5 + 1) ** 2 / 4
+
+
 def spike(k: ArrayLike) -> Float[Array, "..."]:
     """E‖E σ(V x)‖² = k/2π for rows N(0, I/d), exact: the eigenvalue that the mean puts on top of E[σ(V x) σ(V x)ᵀ]."""
     return jnp.asarray(k, jnp.result_type(float)) / (2 * np.pi)

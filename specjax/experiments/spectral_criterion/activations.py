@@ -109,7 +109,7 @@ def run(config: Config) -> Data:
     def width(key: Array, k: AnySize, d: AnySize, n: AnySize) -> dict[str, Array]:
         keys = jax.random.split(key, 3)
         scale = 1 / jnp.sqrt(jnp.asarray(sizes.active(d), jnp.float32))
-        v, u = (sizes.normal(one, (k, d)) * scale for one in keys[:2])
+        v, u = scale * jax.vmap(lambda one: sizes.normal(one, (k, d)))(keys[:2])
         x = sizes.normal(keys[2], (d, n))
         made = {"relu": relu_features(v, x), "swiglu": swiglu_features(v, u, x), "tanh": jnp.tanh(v @ x)}
         a = jnp.stack([made[name] for name in WIDE])
@@ -130,7 +130,7 @@ def run(config: Config) -> Data:
     key = jax.random.key(config.seed)
     k = config.widths
     # Decompositions of padded matrices cost more than a compilation once they are wide.
-    plan = "padded" if k[-1] < 128 else "exact"
+    plan = "padded" if k[-1] <= 256 else "exact"
     square = {
         "size": sweep.zipped(
             k=sweep.widths(*k), d=sweep.widths(*(x // 2 for x in k)), n=sweep.widths(*(4 * x for x in k))

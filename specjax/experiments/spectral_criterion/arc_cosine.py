@@ -15,7 +15,7 @@ from specjax import spectral, sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
 from specjax.experiments.plots import draw_sweep, slope_label
 from specjax.experiments.validation import check_root_seed, check_sizes
-from specjax.experiments.verdicts import bound_check, exponent_check, mean_check, vanishing_check
+from specjax.experiments.verdicts import STANDARD_ERRORS, bound_check, exponent_check, mean_check, vanishing_check
 from specjax.models import random_features as model
 from specjax.theory import random_features as theory
 
@@ -53,8 +53,13 @@ def run(config: Config) -> Data:
     def measure(key: Array, d: int, k: int, n: int) -> dict[str, Array]:
         # Weights and samples in one draw: a generator takes long to compile.
         v, v_bar, x = jnp.split(model.weights(key, 2 * k + n, d), [k, 2 * k])
-        a = model.relu_features(v, jnp.sqrt(float(d)) * x.T)
-        return {**exact_moments(v), **cross_moments(v_bar, v), **sampled_moments(v, a)}
+        a, a_bar = (model.relu_features(w, jnp.sqrt(float(d)) * x.T) for w in (v, v_bar))
+        return {
+            **exact_moments(v),
+            **cross_moments(v_bar, v),
+            **sampled_moments(v, a),
+            **cross_bulks(v_bar, v, a_bar, a),
+        }
 
     over = {
         "d": sweep.zipped(
@@ -112,6 +117,15 @@ def sampled_moments(v: Array, a: Array) -> dict[str, Array]:
         "second": eigenvalues[-2],
         "smallest": eigenvalues[0],
     }
+
+
+def cross_bulks(v_bar: Array, v: Array, a_bar: Array, a: Array) -> dict[str, Array]:
+    """Singular values d and d + 1 of the bulk of B̄: of the population, and of the samples (Corollary 3.8)."""
+    d = v.shape[1]
+    sampled = model.second_moment(*(one - jnp.mean(one, axis=1, keepdims=True) for one in (a_bar, a)))
+    values = jnp.linalg.svd(jnp.stack([theory.cross_bulk(v_bar, v), sampled]), compute_uv=False)
+    names = (("population_kept", "population_cut"), ("sampled_kept", "sampled_cut"))
+    return {name: values[i, d - 1 + j] for i, pair in enumerate(names) for j, name in enumerate(pair)}
 
 
 def _symmetric_norm(x: Array) -> Array:
@@ -191,6 +205,7 @@ def checks(config: Config, data: Data) -> list[Check]:
             predicted=-0.5,
             fit=sweep.asymptotic_exponent(features["cross_corrected"], "d"),
         ),
+        *_cross_bulk_checks(features),
         *(
             exponent_check(
                 f"spectrum-{name}",
@@ -202,6 +217,42 @@ def checks(config: Config, data: Data) -> list[Check]:
             for name, exponent in EIGENVALUES.items()
         ),
     ]
+
+
+def _cross_bulk_checks(features: xr.Dataset) -> list[Check]:
+    """Corollary 3.8 at the largest d: the bulk of B̄ has d singular values of order one and a gap that samples close."""
+    largest, source = features.isel(d=-1), "spectral-criterion, Corollary 3.8"
+    kept = largest["population_kept"].values
+    gaps = [
+        np.log2(largest[f"{name}_cut"].values / largest[f"{name}_kept"].values) for name in ("sampled", "population")
+    ]
+    return [
+        bound_check(
+            "cross-bulk-rank",
+            source,
+            "Singular value d of the bulk of B̄, all samples, is at least ¼(√γ - 1)², the bound for ¼V̄Vᵀ: mean less 4 standard errors at "
+            "the largest d.",
+            smallest_margin=_lowest(kept) - theory.cross_bulk_edges(float(GAMMA))[0],
+        ),
+        vanishing_check(
+            "cross-bulk-remainder",
+            source,
+            "Its singular value d + 1 vanishes as d grows.",
+            fit=sweep.fit_power_law(features["population_cut"], "d"),
+        ),
+        bound_check(
+            "cross-bulk-samples",
+            source,
+            f"The gap behind index d closes with few samples: log2 of the ratio of value d + 1 to d is higher at n = {SAMPLES}d than in "
+            "the population, mean less 4 standard errors.",
+            smallest_margin=_lowest(gaps[0] - gaps[1]),
+        ),
+    ]
+
+
+def _lowest(values: np.ndarray) -> float:
+    """The mean less 4 standard errors."""
+    return float(values.mean() - STANDARD_ERRORS * values.std(ddof=1) / np.sqrt(values.size))
 
 
 def _number(
@@ -277,7 +328,7 @@ LABELS = {
 EXPERIMENT = Experiment(
     name="relu-features",
     paper="spectral-criterion",
-    source="spectral-criterion, Section 3.1.1, Theorems 3.2, 3.4 and 3.7, Figure 16",
+    source="spectral-criterion, Section 3.1.1, Theorems 3.2, 3.4 and 3.7, Corollary 3.8, Figure 16",
     title="One spike and a bulk: moments of ReLU features",
     summary=(
         "The mean of a feature is ‖v_i‖/√(2π) and not ‖v_i‖/2π. The cross covariance of two independent networks approaches "

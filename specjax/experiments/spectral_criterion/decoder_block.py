@@ -15,7 +15,7 @@ from specjax.experiments.validation import check_root_seed, check_seeds, check_s
 from specjax.experiments.verdicts import bound_check, difference_check, exponent_check, mean_check
 from specjax.models import decoder_block, mlp
 from specjax.sizes import AnySize
-from specjax.spectral.ranks import power_iteration
+from specjax.spectral.squaring import stable_rank_above
 from specjax.theory import stable_rank as theory
 
 PAPER = "spectral-criterion"
@@ -23,7 +23,6 @@ DELTA = 0.2
 """δ of Proposition 2.14, which takes d ≥ C δ^(-2) log n with an open C: at d = 32 already its bounds hold in every draw."""
 NAMES = ("attention_input", "after_attention", "mlp_input", "mlp_hidden", "output")
 LAYERS = 3
-STEPS = 30
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
 
 
@@ -57,49 +56,43 @@ class Config:
         check_root_seed(self.seed)
 
 
-def _stable_rank(a: Array) -> Array:
-    """tr(A Aᵀ)/‖A Aᵀ‖_op without a decomposition: six in each block, in a scan, can stop jaxlib on two cores.
-
-    Power iterations on the Gram matrix can only make it too large, which is the safe side of every bound here.
-    """
-    gram = a.T @ a if a.shape[0] >= a.shape[1] else a @ a.T
-    return jnp.trace(gram) / power_iteration(gram, jax.random.key(0), steps=STEPS).value
-
-
 def run(config: Config) -> Data:
     """Stable ranks, and their bounds, block by block; of SwiGLU and ReLU networks by batch size."""
     probabilities = jnp.asarray(theory.zipf(config.vocabulary, 1.0), jnp.float32)
     k = config.expansion * config.d
 
-    def depth(key: Array, causal: Array, n: int, blocks: int) -> dict[str, Array]:
-        token_key, table_key, *keys = jax.random.split(key, blocks + 2)
+    def depth(key: Array, causal: Array) -> dict[str, Array]:
+        token_key, table_key, *keys = jax.random.split(key, config.blocks + 2)
+        n = config.lengths[-1]
         tokens = decoder_block.zipf_tokens(token_key, n, probabilities)
         x = decoder_block.embed(table_key, tokens, config.vocabulary, config.d)
         counts = jnp.zeros(config.vocabulary).at[tokens].add(1.0)
         deviation = jnp.max(jnp.abs(jnp.mean(x**2, axis=1) - 1))
 
         def block(x: Array, key: Array) -> tuple[Array, dict[str, Array]]:
-            weights = decoder_block.init(key, config.d, k)
-            masks = [decoder_block.apply(weights, x, causal=masked) for masked in (False, True)]
-            found = jax.tree.map(lambda plain, masked: jnp.where(causal > 0, masked, plain), *masks)
+            found = decoder_block.apply(decoder_block.init(key, config.d, k), x, causal=causal > 0)
             squares = jnp.mean(x**2, axis=1)
             norms = theory.ColumnNorms(jnp.min(squares), jnp.max(squares))
-            ranks = {name: _stable_rank(getattr(found, name)) for name in NAMES}
-            of_input = _stable_rank(x)
+            ranks = {name: stable_rank_above(getattr(found, name)) for name in NAMES}
+            of_input = stable_rank_above(x)
             bounds = theory.block_bounds(of_input, norms, DELTA)._asdict()
             after, allowed = jnp.mean(found.output**2, axis=1), theory.norms_after(norms, DELTA, 1)
             return found.output, {
                 "rank": jnp.stack([ranks[name] for name in NAMES]),
                 "slack": jnp.stack([bounds[name] / ranks[name] for name in NAMES]),
-                "preactivation": _stable_rank(found.mlp_preactivation),
+                "preactivation": stable_rank_above(found.mlp_preactivation),
                 "norm_slack": jnp.minimum(jnp.min(after) / allowed.low, allowed.high / jnp.max(after)),
                 "mean_norm": jnp.mean(after),
             }
 
         _, found = jax.lax.scan(block, x, jnp.stack(keys))
+        # Shorter texts are beginnings of the long one.
+        first = decoder_block.init(keys[0], config.d, k)
+        shorter = [decoder_block.apply(first, x[:length], causal=causal > 0).mlp_hidden for length in config.lengths]
+        found["by_length"] = jnp.stack([stable_rank_above(hidden) for hidden in shorter])
         share = jnp.max(counts) / n
         embedding = jnp.where(deviation < 1, theory.embedding_bound(jnp.minimum(deviation, 0.999), share), jnp.inf)
-        return found | {"embedded": _stable_rank(x), "embedding_bound": embedding, "indicator": 1 / share}
+        return found | {"embedded": stable_rank_above(x), "embedding_bound": embedding, "indicator": 1 / share}
 
     def networks(key: Array, n: AnySize) -> dict[str, dict[str, Array]]:
         x = sizes.normal(jax.random.fold_in(key, 99), (n, config.hidden // 4))
@@ -108,25 +101,20 @@ def run(config: Config) -> Data:
         for name in ("swiglu", "relu"):
             params = mlp.init(key, dims, name, distribution="uniform")
             inputs = mlp.layer_inputs(params, x, name)[1:]
-            found[name] = {f"layer_{i + 1}": _stable_rank(a) for i, a in enumerate(inputs)}
+            found[name] = {f"layer_{i + 1}": stable_rank_above(a) for i, a in enumerate(inputs)}
         return found
 
     key = jax.random.key(config.seed)
     return {
-        "depth": sweep.run(
-            lambda key, causal: depth(key, causal, config.lengths[-1], config.blocks),
-            {"causal": sweep.values(0.0, 1.0)},
+        "depth": sweep.run(depth, {"causal": sweep.values(0.0, 1.0)}, seeds=config.seeds, key=key),
+        # A program for each batch size takes longer to compile than padded samples to run, until these are many.
+        "networks": sweep.run(
+            networks,
+            {"n": sweep.widths(*config.batches)},
             seeds=config.seeds,
             key=key,
+            plan="padded" if config.batches[-1] <= 4096 else "exact",
         ),
-        "length": sweep.run(
-            lambda key, n: {"mlp_hidden": depth(key, jnp.zeros(()), n, 1)["rank"][:, NAMES.index("mlp_hidden")]},
-            {"n": sweep.widths(*config.lengths)},
-            seeds=config.seeds,
-            key=key,
-            plan="exact",
-        ),
-        "networks": sweep.run(networks, {"n": sweep.widths(*config.batches)}, seeds=config.seeds, key=key),
     }
 
 
@@ -225,10 +213,9 @@ def checks(config: Config, data: Data) -> list[Check]:
 
 
 def _length_ratio(data: Data) -> tuple[float, float]:
-    """Mean st(B) of the first block at the largest length over that at the one before, and its standard error."""
-    first = data["length"]["mlp_hidden"].isel({data["length"]["mlp_hidden"].dims[-1]: 0})
-    long, short = (first.isel(n=i).values for i in (-1, -2))
-    ratio = long / short
+    """Mean st(B) of the first block, no mask, at the largest length over that at the one before, and its standard error."""
+    ranks = data["depth"]["by_length"].sel(causal=0.0).transpose("seed", ...).values
+    ratio = ranks[:, -1] / ranks[:, -2]
     return float(ratio.mean()), float(ratio.std(ddof=1) / np.sqrt(ratio.size))
 
 

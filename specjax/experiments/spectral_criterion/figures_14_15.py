@@ -17,7 +17,7 @@ from specjax.experiments.verdicts import exponent_check
 from specjax.models import random_features as model
 
 MODELS = {"realizable": "model I", "teacher_student": "model II"}
-STAGES = ("before", "after", "window")
+STAGES = {"before": 0, "after": 1, "window": -1}
 """Steps at which the rank is fitted to a power of k: W_0 and W_1 (Figure 15), and t = k/2, where it is near its peak (Figure 14)."""
 
 
@@ -27,48 +27,34 @@ class Config:
 
     ks: tuple[int, ...] = field(default=(32, 64, 128, 256, 512), metadata={"help": "features"})
     steps: int = field(default=1024, metadata={"help": "steps of gradient descent that are drawn"})
-    points: int = field(default=10, metadata={"help": "steps at which the rank is computed for the curves"})
-    curves: int = field(default=3, metadata={"help": "draws for the curves"})
-    seeds: int = field(default=10, metadata={"help": "draws for the exponents in k"})
+    points: int = field(default=5, metadata={"help": "steps at which the rank is computed for the curves"})
+    seeds: int = field(default=10, metadata={"help": "draws of weights, samples and teachers"})
     seed: int = field(default=0, metadata={"help": "seed of all draws"})
 
     def __post_init__(self) -> None:
         check_sizes("ks", self.ks, least=8, points=5)
-        if self.steps < 2 or self.points < 2 or self.curves < 1:
-            raise ValueError(
-                f"A curve needs steps >= 2, points >= 2 and curves >= 1, got {self.steps}, {self.points} and {self.curves}."
-            )
+        if self.steps < 2 or self.points < 2:
+            raise ValueError(f"A curve needs steps >= 2 and points >= 2, got {self.steps} and {self.points}.")
         if self.seeds < 10:
             raise ValueError(f"seeds must be at least 10, for an exponent with an interval, got {self.seeds}.")
         check_root_seed(self.seed)
 
 
-def times(config: Config) -> tuple[int, ...]:
-    """0 and steps evenly spaced on a logarithmic axis, without repetition."""
-    return (0, *(int(t) for t in np.unique(np.round(np.geomspace(1, config.steps, config.points)).astype(int))))
-
-
-def stage_times(k: int) -> tuple[int, ...]:
-    """The steps of `STAGES` for k features."""
-    return 0, 1, k // 2
+def times(config: Config, k: int) -> tuple[int, ...]:
+    """The steps of the curve of k features: 0, 1 and others evenly spaced on a logarithmic axis, and last of all k/2."""
+    grid = np.unique(np.round(np.geomspace(1, config.steps, config.points)).astype(int))
+    return 0, *(int(t) for t in grid), k // 2
 
 
 def run(config: Config) -> Data:
-    """Ranks along both models, at many steps of a few draws and at three of more."""
-    key = jax.random.key(config.seed)
+    """Ranks along both models."""
     over = {"k": sweep.zipped(k=sweep.widths(*config.ks), d=sweep.widths(*(k // 2 for k in config.ks)))}
 
-    def curves(key: Array, k: int, d: int) -> dict[str, Array]:
-        return ranks(key, k, d, times(config))
-
-    def stages(key: Array, k: int, d: int) -> dict[str, Array]:
-        return ranks(key, k, d, stage_times(k))
+    def measure(key: Array, k: int, d: int) -> dict[str, Array]:
+        return ranks(key, k, d, times(config, k))
 
     with jax.enable_x64(True):
-        return {
-            "curves": sweep.run(curves, over, seeds=config.curves, key=key, plan="exact"),
-            "stages": sweep.run(stages, over, seeds=config.seeds, key=key, plan="exact"),
-        }
+        return {"ranks": sweep.run(measure, over, seeds=config.seeds, key=jax.random.key(config.seed), plan="exact")}
 
 
 def ranks(key: Array, k: int, d: int, steps: tuple[int, ...]) -> dict[str, Array]:
@@ -81,13 +67,21 @@ def ranks(key: Array, k: int, d: int, steps: tuple[int, ...]) -> dict[str, Array
     b = model.second_moment(a, a)
     paths = [model.trajectory(b, cross, teacher) for cross in (b, model.second_moment(a_bar, a))]
     gradients = jnp.stack([model.rotated_gradient_at(path, t) for path in paths for t in steps])
-    found = spectral.nuclear_rank(gradients)
+    # A sum of singular values does not need the digits of those in float64, which take twice the time.
+    scaled = gradients / jnp.max(jnp.abs(gradients), axis=(-2, -1), keepdims=True)
+    found = spectral.nuclear_rank(scaled.astype(jnp.float32))
     return dict(zip(MODELS, jnp.split(found, 2), strict=True))
 
 
-def rank_at(stages: xr.Dataset, name: str, stage: str) -> xr.DataArray:
+def rank_at(data: xr.Dataset, name: str, stage: str) -> xr.DataArray:
     """The ranks of one model at one of `STAGES`."""
-    return stages[name].isel({f"{name}_dim_0": STAGES.index(stage)}).rename(f"{name} {stage}")
+    return data[name].isel({f"{name}_dim_0": STAGES[stage]}).rename(f"{name} {stage}")
+
+
+def curve(config: Config, data: xr.Dataset, name: str, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Steps in ascending order, and the ranks there, (seeds, steps)."""
+    steps, where = np.unique(times(config, k), return_index=True)
+    return steps, np.asarray(data[name].sel(k=k).transpose("seed", ...).values[:, where])
 
 
 def checks(config: Config, data: Data) -> list[Check]:
@@ -103,7 +97,7 @@ def checks(config: Config, data: Data) -> list[Check]:
             f"spectral-criterion, {source}",
             f"In {label} with ReLU features {statement}.",
             predicted=power,
-            fit=sweep.asymptotic_exponent(rank_at(data["stages"], name, stage), "k"),
+            fit=sweep.asymptotic_exponent(rank_at(data["ranks"], name, stage), "k"),
         )
         for name, label in MODELS.items()
         for stage, (power, source, statement) in statements.items()
@@ -112,15 +106,16 @@ def checks(config: Config, data: Data) -> list[Check]:
 
 def tables(config: Config, data: Data) -> list[Table]:
     """Ranks of both models at the start, after one step, at the peak and at the end."""
-    curves, grid = data["curves"], times(config)
     rows = []
     for name, label in MODELS.items():
         for k in config.ks:
-            at = [rank_at(data["stages"], name, stage).sel(k=k) for stage in STAGES[:2]]
-            curve = curves[name].sel(k=k).mean("seed").values
-            peak = int(np.argmax(curve))
+            at = [rank_at(data["ranks"], name, stage).sel(k=k) for stage in ("before", "after")]
+            grid, values = curve(config, data["ranks"], name, k)
+            mean = values.mean(axis=0)
+            peak = int(np.argmax(mean))
             cells = [f"{float(v.mean()):.3g} ± {float(v.std(ddof=1)) / np.sqrt(v.size):.1g}" for v in at]
-            rows.append((label, str(k), *cells, f"{curve[peak]:.1f} at {grid[peak]}", f"{curve[-1]:.1f}"))
+            last = mean[np.searchsorted(grid, config.steps)]
+            rows.append((label, str(k), *cells, f"{mean[peak]:.1f} at {grid[peak]}", f"{last:.1f}"))
     header = ("", "k", "nr at W_0", "nr at W_1", "peak", f"nr at W_{config.steps}")
     return [Table("Nuclear rank of the gradient, ReLU features, d = k/2, n = 2k, m = k", header, tuple(rows))]
 
@@ -129,13 +124,11 @@ def plot(config: Config, data: Data) -> Figure:
     """Left and middle: nr against the step (Figure 14). Right: before and after the first step, against k (Figure 15)."""
     figure = Figure(figsize=(13, 4), layout="constrained")
     axes = figure.subplots(1, 3)
-    grid = np.asarray(times(config))
     for panel, (name, label) in zip(axes[:2], MODELS.items(), strict=True):
         for index, k in enumerate(config.ks):
-            values = data["curves"][name].sel(k=k)
-            mean = values.mean("seed").values
-            panel.plot(grid, mean, color=f"C{index}", marker=".", linewidth=1, label=f"k = {k}")
-            panel.fill_between(grid, values.min("seed"), values.max("seed"), color=f"C{index}", alpha=0.25, linewidth=0)
+            grid, values = curve(config, data["ranks"], name, k)
+            panel.plot(grid, values.mean(axis=0), color=f"C{index}", marker=".", linewidth=1, label=f"k = {k}")
+            panel.fill_between(grid, values.min(axis=0), values.max(axis=0), color=f"C{index}", alpha=0.25, linewidth=0)
         panel.set_xscale("symlog", linthresh=1)
         panel.set_yscale("log", base=2)
         panel.set_xlabel("step t")
@@ -143,12 +136,12 @@ def plot(config: Config, data: Data) -> Figure:
         panel.legend(fontsize="small")
     styles = iter(zip(("C0", "C0", "C1", "C1"), "osos", strict=True))
     for name, label in MODELS.items():
-        for step, stage in enumerate(STAGES[:2]):
+        for step, stage in enumerate(("before", "after")):
             color, marker = next(styles)
-            values = rank_at(data["stages"], name, stage)
-            fit = sweep.asymptotic_exponent(values, "k")
+            staged = rank_at(data["ranks"], name, stage)
+            fit = sweep.asymptotic_exponent(staged, "k")
             text = slope_label(f"{label}, t = {step}", fit.exponent, fit.interval[1] - fit.exponent)
-            draw_sweep(axes[2], values, "k", label=text, color=color, marker=marker, line=True)
+            draw_sweep(axes[2], staged, "k", label=text, color=color, marker=marker, line=True)
     axes[2].set_xlabel("features k")
     axes[2].set_ylabel("nr(∇L(W_t))")
     axes[2].legend(fontsize="small")
@@ -165,7 +158,7 @@ EXPERIMENT = Experiment(
         "proportion, in the realizable and in the teacher-student model, and it stays high for hundreds of steps."
     ),
     scales={
-        "smoke": Config(ks=(8, 16, 24, 32, 48), steps=64, points=4, curves=2),
+        "smoke": Config(ks=(8, 16, 24, 32, 48), steps=64, points=4),
         "quick": Config(),
         "paper": Config(points=60, seeds=20),
     },

@@ -30,7 +30,7 @@ ROUNDING = 1e-9
 class Config:
     """How many problems; the rule nr >= 2 st is asked of every one of them."""
 
-    seeds: int = field(default=20_000, metadata={"help": "problems of each of the six shapes"})
+    seeds: int = field(default=38_000, metadata={"help": "problems of each of the six shapes"})
     smooth_seeds: int = field(default=1000, metadata={"help": "problems of each number of samples for smooth losses"})
     seed: int = field(default=0, metadata={"help": "seed of all draws"})
 

@@ -13,7 +13,7 @@ from specjax import sizes, sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
 from specjax.experiments.plots import draw_sweep
 from specjax.experiments.validation import check_root_seed, check_seeds, check_sizes
-from specjax.experiments.verdicts import STANDARD_ERRORS, bound_check, exponent_check
+from specjax.experiments.verdicts import STANDARD_ERRORS, bound_check, difference_check, exponent_check
 from specjax.sizes import AnySize
 from specjax.theory import stable_rank as theory
 
@@ -28,6 +28,8 @@ SAMPLES = 2048
 SHIFTS = (0.0, 1.0)
 """Standard deviations of the mean of the Gaussian inputs of squared networks."""
 EPS, DIMENSION = 0.3, 100_000
+RATIO_SAMPLES, RATIO_DRAWS, RATIO_EPS = (32, 64, 128), 512, 0.1
+"""Samples of one ReLU feature, draws per seed, and ε_1 = ε_2 of Lemma 2.5: the bound is 1.36 NSR."""
 COLORS = ("#0072B2", "#D55E00", "#009E73")
 
 
@@ -75,8 +77,20 @@ def run(config: Config) -> Data:
             z = sizes.normal(key, (columns[f"n{rank}"], rank))
             gram = z.T @ z
             # er/st - 1, which to first order is 1 - st/er, has fewer terms of higher order: 2√(er/n) + er/n for a wide matrix.
-            found[f"rank_{rank}"] = jnp.abs(rank * jnp.linalg.eigvalsh(gram)[-1] / jnp.trace(gram) - 1)
+            values, count = jnp.linalg.eigvalsh(gram), jnp.asarray(sizes.active(columns[f"n{rank}"]), gram.dtype)
+            found[f"rank_{rank}"] = jnp.abs(rank * values[-1] / jnp.trace(gram) - 1)
+            found[f"trace_{rank}"] = jnp.abs(jnp.trace(gram) / (rank * count) - 1)
+            found[f"norm_{rank}"] = jnp.maximum(values[-1] / count - 1, 1 - values[0] / count)
         return found
+
+    def ratios(key: Array, n: AnySize) -> dict[str, Array]:
+        # One ReLU feature, of which NSR = π; zero on padding.
+        z, count = (
+            jnp.maximum(sizes.normal(key, (n, RATIO_DRAWS)), 0),
+            jnp.asarray(sizes.active(n), jnp.result_type(float)),
+        )
+        nsr = jnp.sum(z**2, axis=0) * count / jnp.maximum(jnp.sum(z, axis=0) ** 2, 1e-30)
+        return {"above": jnp.mean((nsr > theory.concentrated_bound(np.pi, RATIO_EPS, RATIO_EPS)).astype(z.dtype))}
 
     def squared(key: Array, shift: Array) -> dict[str, Array]:
         x_key, shift_key, *keys = jax.random.split(key, DEPTH + 2)
@@ -97,13 +111,21 @@ def run(config: Config) -> Data:
     return {
         "spikes": sweep.run(spikes, {"n": sweep.widths(*counts)}, seeds=config.spiked, key=key, plan="exact"),
         "isotropic": sweep.run(isotropic, {"ratio": columns}, seeds=config.seeds, key=key),
+        "ratios": sweep.run(ratios, {"n": sweep.widths(*RATIO_SAMPLES)}, seeds=config.seeds, key=key),
         "squared": sweep.run(squared, {"shift": sweep.values(*SHIFTS)}, seeds=config.seeds, key=key),
     }
 
 
 def checks(config: Config, data: Data) -> list[Check]:
     """Sample sizes, rates and bounds, printed and corrected."""
-    return [*_spike_checks(data), *_rate_checks(data), *_squared_checks(data), *_norm_checks()]
+    return [
+        *_spike_checks(data),
+        *_rate_checks(data),
+        *_appendix_checks(data),
+        _ratio_check(data),
+        *_squared_checks(data),
+        *_norm_checks(),
+    ]
 
 
 def failures(data: Data, which: str) -> tuple[float, float]:
@@ -142,7 +164,7 @@ def _rate_checks(data: Data) -> list[Check]:
             f"|er(M)/st(Z_n) - 1| falls as n^(-1/2) for isotropic Gaussian columns with er(M) = {rank}.",
             predicted=-0.5,
             resolution=0.25,
-            fit=sweep.asymptotic_exponent(_by_columns(data, rank), f"n{rank}"),
+            fit=sweep.asymptotic_exponent(_by_columns(data, f"rank_{rank}"), f"n{rank}"),
         )
         for rank in RANKS
     ]
@@ -160,14 +182,64 @@ def _rate_checks(data: Data) -> list[Check]:
     ]
 
 
-def collapse_constants(data: Data) -> dict[int, float]:
-    """The constant C in |er/st - 1| = C √(er/n) at the largest n, estimated, for every effective rank."""
+def collapse_constants(data: Data, quantity: str = "rank") -> dict[int, float]:
+    """The constant C in error = C √(er/n) at the largest n, estimated, for every effective rank: of er/st, or of M_n in the norm."""
     largest = data["isotropic"].isel(ratio=-1)
-    return {rank: float(largest[f"rank_{rank}"].mean() * np.sqrt(largest[f"n{rank}"] / rank)) for rank in RANKS}
+    return {rank: float(largest[f"{quantity}_{rank}"].mean() * np.sqrt(largest[f"n{rank}"] / rank)) for rank in RANKS}
 
 
-def _by_columns(data: Data, rank: int) -> xr.DataArray:
-    return data["isotropic"][f"rank_{rank}"].swap_dims(ratio=f"n{rank}")
+def _by_columns(data: Data, name: str) -> xr.DataArray:
+    return data["isotropic"][name].swap_dims(ratio=f"n{name.split('_')[1]}")
+
+
+def _appendix_checks(data: Data) -> list[Check]:
+    """Theorems B.1 and B.2 for isotropic columns of the middle effective rank, and how the error of B.2 depends on that rank."""
+    rank, constants = RANKS[1], collapse_constants(data, "norm")
+    return [
+        exponent_check(
+            "trace-rate",
+            f"{PAPER}, Theorem B.1",
+            f"|tr M_n - tr M|/tr M falls as n^(-1/2), er(M) = {rank}.",
+            predicted=-0.5,
+            resolution=0.25,
+            fit=sweep.fit_power_law(_by_columns(data, f"trace_{rank}"), f"n{rank}"),
+        ),
+        exponent_check(
+            "moment-rate",
+            f"{PAPER}, Theorem B.2",
+            f"‖M_n - M‖_op/‖M‖_op falls as n^(-1/2), er(M) = {rank}.",
+            predicted=-0.5,
+            resolution=0.25,
+            fit=sweep.asymptotic_exponent(_by_columns(data, f"norm_{rank}"), f"n{rank}"),
+        ),
+        bound_check(
+            "moment-collapse",
+            f"{PAPER}, Theorem B.2",
+            "It depends on n and er(M) through √(er/n) alone, to a factor 1.5: constants by er(M) "
+            + ", ".join(f"{c:.2f}" for c in constants.values())
+            + " at the largest n.",
+            smallest_margin=1.5 - max(constants.values()) / min(constants.values()),
+        ),
+    ]
+
+
+def _ratio_check(data: Data) -> Check:
+    """The failures of Lemma 2.5: were they a power of n, log P would fall by the same with every doubling."""
+    mean, stderr = (a.values for a in sweep.mean_and_stderr(data["ratios"]["above"]))
+    # No failures count as one.
+    floor = 1 / (data["ratios"].sizes["seed"] * RATIO_DRAWS)
+    logs, errors = np.log(np.maximum(mean, floor)), stderr / np.maximum(mean, floor)
+    weights = np.array([-1.0, 2.0, -1.0])
+    first, second, third = RATIO_SAMPLES
+    return difference_check(
+        "lemma-2-5",
+        f"{PAPER}, Lemma 2.5",
+        f"P(m̂_2/‖μ̂‖² > (1+ε)/(1-ε)² NSR), one ReLU feature, ε = {RATIO_EPS}, falls faster than any power of n: log P falls by more from "
+        f"n = {second} to {third} than from {first} to {second}, by this difference.",
+        difference=float(weights @ logs),
+        stderr=float(np.sqrt(weights**2 @ errors**2)),
+        resolution=0.1,
+    )
 
 
 def _squared_checks(data: Data) -> list[Check]:
@@ -251,7 +323,7 @@ def plot(config: Config, data: Data) -> Figure:
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2)
     for rank, color, marker in zip(RANKS, COLORS, "osD", strict=True):
-        scaled = _by_columns(data, rank)
+        scaled = _by_columns(data, f"rank_{rank}")
         scaled = scaled.rename({f"n{rank}": "n"}).assign_coords(n=np.asarray(config.ratios))
         draw_sweep(left, scaled, "n", label=f"er(M) = {rank}", color=color, marker=marker)
     ratio = np.array([config.ratios[0], config.ratios[-1]])

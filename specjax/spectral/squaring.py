@@ -1,0 +1,43 @@
+"""‖X‖_op² and the stable rank by squaring the Gram matrix: products only, and no start vector that would have to be drawn.
+
+For a training step or the body of a scan, where a decomposition would take longer than the rest and a random generator longer to
+compile than everything else. For an interval and for large matrices there is `spectral.estimate_stable_rank`.
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+SQUARINGS = 6
+
+
+def gram_matrix(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch k k"]:
+    """X Xᵀ or Xᵀ X, whichever is smaller."""
+    return x @ x.mT if x.shape[-2] <= x.shape[-1] else x.mT @ x
+
+
+def squared_norm(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch"]:
+    """tr(G^{p+1})/tr(G^p) ≤ ‖X‖_op² = λ_1(G) for the Gram matrix G and p = 2^`SQUARINGS` = 64; 0 for a zero matrix.
+
+    An average of the eigenvalues with weights λ_i^p, too small by less than log(k)/p of λ_1 for k eigenvalues, whatever they are, and by
+    Σ (λ_i/λ_1)^p (1 - λ_i/λ_1) of it at most.
+    """
+    return _largest(gram_matrix(x))
+
+
+def stable_rank_above(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch"]:
+    """‖X‖_F² over :func:`squared_norm`: at least st(X), and above it by as little; 0 for a zero matrix."""
+    gram = gram_matrix(x)
+    return _over(jnp.trace(gram, axis1=-2, axis2=-1), _largest(gram))
+
+
+def _largest(gram: Array) -> Array:
+    trace = jnp.trace(gram, axis1=-2, axis2=-1)
+    scaled = power = _over(gram, trace[..., None, None])
+    for _ in range(SQUARINGS):
+        power = power @ power
+        power = _over(power, jnp.trace(power, axis1=-2, axis2=-1)[..., None, None])
+    return trace * jnp.sum(scaled * power, axis=(-2, -1))
+
+
+def _over(x: Array, y: Array) -> Array:
+    return jnp.where(y > 0, x / jnp.where(y > 0, y, 1), 0)

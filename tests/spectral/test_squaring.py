@@ -1,0 +1,61 @@
+"""Norms by squaring: below the norm by no more than is said, exact behind a gap, and zero for zero."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax.spectral import squaring
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+
+def with_spectrum(values, shape, key):
+    """A matrix (m, n) with the given singular values."""
+    left, right = (jnp.linalg.qr(jax.random.normal(k, (s, len(values))))[0] for k, s in zip(key, shape, strict=True))
+    return (left * jnp.asarray(values)[None, :]) @ right.T
+
+
+@pytest.fixture(scope="module")
+def measured():
+    """Flat, nearly flat, worst-case and gapped spectra, wide and tall, with ‖X‖_op² = 9."""
+    k = 30
+    worst = np.full(k, 1 - np.log(k) / 2**squaring.SQUARINGS / 2)
+    worst[0] = 1
+    spectra = {
+        "flat": np.ones(k),
+        "ramp": np.linspace(1, 0.5, k),
+        "worst": np.sqrt(worst),
+        "gap": np.r_[1, np.full(k - 1, 0.5)],
+    }
+    with jax.enable_x64(True):
+        keys = jax.random.split(jax.random.key(0))
+        matrices = {
+            (name, shape): 3 * with_spectrum(spectrum, shape, keys)
+            for name, spectrum in spectra.items()
+            for shape in ((30, 50), (50, 30))
+        }
+        found = jax.jit(
+            lambda xs: {n: (squaring.squared_norm(x), squaring.stable_rank_above(x)) for n, x in xs.items()}
+        )(matrices)
+        return spectra, found
+
+
+def test_the_norm_is_too_small_by_less_than_is_said(measured):
+    spectra, found = measured
+    for (name, _), (norm, rank) in found.items():
+        shortfall = 1 - float(norm) / 9
+        assert -1e-12 < shortfall < np.log(30) / 2**squaring.SQUARINGS, name
+        exact = np.sum(spectra[name] ** 2) / spectra[name][0] ** 2
+        assert float(rank) == pytest.approx(exact / (1 - shortfall), rel=1e-9)
+    for name in ("flat", "gap"):
+        assert float(found[name, (30, 50)][0]) == pytest.approx(9, rel=1e-9)
+    # The bound is of the right size: a spectrum comes near to half of it.
+    assert 1 - float(found["worst", (30, 50)][0]) / 9 > 0.2 * np.log(30) / 2**squaring.SQUARINGS
+
+
+def test_batches_and_zero():
+    x = jax.random.normal(jax.random.key(1), (3, 4, 6)).at[1].set(0)
+    np.testing.assert_allclose(squaring.squared_norm(x), [squaring.squared_norm(one) for one in x], rtol=1e-12)
+    assert float(squaring.squared_norm(x)[1]) == 0
+    assert float(squaring.stable_rank_above(x)[1]) == 0

@@ -1,0 +1,103 @@
+"""Lemmas G.1 and G.2, the numbers of steps to an accuracy, and the bulk of Corollary 3.8, on random matrices."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specjax.theory import gradient_rank, random_features
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+SIZES = st.sampled_from([(2, 1), (4, 3), (4, 7)])
+"""(q, p) with q - 1 ≤ p."""
+
+
+@given(seed=st.integers(0, 2**31), size=SIZES, spread=st.floats(0, 3))
+def test_a_bordered_matrix_keeps_its_smallest_singular_value(seed, size, spread):
+    """Lemma G.1."""
+    rng, (q, p) = np.random.default_rng(seed), size
+    corner, row = rng.standard_normal() * np.exp(spread * rng.standard_normal()), rng.standard_normal(p)
+    inner = rng.standard_normal((q - 1, p)) * np.exp(spread * rng.standard_normal((q - 1, 1)))
+    m = np.block([[np.array([[corner]]), row[None]], [np.zeros((q - 1, 1)), inner]])
+    bound = float(
+        gradient_rank.bordered_singular_value_bound(
+            corner, jnp.asarray(row), np.linalg.svd(inner, compute_uv=False)[q - 2]
+        )
+    )
+    assert np.linalg.svd(m, compute_uv=False)[q - 1] >= bound * (1 - 1e-9)
+    # Without a border it is an equality, so the constant is the best.
+    bare = float(
+        gradient_rank.bordered_singular_value_bound(corner, jnp.zeros(p), np.linalg.svd(inner, compute_uv=False)[q - 2])
+    )
+    m[0, 1:] = 0
+    assert np.linalg.svd(m, compute_uv=False)[q - 1] == pytest.approx(bare, rel=1e-6)
+
+
+@given(seed=st.integers(0, 2**31), spread=st.floats(0, 3))
+def test_weights_on_columns_keep_a_share_of_the_nuclear_norm(seed, spread):
+    """Lemma G.2, and equality where the weights are one on P and zero elsewhere."""
+    rng = np.random.default_rng(seed)
+    m, weights = rng.standard_normal((5, 7)), np.exp(spread * rng.standard_normal(7)) * rng.choice([-1, 1], 7)
+    kept = rng.random(7) < 0.6
+    kept[rng.integers(7)] = True
+    bound = gradient_rank.weighted_nuclear_norm_bound(jnp.asarray(m), jnp.asarray(weights), jnp.asarray(kept))
+    assert np.linalg.norm(m * weights, "nuc") >= float(bound) * (1 - 1e-9)
+    equal = gradient_rank.weighted_nuclear_norm_bound(
+        jnp.asarray(m), jnp.asarray(kept.astype(float)), jnp.asarray(kept)
+    )
+    assert np.linalg.norm(m * kept, "nuc") == pytest.approx(float(equal), rel=1e-9)
+
+
+@given(seed=st.integers(0, 2**31), spike=st.floats(2, 1e3), accuracy=st.floats(1e-6, 0.5))
+def test_the_steps_to_an_accuracy_suffice(seed, spike, accuracy):
+    """For any teacher, so for the expected gap; and for the slowest direction alone one step less does not."""
+    rng = np.random.default_rng(seed)
+    eigenvalues = jnp.asarray(np.r_[rng.uniform(0.5, 1.5, 20), spike])
+    rate = 1 / jnp.max(eigenvalues)
+    first = gradient_rank.expected_gap(eigenvalues, rate, 0)
+    steps = gradient_rank.steps_to_relative_gap(eigenvalues, rate, accuracy)
+    enough = int(np.ceil(float(steps)))
+    assert float(gradient_rank.expected_gap(eigenvalues, rate, enough)) <= accuracy * float(first) * (1 + 1e-9)
+    slowest = float((1 - rate * jnp.min(eigenvalues)) ** (2 * (float(steps) - 1)))
+    assert slowest > accuracy
+    absolute = gradient_rank.steps_to_absolute_gap(eigenvalues, rate, first, accuracy * first)
+    assert float(absolute) == pytest.approx(float(steps), rel=1e-9)
+
+
+def test_only_steps_to_an_absolute_gap_have_a_logarithm_of_the_dimension():
+    """Per dimension, with one spike of d and a bulk from 1/2: log(1/δ) relative, log(d/ε) absolute."""
+    relative, absolute = [], []
+    for d in (100, 10_000):
+        eigenvalues = jnp.asarray(np.r_[np.linspace(0.5, 1.5, d - 1), d])
+        rate, first = 1 / jnp.max(eigenvalues), gradient_rank.expected_gap(eigenvalues, 1 / jnp.max(eigenvalues), 0)
+        relative.append(float(gradient_rank.steps_to_relative_gap(eigenvalues, rate, 1e-3)) / d)
+        absolute.append(float(gradient_rank.steps_to_absolute_gap(eigenvalues, rate, first, 1e-3)) / d)
+    assert relative[1] == pytest.approx(relative[0], rel=0.01)
+    assert relative[1] == pytest.approx(np.log(1e3), rel=0.01)
+    assert absolute[1] - absolute[0] == pytest.approx(np.log(100), rel=0.05)
+
+
+def test_the_cross_bulk_has_the_rank_of_the_inputs():
+    d, k = 60, 120
+    v_bar, v = jax.random.normal(jax.random.key(0), (2, k, d)) / np.sqrt(d)
+    low, high = random_features.cross_bulk_edges(k / d)
+    linear = np.linalg.svd(np.asarray(v_bar @ v.T) / 4, compute_uv=False)
+    assert low < linear[d - 1] < linear[0] < high
+    bulk = np.linalg.svd(np.asarray(random_features.cross_bulk(v_bar, v)), compute_uv=False)
+    assert bulk[d - 1] > low
+    assert bulk[d] < 0.4 * np.sqrt(k) / d
+    # What is taken out is along the spike: with it the largest singular value is another one.
+    whole = np.asarray(random_features.feature_covariance(v_bar, v))
+    means = [np.asarray(random_features.feature_mean(w)) for w in (v_bar, v)]
+    np.testing.assert_allclose(
+        whole - np.outer(*means) / (2 * d), np.asarray(random_features.cross_bulk(v_bar, v)), atol=1e-9
+    )
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_bulk_without_a_gap_is_refused():
+    with pytest.raises(ValueError, match=r"gamma > 1, got 1\.0"):
+        random_features.cross_bulk_edges(1.0)
