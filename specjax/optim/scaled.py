@@ -5,37 +5,46 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
+from specjax.optim.matrices import IN_OUT, matrices_of
 
-def scale_by_factor_gram(damping: ArrayLike = 0.0) -> optax.GradientTransformation:
-    """G ← G (XᵀX + damping · I)⁻¹ for each matrix X ∈ R^{d×k}, the factor (preconditioning, eq. 80).
+
+def scale_by_factor_gram(damping: ArrayLike = 0.0) -> optax.GradientTransformationExtraArgs:
+    """G ← G (XᵀX + damping · I)⁻¹ for each matrix X ∈ R^{d×k}, the factor (preconditioning, eq. 80); leading axes are batch axes.
 
     The sign is kept: chain with `optax.scale_by_learning_rate`; rates near 1/2 for the gradient (X Xᵀ - M) X converge in a number of
     steps without the condition number. XᵀX is singular where X has more columns than the target's rank and has arrived, which
-    damping prevents. `update` needs `params`.
+    damping prevents. `update` needs `params`. Half-precision leaves are solved in float32; updates keep shape and dtype.
 
     Raises:
-        ValueError: at once for a negative damping; at update without parameters, or for a leaf that is not a matrix.
+        ValueError: at once for a negative damping; at init and update for a leaf that is not a matrix; at update without parameters.
 
     """
     if isinstance(damping, int | float) and not damping >= 0:
         raise ValueError(f"scale_by_factor_gram needs a damping that is not negative, got {damping}.")
 
+    def init(params: PyTree) -> optax.EmptyState:
+        matrices_of(params, IN_OUT, "scale_by_factor_gram")
+        return optax.EmptyState()
+
     def update(
-        updates: PyTree, state: optax.EmptyState, params: PyTree | None = None
+        updates: PyTree, state: optax.EmptyState, params: PyTree | None = None, **extra_args: object
     ) -> tuple[PyTree, optax.EmptyState]:
+        del extra_args
+        matrices_of(updates, IN_OUT, "scale_by_factor_gram")
         if params is None:
             raise ValueError(
                 "scale_by_factor_gram needs the factors themselves: pass params to update(updates, state, params)."
             )
         return jax.tree.map(lambda g, x: _preconditioned(g, x, damping), updates, params), state
 
-    return optax.GradientTransformation(optax.init_empty_state, update)
+    return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _preconditioned(g: Float[Array, "..."], x: Float[Array, "..."], damping: ArrayLike) -> Float[Array, "..."]:
-    if x.ndim != 2:
-        raise ValueError(
-            f"scale_by_factor_gram needs matrices, got a leaf of shape {x.shape}; route it to another transformation with optax.partition."
-        )
-    gram = x.T @ x + jnp.asarray(damping, x.dtype) * jnp.eye(x.shape[1], dtype=x.dtype)
-    return jnp.linalg.solve(gram, g.T).T
+def _preconditioned(g: Float[Array, "*n d k"], x: Float[Array, "*n d k"], damping: ArrayLike) -> Float[Array, "*n d k"]:
+    if not g.size:
+        return g
+    dtype = jnp.float32 if g.dtype.itemsize < 4 else g.dtype
+    factor, gradient = x.astype(dtype), g.astype(dtype)
+    ridge = jnp.asarray(damping, dtype) * jnp.eye(x.shape[-1], dtype=dtype)
+    gram = jnp.matmul(factor.mT, factor) + jnp.broadcast_to(ridge, (*x.shape[:-2], *ridge.shape))
+    return jnp.linalg.solve(gram, gradient.mT).mT.astype(g.dtype)

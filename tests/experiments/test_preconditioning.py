@@ -10,6 +10,7 @@ import pytest
 import xarray as xr
 
 from specjax import sizes, sweep
+from specjax.cli import main
 from specjax.experiments.preconditioning import (
     condition_number,
     condition_number_checks,
@@ -149,11 +150,11 @@ def test_the_verdicts_on_condition_numbers_follow_the_steps():
 
     def made(exponents):
         data = {}
-        for problem, name in condition_number_config.chosen(config):
-            kappas = condition_number_config.kappas_of(config, problem, name)
-            data[f"{problem}-{name}"] = power(kappas, exponents.get(f"{problem}-{name}", 0.0))
-        for problem in ("factorization", "context"):
-            data[f"{problem}-gradient-descent"]["steps"] *= 0.5
+        for field, (problem, names) in condition_number_config.chosen(config).items():
+            each = {name: power(getattr(config, field), exponents.get(f"{problem}-{name}", 0.0)) for name in names}
+            data[field] = xr.merge([ds.rename({w: f"{name}.{w}" for w in ds}) for name, ds in each.items()])
+        for field in ("slow_kappas", "context_slow_kappas"):
+            data[field]["gradient-descent.steps"] *= 0.5
         aligned = power(config.kappas[1:], exponents["aligned"]).isel(rate=0, drop=True)
         with_flow = aligned.assign(flow=aligned["steps"] * 1.0001)
         return data | {"aligned": with_flow}
@@ -183,10 +184,10 @@ def test_the_verdicts_on_condition_numbers_follow_the_steps():
             "regression-muon-plateau": 1.2,
         }
     )
-    turned["context-muon"]["reached"][0] = 0
+    turned["context_kappas"]["muon.reached"][0] = 0
     turned["aligned"]["flow"] *= 1.01
-    for problem in ("factorization", "context"):
-        turned[f"{problem}-gradient-descent"]["steps"] *= 4
+    for field in ("slow_kappas", "context_slow_kappas"):
+        turned[field]["gradient-descent.steps"] *= 4
     found = verdicts(condition_number, config, turned)
     for name in (
         "factorization-muon-slope",
@@ -210,21 +211,22 @@ def test_the_verdicts_on_condition_numbers_follow_the_steps():
 def test_the_verdicts_on_curves_follow_the_last_errors():
     config = curves.Config(ks=(2, 6), kappas=(1.0, 10.0), steps=100, seeds=2)
 
-    def curve(last, *dims):
-        shape = {"kappa": 2, "k": 2, "seed": 2}
-        values = np.zeros((*(shape[dim] for dim in dims), 101))
-        values[..., -1] = last
-        coords = {"kappa": [1.0, 10.0], "k": [2, 6]}
-        return xr.Dataset(
-            {"log_error": ((*dims, "log_error_dim_0"), values)}, {d: coords[d] for d in dims if d in coords}
-        )
+    def drawn(lasts, *dims):
+        coords, variables = {"kappa": [1.0, 10.0], "k": [2, 6], "seed": [0, 1]}, {}
+        for name, last in lasts.items():
+            values = np.zeros((*[2] * len(dims), 101))
+            values[..., -1] = last
+            variables[name] = ((*dims, f"{name}_dim_0"), values)
+        return xr.Dataset(variables, {dim: coords[dim] for dim in dims})
 
     def made(fast, slow):
-        fits = {"muon-plateau": fast, "gradient-descent": slow, "sign": slow}
-        data = {f"factorization-{name}": curve(last, "kappa", "k", "seed") for name, last in fits.items()}
-        for name in curves.CONTEXT:
-            data[f"context-{name}"] = curve(slow if name in ("gradient-descent", "sign") else fast, "kappa", "seed")
-        return data
+        def ends(names):
+            return {name: slow if name in ("gradient-descent", "sign") else fast for name in names}
+
+        return {
+            "factorization": drawn(ends(curves.FACTORIZATION), "kappa", "k", "seed"),
+            "context": drawn(ends(curves.CONTEXT), "kappa", "seed"),
+        }
 
     assert set(verdicts(curves, config, made(-15.0, -3.0)).values()) == {"confirmed"}
     assert set(verdicts(curves, config, made(-3.0, -15.0)).values()) == {"refuted"}
@@ -292,6 +294,7 @@ SENTENCES = [
     (decoupling, {"steps": 10}, "steps must be at least 60, got 10."),
     (scalar_sequences, {"seeds": 1}, "seeds must be at least 100, got 1."),
     (sign_gradient, {"kappas": (30.0, 20.0, 40.0, 50.0)}, "kappas needs 4 or more different condition numbers"),
+    (sign_gradient, {"kappas": (0.5, 20.0, 40.0, 50.0)}, "A condition number is the largest eigenvalue over"),
     (sign_gradient, {"trials": 1}, "trials must be at least 100, got 1."),
     (curves, {"ks": (1, 2)}, "A factor with k=1 columns cannot reach"),
     (curves, {"ks": ()}, "ks needs different numbers of columns"),
@@ -306,6 +309,31 @@ def test_a_configuration_that_cannot_be_judged_is_refused(module, changes, sente
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}") as refusal:
         module.Config(**changes)
     assert re.fullmatch(r"[^\n]+\.", str(refusal.value))
+
+
+LINES = {
+    "condition-number --k 2": "A factor with k=2 columns cannot reach a target of rank r=3",
+    "condition-number --kappas 0.5,10,20,30,40": "A condition number is the largest eigenvalue over",
+    "condition-number --rho 0.5": "The decay rho must be in [0.6667, 1)",
+    "muon-convergence --ks 2": "A factor with k=2 columns cannot reach",
+    "muon-convergence --kappas 1,0.1": "kappas needs 1 or more different condition numbers",
+    "convergence-curves --ks 1,2": "A factor with k=1 columns cannot reach",
+    "decoupling --kappa 0": "A condition number is the largest eigenvalue over",
+    "sign-gradient-lower-bounds --kappas=-10,20,40,50": "A condition number is the largest eigenvalue over",
+    "preconditioner-maps --r 1": "r must be at least 2",
+    "scalar-sequences --seeds 1": "seeds must be at least 100, got 1.",
+}
+
+
+def test_the_command_line_says_the_same_and_runs_nothing(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr("specjax.sweep.execution.compile_program", None)
+    for line, sentence in LINES.items():
+        assert main(["run", *line.split(), "--out", str(tmp_path / "results")]) == 2, line
+        output = capsys.readouterr()
+        assert output.out == ""
+        assert output.err.startswith(f"specjax: {sentence}")
+        assert re.fullmatch(r"[^\n]+\.\n", output.err)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.EXPERIMENT.name)
@@ -343,15 +371,16 @@ def test_the_verdicts_on_the_theorems_follow_the_slowest_run():
         axis = {"kappa": config.kappas}
         grid = xr.concat(
             [
-                dataset(axis, reached=(share,), steps=(bound["theorem-1b"],)).expand_dims(scale=[scale])
+                dataset(axis, **{"k3.reached": (share,), "k3.steps": (bound["theorem-1b"],)}).expand_dims(scale=[scale])
                 for scale, share in zip(config.scales, (many, few), strict=True)
             ],
             "scale",
         )
         return {
-            "theorem-1a": dataset(axis, steps=(bound["theorem-1a"],)),
-            "theorem-3": dataset(axis, steps=(bound["theorem-3"],)),
-            "theorem-1b-k3": grid,
+            "theorems-1a-and-3": dataset(
+                axis, **{f"{theorem}.steps": (bound[theorem],) for theorem in ("theorem-1a", "theorem-3")}
+            ),
+            "theorem-1b": grid,
             "spectral-domain": dataset(
                 axis, factorization=(bound["theorem-1a-scalar"],), context=(bound["theorem-3-scalar"],)
             ),

@@ -28,11 +28,14 @@ TRANSFORMS = {
     "muon": lambda: optim.muon(0.1, method=ITERATION, weight_decay=0.01),
     "muon-schedule": lambda: optim.muon(optax.linear_schedule(0.1, 0.0, 10), method=ITERATION, bias_correction=True),
     "rank_switch": lambda: optim.rank_switch(optim.orthogonalize(ITERATION), optax.identity(), ITERATION),
+    "scale_by_factor_gram": lambda: optim.scale_by_factor_gram(0.5),
+    "decay_on_plateau": lambda: optim.decay_on_plateau(0.5, 1),
 }
-"""Factories by name. All but the momenta and muon refuse leaves that are not matrices."""
+"""Factories by name. All but the momenta, muon and the decay refuse leaves that are not matrices."""
 
-EXTRA = {"stable_ranks": {"first": 0.0, "nested": 9.0, "stack": 0.0, "row": 9.0}, "unknown": None}
-"""Arguments of every update: what `rank_switch` needs (no leaf near its threshold), and one that all must ignore."""
+EXTRA = {"stable_ranks": {"first": 0.0, "nested": 9.0, "stack": 0.0, "row": 9.0}, "value": 1.0, "unknown": None}
+"""Arguments of every update: what `rank_switch` needs (no leaf near its threshold), a loss that never falls, which makes
+`decay_on_plateau` halve the second update, and one that all must ignore."""
 
 
 def tree(seed=0, dtype=jnp.float32):

@@ -13,7 +13,7 @@ from specjax.sizes import Size
 from specjax.spectral import SVD
 from tests.optim.registry import TRANSFORMS, tree
 
-REFUSING = {name: make for name, make in TRANSFORMS.items() if not name.startswith(("momentum", "muon"))}
+REFUSING = {name: make for name, make in TRANSFORMS.items() if not name.startswith(("momentum", "muon", "decay"))}
 every_refusing = pytest.mark.parametrize("make", REFUSING.values(), ids=REFUSING)
 ortho = optim.orthogonalize
 

@@ -82,8 +82,8 @@ def test_scaled_gradients_are_those_of_the_paper():
             "needs the factors themselves",
         ),
         (
-            lambda: scaled.scale_by_factor_gram().update(jnp.ones(2), optax.EmptyState(), jnp.ones(2)),
-            r"got a leaf of shape \(2,\)",
+            lambda: scaled.scale_by_factor_gram().init({"a": jnp.ones(2)}),
+            r"the leaf \['a'\] has shape \(2,\)",
         ),
     ],
 )

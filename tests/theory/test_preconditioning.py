@@ -317,3 +317,27 @@ def test_steps_of_muon_and_of_sign_descent_are_preconditioned_gradients():
         gradient = RNG.standard_normal((4, 3))
         average, total = 0.9 * average + 0.1 * gradient, 0.9 * total + gradient
     np.testing.assert_allclose(spectral.polar(jnp.asarray(average)), spectral.polar(jnp.asarray(total)), atol=1e-13)
+
+
+def test_gradients_in_the_region_of_the_adversarial_factorization_are_within_a_factor_of_three_of_their_order():
+    """Theorem 2's proof: |d_i| <= √λ_i/4 keeps each eigenvalue of the gradient, λ_i |d_i| (2 + 3δ + δ²), between 1 and 3 of λ_i |d_i|."""
+    turn = np.array([[1.0, 1.0], [1.0, -1.0]]) / math.sqrt(2)
+    ratios = []
+    for kappa in (1.0, 30.0):
+        lams = np.array([1.0, 1 / kappa])
+        for _ in range(200):
+            d = adversarial.RADIUS * np.sqrt(lams) * RNG.uniform(-1, 1, 2)
+            x = turn @ np.diag(np.sqrt(lams) + d) @ turn
+            g = turn @ ((x @ x - turn @ np.diag(lams) @ turn) @ x) @ turn
+            np.testing.assert_allclose(g[0, 1], 0, atol=1e-14)
+            ratios += list(np.abs(np.diag(g)) / (lams * np.abs(d)))
+    assert 1.3125 - 1e-9 < min(ratios) < 1.35
+    assert 2.75 < max(ratios) < 2.8125 + 1e-9
+
+
+def test_a_null_direction_of_gradient_descent_decays_as_the_reciprocal_of_time():
+    """With k > r columns x ← x - η x³, so that 1/x² grows by 2 η in each step and a start of scale √ε is needed (eq. 10, k > r)."""
+    rate, x, steps = 0.25, 0.1, 20_000
+    for _ in range(steps):
+        x -= rate * x**3
+    assert 1 / x**2 == pytest.approx(1 / 0.1**2 + 2 * rate * steps, rel=5e-3)

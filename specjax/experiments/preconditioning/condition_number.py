@@ -12,7 +12,7 @@ from specjax import sweep
 from specjax.experiments.contract import Data, Experiment, Table
 from specjax.experiments.preconditioning import runs
 from specjax.experiments.preconditioning.condition_number_checks import checks, context_gradient_descent
-from specjax.experiments.preconditioning.condition_number_config import PROBLEMS, Config, chosen, kappas_of
+from specjax.experiments.preconditioning.condition_number_config import PROBLEMS, Config, by_optimizer, chosen
 from specjax.experiments.preconditioning.slopes import arrived, slope, tuned
 from specjax.theory.preconditioning import iterations, spectral_domain
 
@@ -36,29 +36,32 @@ SYMBOLS = {
 
 
 def run(config: Config) -> Data:
-    """Steps and arrival at every condition number, step size and seed, one program for each problem and optimizer."""
+    """Steps and arrival at every condition number, step size and seed, one program for all optimizers that share a problem and its κ."""
     with jax.enable_x64(True):
         key = jax.random.key(config.seed)
-        data = {f"{problem}-{name}": _measured(config, problem, name, key) for problem, name in chosen(config)}
+        data = {field: _measured(config, field, *group, key) for field, group in chosen(config).items()}
         return data | {"aligned": _aligned(config, key)}
 
 
-def _measured(config: Config, problem: str, name: str, key: Array) -> xr.Dataset:
+def _measured(config: Config, field: str, problem: str, names: tuple[str, ...], key: Array) -> xr.Dataset:
     # A geometric schedule is over when its steps are far below the accuracy.
     over = int(np.log(config.accuracy / 100) / np.log(config.rho))
-    limit = over if runs.OPTIMIZERS[name].schedule == "random" else config.limit
 
-    def measure(key: Array, kappa: Array, rate: Array) -> dict[str, Array]:
+    def measure(key: Array, kappa: Array, rate: Array) -> dict[str, dict[str, Array]]:
         problem_key, schedule_key = jax.random.split(key)
         posed = _posed(config, problem, problem_key, kappa)
-        transform = runs.transformation(name, schedule_key, rate, posed, config.rho, limit)
-        found = runs.steps_to(posed, transform, config.accuracy, limit)
-        return {
-            "steps": found.steps.astype(float),
-            "reached": (found.error <= config.accuracy).astype(float),
-        }
+        found = {}
+        for name in names:
+            limit = over if runs.OPTIMIZERS[name].schedule == "random" else config.limit
+            transform = runs.transformation(name, schedule_key, rate, posed, config.rho, limit)
+            end = runs.steps_to(posed, transform, config.accuracy, limit)
+            found[name] = {
+                "steps": end.steps.astype(float),
+                "reached": (end.error <= config.accuracy).astype(float),
+            }
+        return found
 
-    grid = {"kappa": sweep.values(*kappas_of(config, problem, name)), "rate": sweep.values(*RATES)}
+    grid = {"kappa": sweep.values(*getattr(config, field)), "rate": sweep.values(*RATES)}
     return sweep.run(measure, grid, seeds=config.seeds, key=key, chunk=config.seeds)
 
 
@@ -73,30 +76,36 @@ def _posed(config: Config, problem: str, key: Array, kappa: Array) -> runs.Probl
 def _aligned(config: Config, key: Array) -> xr.Dataset:
     """Gradient descent from aligned starts of scales near `ALIGNED_SCALE`, by its scalar recursions and by the flow."""
     longest = abs(np.log(config.accuracy * ALIGNED_SCALE**2 / 100))
-    limit = int(max(config.kappas) * longest / ALIGNED_RATE)
+    limit, kappas = int(max(config.kappas) * longest / ALIGNED_RATE), config.kappas[1:]
 
-    def measure(key: Array, kappa: Array) -> dict[str, Array]:
+    def measure(key: Array, rate: Array) -> dict[str, Array]:
         scale = ALIGNED_SCALE * 10 ** (2 * jax.random.uniform(key) - 1)
-        spectrum = jnp.stack([jnp.ones_like(kappa), 1 / kappa])
-        steps = spectral_domain.gradient_descent_steps(
-            jnp.full_like(spectrum, scale), spectrum, jnp.full_like(kappa, ALIGNED_RATE), config.accuracy, limit
-        )
-        flow = iterations.gradient_flow_factorization(1 / kappa, scale, config.accuracy, ALIGNED_RATE)
-        return {"steps": steps.astype(float), "flow": flow}
 
-    over = {"kappa": sweep.values(*config.kappas[1:])}
-    return sweep.run(measure, over, seeds=config.seeds, key=key, chunk=config.seeds)
+        def at(kappa: Array) -> dict[str, Array]:
+            spectrum = jnp.stack([jnp.ones_like(kappa), 1 / kappa])
+            steps = spectral_domain.gradient_descent_steps(
+                jnp.full_like(spectrum, scale), spectrum, rate, config.accuracy, limit
+            )
+            flow = iterations.gradient_flow_factorization(1 / kappa, scale, config.accuracy, rate)
+            return {"steps": steps.astype(float), "flow": flow}
+
+        # One κ after the other: in one loop all would wait for the largest, whose steps are most of the work.
+        return jax.lax.map(at, jnp.asarray(kappas, rate.dtype))
+
+    found = sweep.run(measure, {"rate": sweep.values(ALIGNED_RATE)}, seeds=config.seeds, key=key, chunk=config.seeds)
+    by_kappa = found.isel(rate=0, drop=True).rename_dims(steps_dim_0="kappa", flow_dim_0="kappa")
+    return by_kappa.assign_coords(kappa=list(kappas)).transpose("kappa", "seed")
 
 
 def tables(config: Config, data: Data) -> list[Table]:
     """Steps by κ for every problem and optimizer, with the share that arrived where it is not all."""
-    results = []
+    results, measured = [], by_optimizer(config, data)
     for problem, title in PROBLEMS.items():
         rows = []
         for name in runs.OPTIMIZERS:
-            if (key := f"{problem}-{name}") not in data:
+            if (key := f"{problem}-{name}") not in measured:
                 continue
-            steps, share = tuned(data[key]), arrived(data[key])
+            steps, share = tuned(measured[key]), arrived(measured[key])
             cells = [
                 f"κ={kappa:g}: {float(steps.sel(kappa=kappa).median()):.0f}"
                 + ("" if part == 1 else f" ({part:.0%} arrived)")
@@ -116,11 +125,11 @@ def tables(config: Config, data: Data) -> list[Table]:
 
 def plot(config: Config, data: Data) -> Figure:
     """Steps against κ: factorization with gradient descent in the spectral domain, in context, and matrix regression."""
-    figure = Figure(figsize=(13, 5.8), layout="constrained")
+    figure, measured = Figure(figsize=(13, 5.8), layout="constrained"), by_optimizer(config, data)
     for axes, (problem, title) in zip(figure.subplots(1, 3), PROBLEMS.items(), strict=True):
         for name in runs.OPTIMIZERS:
-            if f"{problem}-{name}" in data:
-                _draw(axes, tuned(data[f"{problem}-{name}"]), name, runs.OPTIMIZERS[name].label)
+            if f"{problem}-{name}" in measured:
+                _draw(axes, tuned(measured[f"{problem}-{name}"]), name, runs.OPTIMIZERS[name].label)
         if problem == "factorization":
             _draw(axes, data["aligned"]["steps"], "gradient-descent", "gradient descent, scalar", style=":")
         if problem == "context":
@@ -160,7 +169,9 @@ EXPERIMENT = Experiment(
             slow_kappas=(1.0, 10.0, 15.0, 20.0, 30.0),
             entrywise_kappas=(1.0, 10.0, 15.0, 20.0, 30.0),
             context_slow_kappas=(1.0, 2.0, 2.5, 3.0, 4.0),
+            regression_kappas=(1.0, 10.0, 15.0, 20.0, 30.0),
             optimizers=("muon", "gradient-descent"),
+            limit=1500,
         ),
         "quick": Config(),
         "paper": Config(

@@ -5,7 +5,7 @@ import numpy as np
 import xarray as xr
 
 from specjax.experiments.contract import Check, Data
-from specjax.experiments.preconditioning.condition_number_config import PROBLEMS, Config
+from specjax.experiments.preconditioning.condition_number_config import PROBLEMS, Config, by_optimizer
 from specjax.experiments.preconditioning.slopes import arrived, band_check, slope, tuned
 from specjax.experiments.verdicts import bound_check
 from specjax.theory.preconditioning import iterations
@@ -28,13 +28,14 @@ def context_gradient_descent(config: Config) -> xr.DataArray:
 
 def checks(config: Config, data: Data) -> list[Check]:
     """Slopes of Muon, gradient descent and the rest; who wins at κ = 1; and whether momentum and Newton-Schulz leave it flat."""
+    measured = by_optimizer(config, data)
     top, context_top = f"{config.kappas[-1]:g}", f"{config.context_kappas[-1]:g}"
     results = [
         band_check(
             "factorization-muon-slope",
             "preconditioning, Theorem 1",
             f"Simplified Muon's iterations on a factorization do not depend on κ from 10 to {top}: slope 0 within 0.05.",
-            fit=slope(tuned(data["factorization-muon"]), 10),
+            fit=slope(tuned(measured["factorization-muon"]), 10),
             low=-0.05,
             high=0.05,
         ),
@@ -42,11 +43,11 @@ def checks(config: Config, data: Data) -> list[Check]:
             "context-muon-slope",
             "preconditioning, Theorem 3",
             f"Simplified Muon's iterations in context do not depend on κ from 10 to {context_top}: slope 0 within 0.05.",
-            fit=slope(tuned(data["context-muon"]), 10),
+            fit=slope(tuned(measured["context-muon"]), 10),
             low=-0.05,
             high=0.05,
         ),
-        *_arrivals(data),
+        *_arrivals(measured),
         band_check(
             "factorization-gradient-descent-slope",
             "preconditioning, eq. 10",
@@ -64,21 +65,21 @@ def checks(config: Config, data: Data) -> list[Check]:
             low=2.95,
             high=3.05,
         ),
-        _closed_form_check(config, data["context-gradient-descent"]),
-        *_wins_at_one(data),
-        *_growth(data),
+        _closed_form_check(config, measured["context-gradient-descent"]),
+        *_wins_at_one(measured),
+        *_growth(measured),
     ]
     for problem, largest in (("factorization", top), ("context", context_top)):
         for name, what in VARIANTS.items():
-            if f"{problem}-{name}" in data:
-                results.append(_survives(problem, name, what, largest, tuned(data[f"{problem}-{name}"])))
-    if "factorization-scaled" in data:
+            if f"{problem}-{name}" in measured:
+                results.append(_survives(problem, name, what, largest, tuned(measured[f"{problem}-{name}"])))
+    if "factorization-scaled" in measured:
         results.append(
             band_check(
                 "factorization-scaled-slope",
                 "preconditioning, Appendix A (Tong et al. 2021)",
                 f"ScaledGD's iterations on a factorization with k = r do not grow with κ from 10 to {top}: slope below 0.05.",
-                fit=slope(tuned(data["factorization-scaled"]), 10),
+                fit=slope(tuned(measured["factorization-scaled"]), 10),
                 low=-np.inf,
                 high=0.05,
             )
@@ -102,13 +103,13 @@ def _increase(steps: xr.DataArray, least: int) -> list[float]:
     return [float(median / medians[0]) for median in medians]
 
 
-def _arrivals(data: Data) -> list[Check]:
+def _arrivals(measured: Data) -> list[Check]:
     return [
         bound_check(
             f"{problem}-muon-arrives",
             f"preconditioning, Theorem {theorem}",
             f"Simplified Muon reaches the accuracy at every κ and from every start, with some step size ({PROBLEMS[problem]}).",
-            smallest_margin=float(arrived(data[f"{problem}-muon"]).min()) - 1,
+            smallest_margin=float(arrived(measured[f"{problem}-muon"]).min()) - 1,
         )
         for problem, theorem in (("factorization", 1), ("context", 3))
     ]
@@ -141,10 +142,10 @@ def _closed_form_check(config: Config, context: xr.Dataset) -> Check:
     )
 
 
-def _wins_at_one(data: Data) -> list[Check]:
+def _wins_at_one(measured: Data) -> list[Check]:
     results = []
     for problem in ("factorization", "context"):
-        muon, descent = (tuned(data[f"{problem}-{name}"]).sel(kappa=1.0) for name in ("muon", "gradient-descent"))
+        muon, descent = (tuned(measured[f"{problem}-{name}"]).sel(kappa=1.0) for name in ("muon", "gradient-descent"))
         results.append(
             bound_check(
                 f"{problem}-gradient-descent-wins-at-one",
@@ -156,7 +157,7 @@ def _wins_at_one(data: Data) -> list[Check]:
     return results
 
 
-def _growth(data: Data) -> list[Check]:
+def _growth(measured: Data) -> list[Check]:
     """What depends on κ: the optimizers that work entry by entry, and Muon on a matrix regression."""
     pairs = (
         ("factorization", "sign", "SignGD"),
@@ -169,17 +170,17 @@ def _growth(data: Data) -> list[Check]:
             f"preconditioning, Section 2.{'1' if problem == 'factorization' else '2'}",
             f"Tuned {who} needs more than twice the iterations at the largest κ than at the smallest above 1, from a generic start "
             f"({PROBLEMS[problem]}).",
-            smallest_margin=_increase(tuned(data[f"{problem}-{name}"]), 2)[-1] - 2,
+            smallest_margin=_increase(tuned(measured[f"{problem}-{name}"]), 2)[-1] - 2,
         )
         for problem, name, who in pairs
-        if f"{problem}-{name}" in data
+        if f"{problem}-{name}" in measured
     ]
     results.append(
         band_check(
             "regression-muon-grows",
             "preconditioning, Section 5 [ours]",
             "On a matrix regression Muon's iterations with the plateau schedule do grow with κ: slope above 0.05.",
-            fit=slope(tuned(data["regression-muon-plateau"]), 10),
+            fit=slope(tuned(measured["regression-muon-plateau"]), 10),
             low=0.05,
         )
     )
@@ -188,7 +189,7 @@ def _growth(data: Data) -> list[Check]:
             "regression-muon-below-gradient-descent",
             "preconditioning, Section 5 [ours]",
             "On a matrix regression they grow more slowly than κ: slope below 0.9.",
-            fit=slope(tuned(data["regression-muon-plateau"]), 10),
+            fit=slope(tuned(measured["regression-muon-plateau"]), 10),
             low=-np.inf,
             high=0.9,
         )

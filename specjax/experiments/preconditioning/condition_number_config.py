@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass, field
 
+import xarray as xr
+
+from specjax.experiments.contract import Data
 from specjax.experiments.preconditioning import runs
 from specjax.experiments.preconditioning.validation import check_accuracy, check_count, check_kappas
 from specjax.experiments.validation import check_root_seed
@@ -96,19 +99,28 @@ def _check_grid(name: str, kappas: tuple[float, ...], least: int) -> None:
         raise ValueError(f"{name} needs 1 and then condition numbers from {least} up, for a slope, got {kappas}.")
 
 
-def kappas_of(config: Config, problem: str, optimizer: str) -> tuple[float, ...]:
-    """The condition numbers at which an optimizer runs."""
-    if problem == "regression":
-        return config.regression_kappas
-    if problem == "context":
-        return config.context_kappas if optimizer in FAST else config.context_slow_kappas
-    if optimizer in FAST:
-        return config.kappas
-    return config.slow_kappas if optimizer == "gradient-descent" else config.entrywise_kappas
+def chosen(config: Config) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """By the field with their condition numbers: a problem, and the optimizers that run on it there.
+
+    ScaledGD is for factorizations; matrix regression has Muon and gradient descent.
+    """
+    fast = tuple(name for name in config.optimizers if name in FAST)
+    slow = tuple(name for name in config.optimizers if name not in FAST)
+    groups = {
+        "kappas": ("factorization", fast),
+        "slow_kappas": ("factorization", ("gradient-descent",)),
+        "entrywise_kappas": ("factorization", tuple(name for name in slow if name != "gradient-descent")),
+        "context_kappas": ("context", tuple(name for name in fast if name not in ("scaled", "muon-plateau"))),
+        "context_slow_kappas": ("context", slow),
+        "regression_kappas": ("regression", ("muon-plateau", "gradient-descent")),
+    }
+    return {field: (problem, names) for field, (problem, names) in groups.items() if names}
 
 
-def chosen(config: Config) -> list[tuple[str, str]]:
-    """Which optimizer runs on which problem. ScaledGD is for factorizations; matrix regression has Muon and gradient descent."""
-    pairs = [("factorization", name) for name in config.optimizers]
-    pairs += [("context", name) for name in config.optimizers if name not in ("scaled", "muon-plateau")]
-    return [*pairs, ("regression", "muon-plateau"), ("regression", "gradient-descent")]
+def by_optimizer(config: Config, data: Data) -> Data:
+    """The steps and arrivals of each optimizer on each problem, as "problem-optimizer"; they are measured by condition numbers."""
+    return {
+        f"{problem}-{name}": xr.Dataset({what: data[field][f"{name}.{what}"] for what in ("steps", "reached")})
+        for field, (problem, names) in chosen(config).items()
+        for name in names
+    }

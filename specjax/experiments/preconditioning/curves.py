@@ -28,6 +28,9 @@ ARRIVED, FAR = 1e-8, 1e-5
 
 RHO = 0.9
 
+FACTORIZATION = ("muon-plateau", "gradient-descent", "sign")
+"""Curves of Figure 1, by optimizer."""
+
 CONTEXT = {
     "muon": ("muon", True),
     "muon-plateau": ("muon-plateau", True),
@@ -82,52 +85,38 @@ class Config:
 
 
 def run(config: Config) -> Data:
-    """log10 of the relative error after every step."""
-    with jax.enable_x64(True):
-        key = jax.random.key(config.seed)
-        columns: Over = {"kappa": sweep.values(*config.kappas), "k": sweep.widths(*config.ks)}
-        data = {
-            f"factorization-{name}": sweep.run(
-                _factorization(config, name), columns, seeds=config.seeds, key=key, chunk=config.seeds, plan="padded"
-            )
-            for name in ("muon-plateau", "gradient-descent", "sign")
-        }
-        over = {"kappa": sweep.values(*config.kappas)}
-        return data | {
-            f"context-{name}": sweep.run(
-                _context(config, *chosen), over, seeds=config.seeds, key=key, chunk=config.seeds
-            )
-            for name, chosen in CONTEXT.items()
-        }
+    """log10 of the relative error after every step, by optimizer: one program for the factorization and one for in-context regression."""
 
-
-def _factorization(config: Config, name: str):  # type: ignore[no-untyped-def]
-    def measure(key: Array, kappa: Array, k: AnySize) -> dict[str, Array]:
+    def factorization(key: Array, kappa: Array, k: AnySize) -> dict[str, Array]:
         posed = runs.wide_factorization(key, kappa, config.d, config.r, k, config.start_scale)
-        return _curve(config, name, key, posed, kappa)
+        return {name: _curve(config, name, key, posed, kappa) for name in FACTORIZATION}
 
-    return measure
+    def context(key: Array, kappa: Array) -> dict[str, Array]:
+        posed = {rotated: runs.in_context(key, kappa, config.context_d, rotated=rotated) for rotated in (True, False)}
+        return {label: _curve(config, name, key, posed[rotated], kappa) for label, (name, rotated) in CONTEXT.items()}
+
+    with jax.enable_x64(True):
+        key, over = jax.random.key(config.seed), {"kappa": sweep.values(*config.kappas)}
+        columns: Over = {**over, "k": sweep.widths(*config.ks)}
+        return {
+            "factorization": sweep.run(
+                factorization, columns, seeds=config.seeds, key=key, chunk=config.seeds, plan="padded"
+            ),
+            "context": sweep.run(context, over, seeds=config.seeds, key=key, chunk=config.seeds),
+        }
 
 
-def _context(config: Config, name: str, rotated: bool):  # type: ignore[no-untyped-def]
-    def measure(key: Array, kappa: Array) -> dict[str, Array]:
-        posed = runs.in_context(key, kappa, config.context_d, rotated=rotated)
-        return _curve(config, name, key, posed, kappa)
-
-    return measure
-
-
-def _curve(config: Config, name: str, key: Array, posed: runs.Problem, kappa: Array) -> dict[str, Array]:
+def _curve(config: Config, name: str, key: Array, posed: runs.Problem, kappa: Array) -> Array:
     rate = jnp.full_like(kappa, RATES[name])
     transform = runs.transformation(name, jax.random.fold_in(key, 2), rate, posed, RHO, config.steps)
     errors = runs.errors_along(posed, transform, config.steps)
     # An error of exactly 0 is drawn, and averaged, as the rounding of float64.
-    return {"log_error": jnp.log10(jnp.maximum(errors, 1e-17))}
+    return jnp.log10(jnp.maximum(errors, 1e-17))
 
 
-def _last(data: xr.Dataset) -> xr.DataArray:
+def _last(curves: xr.DataArray) -> xr.DataArray:
     """Medians over seeds of log10 of the smallest error on the way: the floor, whatever oscillates above it."""
-    return data["log_error"].min("log_error_dim_0").median("seed")
+    return curves.min(f"{curves.name}_dim_0").median("seed")
 
 
 def checks(config: Config, data: Data) -> list[Check]:
@@ -139,20 +128,20 @@ def checks(config: Config, data: Data) -> list[Check]:
             "figure-1-muon-kappa",
             "Figure 1 (a-c)",
             f"Muon with the plateau schedule {arrives} at every κ up to {top:g}, with k = r.",
-            _last(data["factorization-muon-plateau"]).isel(k=0),
+            _last(data["factorization"]["muon-plateau"]).isel(k=0),
         ),
         _arrival(
             "figure-1-muon-columns",
             "Figure 1 (d-f)",
             f"It {arrives} with every number of columns from r to beyond d, at κ = {config.fixed_kappa:g}.",
-            _last(data["factorization-muon-plateau"]).sel(kappa=config.fixed_kappa),
+            _last(data["factorization"]["muon-plateau"]).sel(kappa=config.fixed_kappa),
         ),
         *(
             _slowness(
                 f"figure-1-{name}-slow",
                 "Figure 1 (a-c)",
                 f"{who} is above {FAR:g} after as many steps at κ = {top:g}, with k = r.",
-                _last(data[f"factorization-{name}"]).isel(k=0, kappa=-1),
+                _last(data["factorization"][name]).isel(k=0, kappa=-1),
             )
             for name, who in (("gradient-descent", "Gradient descent"), ("sign", "SignGD"))
         ),
@@ -160,7 +149,7 @@ def checks(config: Config, data: Data) -> list[Check]:
             "figure-1-columns-slow",
             "Figure 1 (d-f)",
             f"Gradient descent is above {FAR:g} with more than r columns, at κ = {config.fixed_kappa:g}.",
-            _last(data["factorization-gradient-descent"]).sel(kappa=config.fixed_kappa).isel(k=slice(1, None)),
+            _last(data["factorization"]["gradient-descent"]).sel(kappa=config.fixed_kappa).isel(k=slice(1, None)),
         ),
     ]
     statements = {
@@ -176,7 +165,7 @@ def checks(config: Config, data: Data) -> list[Check]:
         "muon-momentum": (f"With momentum 0.9 and the plateau schedule Muon {arrives} in context.", "Figure 2 [ours]"),
     }
     results += [
-        _arrival(f"figure-2-{name}", source, statement, _last(data[f"context-{name}"]))
+        _arrival(f"figure-2-{name}", source, statement, _last(data["context"][name]))
         for name, (statement, source) in statements.items()
     ]
     results += [
@@ -184,7 +173,7 @@ def checks(config: Config, data: Data) -> list[Check]:
             f"figure-2-{name}-slow",
             "Figure 2",
             f"{who} is above {FAR:g} after as many steps at κ = {top:g}, in context.",
-            _last(data[f"context-{name}"]).isel(kappa=-1),
+            _last(data["context"][name]).isel(kappa=-1),
         )
         for name, who in (("gradient-descent", "Gradient descent"), ("sign", "SignGD"))
     ]
@@ -204,8 +193,8 @@ def _slowness(name: str, source: str, statement: str, last: xr.DataArray) -> Che
 def tables(config: Config, data: Data) -> list[Table]:
     """Smallest errors by κ and k."""
     first = []
-    for name in ("muon-plateau", "gradient-descent", "sign"):
-        last = _last(data[f"factorization-{name}"])
+    for name in FACTORIZATION:
+        last = _last(data["factorization"][name])
         first += [
             (TITLES[name], f"k = {k}", *(f"{10 ** float(last.sel(k=k, kappa=kappa)):.1e}" for kappa in config.kappas))
             for k in config.ks
@@ -214,7 +203,7 @@ def tables(config: Config, data: Data) -> list[Table]:
     second = [
         (
             TITLES[name],
-            *(f"{10 ** float(_last(data[f'context-{name}']).sel(kappa=kappa)):.1e}" for kappa in config.kappas),
+            *(f"{10 ** float(_last(data['context'][name]).sel(kappa=kappa)):.1e}" for kappa in config.kappas),
         )
         for name in CONTEXT
     ]
@@ -229,15 +218,14 @@ def plot(config: Config, data: Data) -> Figure:
     """Rows: Figure 1 over κ, Figure 1 over k, and Figure 2 in two rows, with medians and ranges of the seeds."""
     figure = Figure(figsize=(11.5, 12), layout="constrained")
     panels = figure.subplots(4, 3, sharey=True)
-    names = ("muon-plateau", "gradient-descent", "sign")
-    for over_kappa, over_k, name in zip(panels[0], panels[1], names, strict=True):
-        found = data[f"factorization-{name}"]["log_error"]
+    for over_kappa, over_k, name in zip(panels[0], panels[1], FACTORIZATION, strict=True):
+        found = data["factorization"][name]
         _draw(over_kappa, {f"κ = {kappa:g}": found.isel(k=0).sel(kappa=kappa) for kappa in config.kappas})
         over_kappa.set_title(f"{TITLES[name]}, k = {config.ks[0]}", fontsize="medium")
         _draw(over_k, {f"k = {k}": found.sel(kappa=config.fixed_kappa, k=k) for k in config.ks})
         over_k.set_title(f"{TITLES[name]}, κ = {config.fixed_kappa:g}", fontsize="medium")
     for axes, name in zip(panels[2:].ravel(), CONTEXT, strict=True):
-        found = data[f"context-{name}"]["log_error"]
+        found = data["context"][name]
         _draw(axes, {f"κ = {kappa:g}": found.sel(kappa=kappa) for kappa in config.kappas})
         axes.set_title(f"in context: {TITLES[name]}", fontsize="medium")
     for row in panels:

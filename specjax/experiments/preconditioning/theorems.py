@@ -70,26 +70,22 @@ def run(config: Config) -> Data:
     """First iterations at the accuracy: with one prefactor, with new ones over scales of the start, in context, in the spectral domain."""
     over_kappa = {"kappa": sweep.values(*config.kappas)}
 
-    def theorem_1a(key: Array, kappa: Array) -> dict[str, Array]:
+    def theorems_1a_and_3(key: Array, kappa: Array) -> dict[str, dict[str, Array]]:
         problem_key, key = jax.random.split(key)
-        limit = _limit(config, RHO_FAST)
-        posed = _in_operator_norm(runs.factorization(problem_key, kappa, config.d, config.d, config.wide, START))
-        transform = runs.transformation("muon-constant", key, jnp.full_like(kappa, 0.5), posed, RHO_FAST, limit)
-        return _found(config, posed, transform, limit)
+        wide = _in_operator_norm(runs.factorization(problem_key, kappa, config.d, config.d, config.wide, START))
+        context = runs.in_context(problem_key, kappa, config.d)
+        return {
+            "theorem-1a": _found(config, wide, "muon-constant", key, kappa, RHO_FAST),
+            "theorem-3": _found(config, context, "muon", key, kappa, RHO),
+        }
 
-    def theorem_1b(key: Array, kappa: Array, scale: Array, k: int) -> dict[str, Array]:
+    def theorem_1b(key: Array, kappa: Array, scale: Array) -> dict[str, dict[str, Array]]:
         problem_key, key = jax.random.split(key)
-        limit = _limit(config, RHO_FAST)
-        posed = _in_operator_norm(runs.factorization(problem_key, kappa, config.d, config.r, k, scale))
-        transform = runs.transformation("muon", key, jnp.full_like(kappa, 0.5), posed, RHO_FAST, limit)
-        return _found(config, posed, transform, limit)
-
-    def theorem_3(key: Array, kappa: Array) -> dict[str, Array]:
-        problem_key, key = jax.random.split(key)
-        limit = _limit(config, RHO)
-        posed = runs.in_context(problem_key, kappa, config.d)
-        transform = runs.transformation("muon", key, jnp.full_like(kappa, 0.5), posed, RHO, limit)
-        return _found(config, posed, transform, limit)
+        found = {}
+        for k in config.ks:
+            posed = _in_operator_norm(runs.factorization(problem_key, kappa, config.d, config.r, k, scale))
+            found[f"k{k}"] = _found(config, posed, "muon", key, kappa, RHO_FAST)
+        return found
 
     def spectral_domain(key: Array, kappa: Array) -> dict[str, Array]:
         """One prefactor at ρ = 0.9, where only the scalar sequences can be followed: both problems."""
@@ -107,19 +103,11 @@ def run(config: Config) -> Data:
     with jax.enable_x64(True):
         key = jax.random.key(config.seed)
         grid = {**over_kappa, "scale": sweep.values(*config.scales)}
-        data = {
-            f"theorem-1b-k{k}": sweep.run(
-                lambda key, kappa, scale, k=k: theorem_1b(key, kappa, scale, k),
-                grid,
-                seeds=config.seeds,
-                key=key,
-                chunk=config.seeds,
-            )
-            for k in config.ks
-        }
-        return data | {
-            "theorem-1a": sweep.run(theorem_1a, over_kappa, seeds=config.seeds, key=key, chunk=config.seeds),
-            "theorem-3": sweep.run(theorem_3, over_kappa, seeds=config.seeds, key=key, chunk=config.seeds),
+        return {
+            "theorem-1b": sweep.run(theorem_1b, grid, seeds=config.seeds, key=key, chunk=config.seeds),
+            "theorems-1a-and-3": sweep.run(
+                theorems_1a_and_3, over_kappa, seeds=config.seeds, key=key, chunk=config.seeds
+            ),
             "spectral-domain": sweep.run(spectral_domain, over_kappa, seeds=config.scalar_seeds, key=key),
         }
 
@@ -128,7 +116,9 @@ def _in_operator_norm(posed: runs.Problem) -> runs.Problem:
     return posed._replace(error=lambda x: jnp.linalg.norm(posed.residual(x), 2))
 
 
-def _found(config: Config, posed: runs.Problem, transform, limit: int) -> dict[str, Array]:  # type: ignore[no-untyped-def]
+def _found(config: Config, posed: runs.Problem, name: str, key: Array, kappa: Array, rho: float) -> dict[str, Array]:
+    limit = _limit(config, rho)
+    transform = runs.transformation(name, key, jnp.full_like(kappa, 0.5), posed, rho, limit)
     found = runs.steps_to(posed, transform, config.accuracy, limit)
     return {"steps": found.steps.astype(float), "reached": (found.error <= config.accuracy).astype(float)}
 
@@ -161,7 +151,7 @@ def checks(config: Config, data: Data) -> list[Check]:
             "theorem-1a",
             "Theorem 1(a)",
             bound["theorem-1a"],
-            data["theorem-1a"]["steps"],
+            data["theorems-1a-and-3"]["theorem-1a.steps"],
             f"k >= d, one prefactor, ρ = {RHO_FAST}",
             top,
         ),
@@ -177,7 +167,7 @@ def checks(config: Config, data: Data) -> list[Check]:
             "theorem-3",
             "Theorem 3 [prefactors of Lemma 11]",
             bound["theorem-3"],
-            data["theorem-3"]["steps"],
+            data["theorems-1a-and-3"]["theorem-3.steps"],
             f"in context, new prefactors, ρ = {RHO}",
             top,
         ),
@@ -191,9 +181,8 @@ def checks(config: Config, data: Data) -> list[Check]:
         ),
     ]
     for k in config.ks:
-        found = data[f"theorem-1b-k{k}"]
-        smallest = found.sel(scale=min(config.scales))
-        success = smallest["reached"] * (smallest["steps"] <= bound["theorem-1b"])
+        steps, reached = (data["theorem-1b"][f"k{k}.{what}"] for what in ("steps", "reached"))
+        success = (reached * (steps <= bound["theorem-1b"])).sel(scale=min(config.scales))
         results.append(
             bound_check(
                 f"theorem-1b-k{k}",
@@ -203,7 +192,7 @@ def checks(config: Config, data: Data) -> list[Check]:
                 smallest_margin=float(success.mean("seed").min()) - 0.99,
             )
         )
-        ends = found["reached"].sel(kappa=config.kappas[-1])
+        ends = reached.sel(kappa=config.kappas[-1])
         (few, few_error), (many, many_error) = (
             (float(a) for a in sweep.mean_and_stderr(ends.sel(scale=end(config.scales)))) for end in (max, min)
         )
@@ -235,9 +224,9 @@ def tables(config: Config, data: Data) -> list[Table]:
     """The slowest runs beside the bounds, and the share of runs that arrive by scale of the start."""
     bound = bounds(config)
     columns = {
-        "theorem-1a": data["theorem-1a"]["steps"],
+        "theorem-1a": data["theorems-1a-and-3"]["theorem-1a.steps"],
         "theorem-1a-scalar": data["spectral-domain"]["factorization"],
-        "theorem-3": data["theorem-3"]["steps"],
+        "theorem-3": data["theorems-1a-and-3"]["theorem-3.steps"],
         "theorem-3-scalar": data["spectral-domain"]["context"],
     }
     rows = tuple(
@@ -248,7 +237,7 @@ def tables(config: Config, data: Data) -> list[Table]:
         Table("Iterations of the slowest run", ("", *(f"κ = {kappa:g}" for kappa in config.kappas), "bound"), rows)
     ]
     for k in config.ks:
-        reached = data[f"theorem-1b-k{k}"]["reached"].mean("seed")
+        reached = data["theorem-1b"][f"k{k}.reached"].mean("seed")
         shares = tuple(
             (f"{scale:g}", *(f"{float(reached.sel(scale=scale, kappa=kappa)):.3f}" for kappa in config.kappas))
             for scale in config.scales
@@ -266,7 +255,7 @@ def plot(config: Config, data: Data) -> Figure:
     panels = np.atleast_1d(figure.subplots(1, len(config.ks), sharey=True))
     for axes, k in zip(panels, config.ks, strict=True):
         for index, kappa in enumerate(config.kappas):
-            reached = data[f"theorem-1b-k{k}"]["reached"].sel(kappa=kappa)
+            reached = data["theorem-1b"][f"k{k}.reached"].sel(kappa=kappa)
             mean, stderr = sweep.mean_and_stderr(reached)
             axes.errorbar(
                 config.scales,

@@ -5,6 +5,7 @@ The closed forms are for those sequences; `adversarial` builds the instances on 
 """
 
 from specjax.theory.preconditioning import adversarial as adversarial
+from specjax.theory.preconditioning import alignment as alignment
 from specjax.theory.preconditioning import conditions as conditions
 from specjax.theory.preconditioning import iterations as iterations
 from specjax.theory.preconditioning import perturbation as perturbation

@@ -16,6 +16,17 @@ def polar_bound(a: Float[Array, "m n"], b: Float[Array, "m n"], rank: int) -> Fl
     return 2 * jnp.linalg.norm(a - b) / gap
 
 
+def polar_operator_bound(a: Float[Array, "m n"], b: Float[Array, "m n"]) -> Float[Array, ""]:
+    """(2/(σ_n(A) + σ_n(B)) + 1/max(σ_n(A), σ_n(B))) ‖A - B‖ >= ‖polar A - polar B‖ in the operator norm (Lemma 18; Li 1995).
+
+    For m >= n and full column rank. Square matrices do without the second term; tall ones do not: from A = [I₂; 0] in the direction
+    [[0, 0], [1, 0], [0, 1]] the factor moves √5/2 times as far as the first term alone allows (ours).
+    """
+    smallest = [_singular_value(x, a.shape[1]) for x in (a, b)]
+    factor = 2 / (smallest[0] + smallest[1]) + 1 / jnp.maximum(*smallest)
+    return factor * jnp.linalg.norm(a - b, 2)
+
+
 def best_approximation(x: Float[Array, "m n"], rank: int) -> Float[Array, "m n"]:
     """The best approximation of that rank in every unitarily invariant norm."""
     u, s, vt = jnp.linalg.svd(x, full_matrices=False)

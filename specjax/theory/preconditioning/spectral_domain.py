@@ -12,7 +12,7 @@ from jaxtyping import Array, ArrayLike, Float, Int
 
 from specjax.theory.preconditioning.conditions import floats
 
-UNROLLED = 64
+UNROLLED = 32
 """Steps in one turn of the loop: its overhead is of the order of a microsecond, as much as hundreds of scalar steps."""
 
 
