@@ -1,7 +1,11 @@
-"""Settings and fixtures of every test: strict promotion, one hypothesis profile, float64 on request."""
+"""Settings and fixtures of every test: strict promotion, quick compilation, one hypothesis profile, float64 on request."""
 
 import os
 from collections.abc import Iterator
+
+# Before the workers start: OpenBLAS, from which LAPACK comes too, on one thread. Where each of two workers has a thread for each of
+# two cores, they wait for each other a hundred times as long as the decomposition of a 100×100 matrix takes.
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import jax
 import jaxtyping
@@ -15,6 +19,8 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 _SERIAL = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_SERIAL}".strip()
 jax.config.update("jax_cpu_enable_async_dispatch", False)
+
+_NO_OPTIMIZATIONS = "jax_disable_most_optimizations"
 
 # What a test compiles is neither taken from the user's cache nor left there.
 os.environ["SPECJAX_COMPILATION_CACHE"] = "off"
@@ -30,6 +36,26 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("specjax")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_compilation() -> Iterator[None]:
+    """Compiles without most optimizations; a module that computes more than it compiles overrides this fixture.
+
+    Processes that a test starts inherit it through the environment, unless they are given `optimized_environment`.
+    """
+    before = jax.config.read(_NO_OPTIMIZATIONS)
+    jax.config.update(_NO_OPTIMIZATIONS, True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(_NO_OPTIMIZATIONS.upper(), "1")
+        yield
+    jax.config.update(_NO_OPTIMIZATIONS, before)
+
+
+@pytest.fixture(scope="session")
+def optimized_environment() -> dict[str, str]:
+    """The environment of a process that compiles as a user's does."""
+    return {**os.environ, _NO_OPTIMIZATIONS.upper(): "0"}
 
 
 @pytest.fixture

@@ -1,15 +1,29 @@
-"""Settings of the tests of experiments."""
+"""Runs of experiments that several tests look at."""
 
-from collections.abc import Iterator
+import os
+import pickle
+from collections.abc import Callable
 
-import jax
 import pytest
 
+from specjax import experiments
 
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation(request: pytest.FixtureRequest) -> Iterator[None]:
-    """At smoke scale the time is compilation; at quick scale it is not, and a user's programs are the optimized ones."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", "quick" not in request.path.name)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
+
+@pytest.fixture(scope="session")
+def smoke_data(tmp_path_factory: pytest.TempPathFactory) -> Callable:
+    """The data of an experiment at its smallest scale by name: run once, whichever test and worker needs them first."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "smoke-data"
+    folder.mkdir(exist_ok=True)
+
+    def data(name):
+        path = folder / f"{name}.pickle"
+        if not path.exists():
+            experiment = experiments.load(name)
+            found = experiment.run(experiment.scales["smoke"])
+            part = folder / f"{name}.{os.getpid()}"
+            part.write_bytes(pickle.dumps(found))
+            part.replace(path)
+        return pickle.loads(path.read_bytes())
+
+    return data

@@ -17,11 +17,10 @@ WIDTHS = (32, 64, 128, 256, 512, 1024)
 
 
 @pytest.fixture(scope="module")
-def smoke():
+def smoke(smoke_data):
     """The experiment with its smallest configuration and the data of that."""
     experiment = experiments.load("orthogonalizer-error")
-    config = experiment.scales["smoke"]
-    return experiment, config, experiment.run(config)["sweep"]
+    return experiment, experiment.scales["smoke"], smoke_data(experiment.name)["sweep"]
 
 
 @pytest.mark.parametrize("spectrum", error.POWERS)

@@ -29,12 +29,11 @@ def test_an_unknown_experiment_is_refused_with_the_known_names():
         experiments.load("figure-3")
 
 
-# One test for each experiment, so that its run is made once whichever worker gets it.
 @pytest.mark.parametrize("name", experiments.names())
-def test_an_experiment_runs_and_judges_and_draws_what_it_found(name, tmp_path):
+def test_an_experiment_runs_and_judges_and_draws_what_it_found(name, smoke_data, tmp_path):
     experiment = experiments.load(name)
     config = experiment.scales["smoke"]
-    data = experiment.run(config)
+    data = smoke_data(name)
     data_are_finite_and_labelled(data)
     checks = experiment.checks(config, data)
     checks_keep_the_contract(experiment, checks)

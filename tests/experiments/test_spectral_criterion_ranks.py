@@ -25,6 +25,7 @@ CONTROLS = {
         "theorem-2-8": ("squared", "stable_rank_1", scaled(1e5)),
         "hypercontractive-nsr": ("squared", "nsr_2", scaled(1e2)),
         "rate-collapse": ("isotropic", "rank_16", scaled(2.0)),
+        "moment-collapse": ("isotropic", "norm_16", scaled(2.0)),
     },
     "layered-hessian": {
         "proposition-4-3": ("sweep", "depth_2.ratio", scaled(1e5)),

@@ -24,7 +24,7 @@ from specjax.theory import capacity
 
 OPTIMIZERS = capacity.OPTIMIZERS
 SOURCES = {"gd": "Theorem 3.3", "muon": "Theorem 3.1", "newton": "Theorem B.1"}
-FORMULA_ACCURACY = {"gd": 0.15, "muon": 0.05, "newton": 0.05}
+FORMULA_ACCURACY = {"gd": 0.25, "muon": 0.05, "newton": 0.05}
 """By how much the finite-size formula may miss a mean count; it is rough where ten items are stored."""
 MORE_ITEMS = (1, 100, 10_000)
 """Multiples of N at which the table has the formula for Muon: rarer items add little to the gradient and many competitors."""
