@@ -11,6 +11,8 @@ from specjax import experiments
 from specjax.report.verify import verified
 
 OPPOSITE = {"confirmed": "refuted", "refuted": "confirmed"}
+# Half a minute of compilation: five sweeps of a training loop. Its parts have fast tests of their own.
+LONG = {"sparse-regression"}
 
 
 @pytest.mark.parametrize("name", experiments.names())
@@ -29,7 +31,9 @@ def test_an_unknown_experiment_is_refused_with_the_known_names():
         experiments.load("figure-3")
 
 
-@pytest.mark.parametrize("name", experiments.names())
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in experiments.names()]
+)
 def test_an_experiment_runs_and_judges_and_draws_what_it_found(name, smoke_data, tmp_path):
     experiment = experiments.load(name)
     config = experiment.scales["smoke"]
