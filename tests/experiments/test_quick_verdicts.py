@@ -91,10 +91,10 @@ REFUTED = {
 }
 
 
-# Those of ten seconds and more on two cores: every push has them at their smoke scale, and their formulas in the tests of theory.
+# Those of ten seconds and more on two cores, but for the claims: every push has them at their smoke scale, and their formulas in the tests
+# of theory.
 LONG = {
     "activations",
-    "claims",
     "condition-number",
     "convergence-curves",
     "decoder-block",
