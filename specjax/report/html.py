@@ -21,6 +21,7 @@ table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabul
 th, td { padding: .3rem .7rem .3rem 0; text-align: left; vertical-align: top; border-bottom: 1px solid #ddd; }
 td.short { white-space: nowrap; }
 td.long { min-width: 16rem; }
+td.wrapped { min-width: 8rem; }
 .source { color: #555; }
 .verdict { font-weight: 600; }
 .refuted { color: #a3120a; }
@@ -61,7 +62,7 @@ def _summary(results: Sequence[Result]) -> list[str]:
             (
                 _verdict(cells.verdict(result, check), check.verdict),
                 f'<td class="long">{escape(check.statement)}</td>',
-                _short(check.source),
+                f'<td class="wrapped">{escape(check.source)}</td>',
                 f'<td class="short"><a href="#{escape(result.record.name)}">{escape(result.record.name)}</a></td>',
             )
             for result, check in pairs
