@@ -9,6 +9,10 @@ from matplotlib.ticker import LogLocator, StrMethodFormatter
 
 from specjax import sweep
 
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+"""Okabe and Ito's, which colour-blind readers tell apart; where there are several curves, `MARKERS` go with them."""
+MARKERS = ("o", "s", "^", "D", "v", "P")
+
 
 def draw_sweep(
     axes: Axes, data: xr.DataArray, dim: str, *, label: str, color: str, marker: str = "o", line: bool = False

@@ -54,6 +54,12 @@ def expected_count(optimizer: str, d: int | float, n: int | float, alpha: float)
     return {"muon": _muon, "newton": _newton, "gd": _gradient_descent}[optimizer](float(d), p, sizes)
 
 
+def distinct_items(n: int, alpha: float, batch: int | float) -> float:
+    """The expected number of distinct items among `batch` draws from p_i ∝ i^-α, i <= n: Σ_i 1 - (1 - p_i)^B."""
+    p = np.arange(1.0, n + 1) ** -alpha
+    return float(-np.expm1(batch * np.log1p(-p / p.sum())).sum())
+
+
 def muon_signal(d: int | float, p: Float[np.ndarray, " n"], sizes: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     """s_i of Muon for items in bins with frequencies p and `sizes` members each."""
     logs = np.log(p)

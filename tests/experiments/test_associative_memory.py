@@ -9,7 +9,7 @@ import xarray as xr
 
 from specjax import experiments
 from specjax.experiments.associative_memory import minibatch, minibatch_steps, one_step, resolution, sweeps
-from specjax.theory import capacity
+from specjax.theory import capacity, finite_capacity
 
 MEMORY = [name for name in experiments.names() if name.startswith("memory-")]
 
@@ -78,21 +78,13 @@ def test_critical_batches_are_where_half_the_count_is_reached():
     assert (critical.std("seed") > 0).all()
 
 
-def test_the_number_of_distinct_items_is_that_of_drawn_batches():
-    config = minibatch.Config(n=500)
-    p = np.arange(1.0, 501) ** -config.alpha
-    rng = np.random.default_rng(0)
-    drawn = [len(set(rng.choice(500, 200, p=p / p.sum()))) for _ in range(400)]
-    stderr = np.std(drawn, ddof=1) / 20
-    assert abs(np.mean(drawn) - minibatch.distinct(config.n, config.alpha, 200)) < 4 * stderr
-    assert stderr < 0.01 * np.mean(drawn)
-
-
 def test_what_small_batches_store_is_judged_by_what_they_saw():
     config = minibatch_steps.Config()
     noise = 1 + 0.02 * np.random.default_rng(0).standard_normal((config.seeds, config.steps, len(config.batches)))
     t = np.arange(1, config.steps + 1)
-    seen = np.array([[minibatch.distinct(config.n, config.alpha, b * k) for b in config.batches] for k in t.tolist()])
+    seen = np.array(
+        [[finite_capacity.distinct_items(config.n, config.alpha, b * k) for b in config.batches] for k in t.tolist()]
+    )
     coords = {"seed": np.arange(config.seeds), "t": t, "batch": list(config.batches)}
 
     def verdicts(count):

@@ -132,3 +132,12 @@ def test_bad_input_is_refused_in_a_sentence(call, sentence):
     with pytest.raises(ValueError) as refused:  # noqa: PT011
         call()
     assert str(refused.value).startswith(sentence)
+
+
+def test_the_number_of_distinct_items_is_that_of_drawn_batches():
+    p = np.arange(1.0, 501) ** -1.5
+    rng = np.random.default_rng(0)
+    drawn = [len(set(rng.choice(500, 200, p=p / p.sum()))) for _ in range(400)]
+    stderr = np.std(drawn, ddof=1) / 20
+    assert abs(np.mean(drawn) - finite_capacity.distinct_items(500, 1.5, 200)) < 4 * stderr
+    assert stderr < 0.01 * np.mean(drawn)

@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 
 from specjax import spectral, sweep
 from specjax.experiments.associative_memory import sweeps
-from specjax.experiments.associative_memory.sweeps import COLORS, MARKERS, PAPER
+from specjax.experiments.associative_memory.sweeps import PAPER
 from specjax.experiments.contract import Check, Data, Experiment, Table
-from specjax.experiments.plots import draw_sweep
+from specjax.experiments.plots import COLORS, MARKERS, draw_sweep
 from specjax.experiments.verdicts import bound_check, equality_check
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize, active

@@ -13,12 +13,14 @@ from matplotlib.figure import Figure
 
 from specjax import sweep
 from specjax.experiments.associative_memory import sweeps
-from specjax.experiments.associative_memory.sweeps import COLORS, MARKERS, NAMES, PAPER
+from specjax.experiments.associative_memory.sweeps import NAMES, PAPER
 from specjax.experiments.contract import Check, Data, Experiment, Table
+from specjax.experiments.plots import COLORS, MARKERS
 from specjax.experiments.verdicts import bound_check, exponent_check, mean_check
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize
 from specjax.theory import capacity
+from specjax.theory.finite_capacity import distinct_items
 
 OPTIMIZERS = ("gd", "muon")
 
@@ -47,15 +49,9 @@ class Config:
             )
 
 
-def distinct(n: int, alpha: float, batch: int | float) -> float:
-    """The expected number of distinct items in a batch, Σ_i 1 - (1 - p_i)^B."""
-    p = np.arange(1.0, n + 1) ** -alpha
-    return float(-np.expm1(batch * np.log1p(-p / p.sum())).sum())
-
-
 def small_batches(config: Config) -> list[int]:
     """Batches in which every item fits in the largest d without interference: fewer distinct items than d/4."""
-    return [b for b in config.batches if distinct(config.n, config.alpha, b) < config.dims[-1] / 4]
+    return [b for b in config.batches if distinct_items(config.n, config.alpha, b) < config.dims[-1] / 4]
 
 
 def run(config: Config) -> Data:
@@ -125,7 +121,7 @@ def checks(config: Config, data: Data) -> list[Check]:
         )
     )
     rate = count.sel(optimizer="muon", batch=small).drop_vars(["optimizer", "d"])
-    factor = np.array([distinct(config.n, config.alpha, b) / b ** (1 / config.alpha) for b in small])
+    factor = np.array([distinct_items(config.n, config.alpha, b) / b ** (1 / config.alpha) for b in small])
     results.append(
         exponent_check(
             "small-batch-exponent",
@@ -212,7 +208,7 @@ def plot(config: Config, data: Data) -> Figure:
                 label=f"d = {d}",
             )
             axes.axhline(float(mean[-1]), color=color, linewidth=0.7, linestyle=":")
-        seen = [distinct(config.n, config.alpha, b) for b in config.batches]
+        seen = [distinct_items(config.n, config.alpha, b) for b in config.batches]
         axes.plot(config.batches, seen, "k--", linewidth=1, label="distinct items")
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")

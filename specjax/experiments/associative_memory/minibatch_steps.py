@@ -11,12 +11,13 @@ from matplotlib.figure import Figure
 
 from specjax import spectral, sweep
 from specjax.experiments.associative_memory import sweeps
-from specjax.experiments.associative_memory.minibatch import distinct
-from specjax.experiments.associative_memory.sweeps import COLORS, MARKERS, PAPER
+from specjax.experiments.associative_memory.sweeps import PAPER
 from specjax.experiments.contract import Check, Data, Experiment, Table
+from specjax.experiments.plots import COLORS, MARKERS
 from specjax.experiments.verdicts import bound_check, exponent_check
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize, active
+from specjax.theory.finite_capacity import distinct_items
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Config:
                 f"The largest of batches={self.batches} must be the one before it times a whole number of at most steps={self.steps}, "
                 "so that both see equally many samples."
             )
-        if distinct(self.n, self.alpha, self.batches[0] * self.steps) > self.d / 2:
+        if distinct_items(self.n, self.alpha, self.batches[0] * self.steps) > self.d / 2:
             raise ValueError(
                 f"The smallest of batches={self.batches} needs to hold fewer than d/2 = {self.d / 2:g} items in steps={self.steps} steps; "
                 "take a smaller one, or fewer steps."
@@ -89,7 +90,7 @@ def _freed_fit(config: Config, data: Data) -> sweep.PowerLawFit:
     batch = config.batches[0]
     counts: xr.DataArray = data["capacity"]["count"].sel(batch=batch, drop=True).astype(float)
     samples = batch * counts["t"].values
-    factor = [distinct(config.n, config.alpha, float(m)) / m ** (1 / config.alpha) for m in samples]
+    factor = [distinct_items(config.n, config.alpha, float(m)) / m ** (1 / config.alpha) for m in samples]
     freed = counts / xr.DataArray(np.asarray(factor), dims=["t"], coords={"t": counts["t"].values})
     return sweep.fit_power_law(freed.assign_coords(t=samples.astype(float)), "t")
 
@@ -179,7 +180,11 @@ def plot(config: Config, data: Data) -> Figure:
         axes.fill_between(samples, middle - half, middle + half, color=color, alpha=0.25, linewidth=0)
     samples = np.geomspace(config.batches[0], config.batches[-1] * config.steps, 60)
     axes.plot(
-        samples, [distinct(config.n, config.alpha, m) for m in samples], "k--", linewidth=1, label="distinct items"
+        samples,
+        [distinct_items(config.n, config.alpha, m) for m in samples],
+        "k--",
+        linewidth=1,
+        label="distinct items",
     )
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")

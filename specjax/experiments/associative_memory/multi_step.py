@@ -8,12 +8,13 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from specjax import spectral, sweep
 from specjax.experiments.associative_memory import sweeps
-from specjax.experiments.associative_memory.sweeps import COLORS, MARKERS, PAPER
+from specjax.experiments.associative_memory.sweeps import PAPER
 from specjax.experiments.contract import Check, Data, Experiment, Table
-from specjax.experiments.plots import draw_sweep
+from specjax.experiments.plots import COLORS, MARKERS, draw_sweep, label_short_range
 from specjax.experiments.verdicts import bound_check
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize, active
@@ -222,6 +223,9 @@ def plot(config: Config, data: Data) -> Figure:
         if name != "short":
             right.plot(steps, predicted[1:], color=color, linewidth=1)
     middle.set_yscale("log")
+    label_short_range(middle)
+    for axes in (middle, right):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     middle.set_title(f"d = {config.dims[-1]}", fontsize="medium")
     middle.set_xlabel("steps t")
     middle.set_ylabel("items recovered")

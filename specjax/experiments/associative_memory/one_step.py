@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 
 from specjax import sweep
 from specjax.experiments.associative_memory import sweeps
-from specjax.experiments.associative_memory.sweeps import COLORS, MARKERS, NAMES, PAPER
+from specjax.experiments.associative_memory.sweeps import NAMES, PAPER
 from specjax.experiments.contract import Check, Data, Experiment, Table
-from specjax.experiments.plots import draw_sweep
+from specjax.experiments.plots import COLORS, MARKERS, draw_sweep
 from specjax.experiments.validation import check_sizes
 from specjax.experiments.verdicts import bound_check, exponent_check, mean_check
 from specjax.models import associative_memory as memory

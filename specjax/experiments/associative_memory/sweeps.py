@@ -22,8 +22,6 @@ LEAST_SEEDS = 10
 """Below this many seeds a bootstrap interval is rough."""
 
 PAPER = "associative-memory"
-COLORS = ("C0", "C1", "C2", "C4", "C5", "C7")
-MARKERS = ("o", "s", "^", "D", "v", "P")
 NAMES = {"gd": "GD", "muon": "Muon", "newton": "Newton"}
 
 

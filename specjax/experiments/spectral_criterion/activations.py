@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from specjax import sizes, sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
-from specjax.experiments.plots import draw_sweep
+from specjax.experiments.plots import COLORS, draw_sweep
 from specjax.experiments.validation import check_root_seed, check_seeds, check_sizes
 from specjax.experiments.verdicts import STANDARD_ERRORS, bound_check, closed_form_check, exponent_check, mean_check
 from specjax.models.random_features import relu_features, swiglu_features
@@ -34,14 +34,7 @@ FEW_ROWS, MANY_ROWS, COLUMNS, COPIES = 4, 16, 2, 16
 SMALL_EPS = 0.02
 """ε_1 = ε_2 where the draws above the bound of Theorem 2.7 are counted, for |t|: 1.06 π/2."""
 WIDE = ("relu", "swiglu", "tanh")
-COLORS = {
-    "relu": "#0072B2",
-    "swiglu": "#D55E00",
-    "tanh": "#009E73",
-    "relu_squared": "#CC79A7",
-    "abs": "#E69F00",
-    "gelu": "#56B4E9",
-}
+COLOR_OF = dict(zip(("relu", "swiglu", "tanh", "relu_squared", "abs", "gelu"), COLORS, strict=True))
 
 
 @dataclass(frozen=True)
@@ -329,9 +322,9 @@ def plot(config: Config, data: Data) -> Figure:
     variances = np.logspace(-1.5, 1.5, 60)
     with jax.enable_x64(True):
         for name in ("abs", "relu", "relu_squared", "gelu"):
-            left.plot(variances, theory.row_nsr(ACTIVATIONS[name], variances), color=COLORS[name], label=name)
+            left.plot(variances, theory.row_nsr(ACTIVATIONS[name], variances), color=COLOR_OF[name], label=name)
         left.plot(
-            variances, theory.gelu_nsr_bound(variances), "--", color=COLORS["gelu"], label="gelu, bound of Figure 12"
+            variances, theory.gelu_nsr_bound(variances), "--", color=COLOR_OF["gelu"], label="gelu, bound of Figure 12"
         )
     left.set_xscale("log")
     left.set_yscale("log")
@@ -341,7 +334,7 @@ def plot(config: Config, data: Data) -> Figure:
     left.set_xlabel("variance v of the pre-activation")
     left.set_ylabel("E σ² / (E σ)²")
     left.legend(fontsize="small")
-    draw_sweep(middle, data["features"]["population.error"], "n", label="measured", color=COLORS["relu"])
+    draw_sweep(middle, data["features"]["population.error"], "n", label="measured", color=COLOR_OF["relu"])
     n = np.asarray(config.samples, float)
     level = float(data["features"]["population.error"].isel(n=0).mean())
     middle.plot(n, level * (n / n[0]) ** -0.5, color="gray", label="n^(-1/2)")
@@ -349,7 +342,7 @@ def plot(config: Config, data: Data) -> Figure:
     middle.set_ylabel("|st(Z_n)/er(M) - 1|, ReLU")
     middle.legend(fontsize="small")
     for name, marker in zip(WIDE, "osD", strict=True):
-        draw_sweep(right, _by_width(data, name), "k", label=name, color=COLORS[name], marker=marker, line=True)
+        draw_sweep(right, _by_width(data, name), "k", label=name, color=COLOR_OF[name], marker=marker, line=True)
     right.axhline(np.pi, color="gray", linewidth=1)
     limits = right.get_ylim()
     right.set_yticks([3.14, 10, 30, 100], ["π", "10", "30", "100"])

@@ -309,7 +309,7 @@ def plot(config: Config, data: Data) -> Figure:
             label = slope_label(LABELS[name], fit.exponent, (fit.interval[1] - fit.interval[0]) / 2)
             draw_sweep(axes, features[name], "d", label=label, color=f"C{index}", marker=marker, line=True)
         axes.set_xlabel("dimension d")
-        axes.legend(fontsize="small", loc="center")
+        axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.15))
     middle.set_ylabel("distance in the spectral norm")
     right.set_ylabel("eigenvalues of A Aᵀ/n")
     return figure

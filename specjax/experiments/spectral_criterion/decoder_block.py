@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from specjax import sizes, sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
-from specjax.experiments.plots import draw_sweep
+from specjax.experiments.plots import COLORS, draw_sweep
 from specjax.experiments.validation import check_root_seed, check_seeds, check_sizes
 from specjax.experiments.verdicts import bound_check, difference_check, exponent_check, mean_check
 from specjax.models import decoder_block, mlp
@@ -23,7 +23,6 @@ DELTA = 0.2
 """δ of Proposition 2.14, which takes d ≥ C δ^(-2) log n with an open C: at d = 32 already its bounds hold in every draw."""
 NAMES = ("attention_input", "after_attention", "mlp_input", "mlp_hidden", "output")
 LAYERS = 3
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
 
 
 @dataclass(frozen=True)
@@ -254,7 +253,7 @@ def plot(config: Config, data: Data) -> Figure:
     left, right = figure.subplots(1, 2)
     ranks = data["depth"]["rank"].sel(causal=0.0).values
     blocks = np.arange(config.blocks)
-    for i, (name, color) in enumerate(zip(NAMES, COLORS, strict=True)):
+    for i, (name, color) in enumerate(zip(NAMES, COLORS, strict=False)):
         mean, error = ranks[..., i].mean(0), ranks[..., i].std(0) / np.sqrt(len(ranks))
         left.plot(blocks, mean, "o-", markersize=4, color=color, label=name.replace("_", " "))
         left.fill_between(blocks, mean - 2 * error, mean + 2 * error, color=color, alpha=0.2, linewidth=0)

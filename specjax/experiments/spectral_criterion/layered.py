@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from specjax import sizes, spectral, sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
-from specjax.experiments.plots import draw_sweep, slope_label
+from specjax.experiments.plots import COLORS, draw_sweep, slope_label
 from specjax.experiments.validation import check_root_seed, check_seeds, check_sizes
 from specjax.experiments.verdicts import bound_check, exponent_check
 from specjax.models import mlp
@@ -231,8 +231,8 @@ def plot(config: Config, data: Data) -> Figure:
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2)
     for name, color, marker, label in (
-        ("feature_constant", "#D55E00", "o", "C_F of (4.5)"),
-        ("samplewise_constant", "#0072B2", "s", "samplewise C_F"),
+        ("feature_constant", COLORS[1], "o", "C_F of (4.5)"),
+        ("samplewise_constant", COLORS[0], "s", "samplewise C_F"),
     ):
         values = data["sweep"][f"depth_{DEPTHS[1]}.{name}"]
         fit = sweep.asymptotic_exponent(values, "n")
@@ -248,7 +248,7 @@ def plot(config: Config, data: Data) -> Figure:
     left.set_xlabel("samples n")
     left.set_ylabel(f"C_F, depth {DEPTHS[1]}")
     left.legend(fontsize="small")
-    for depth, color, marker in zip(DEPTHS, ("#0072B2", "#D55E00", "#009E73"), "osD", strict=True):
+    for depth, color, marker in zip(DEPTHS, COLORS, "osD", strict=False):
         for name, style in (("samplewise_ratio", True), ("ratio", False)):
             draw_sweep(
                 right,

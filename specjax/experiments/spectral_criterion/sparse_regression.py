@@ -6,12 +6,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from specjax.experiments.contract import Check, Data, Experiment, Table
+from specjax.experiments.plots import COLORS
 from specjax.experiments.spectral_criterion.counts import Share, share_of
 from specjax.experiments.spectral_criterion.sparse_training import INTERNAL, METHODS, Config, Runs, run, runs_of
 from specjax.experiments.verdicts import STANDARD_ERRORS, bound_check, equality_check, mean_check
 
 PAPER = "spectral-criterion"
-COLORS = {"gd": "#0072B2", "spectral": "#D55E00"}
+METHOD_COLORS = dict(zip(("gd", "spectral"), COLORS, strict=False))
 STYLES = (":", "-", "--")
 FULL, CAPTION = 512, 256
 """Width and samples of Figures 1 and 4, and the largest rank that their captions give."""
@@ -290,7 +291,9 @@ def plot(config: Config, data: Data) -> Figure:
             ranks = first.ranks(method, which)
             for place, style in zip(places, STYLES, strict=True):
                 label = f"{METHODS[method]}, {name.format(place if which == 'stable_rank' else place + 1)}"
-                _draw_band(panel, every * np.arange(config.records), ranks[..., place], COLORS[method], style, label)
+                _draw_band(
+                    panel, every * np.arange(config.records), ranks[..., place], METHOD_COLORS[method], style, label
+                )
         panel.set_ylim(bottom=0)
         panel.set_xlabel("iteration")
         panel.set_ylabel("stable rank (Figure 1)" if which == "stable_rank" else "nuclear rank (Figure 4)")
@@ -312,7 +315,7 @@ def _draw_losses(axes: Axes, runs: Runs, title: str) -> None:
     for method, name in METHODS.items():
         losses = getattr(runs, method)["loss"].values[runs.lasting()]
         style = "-" if method == "spectral" else "--"
-        _draw_band(axes, np.arange(losses.shape[1]), losses, COLORS[method], style, name)
+        _draw_band(axes, np.arange(losses.shape[1]), losses, METHOD_COLORS[method], style, name)
     axes.set_yscale("log")
     axes.set_xlabel("iteration")
     axes.set_ylabel("mean squared error")
@@ -328,7 +331,7 @@ def _draw_shares(axes: Axes, points: list[tuple[str, Runs, dict[str, float]]]) -
             share = _diverging(runs, method)
             error = [[share.value - share.low], [share.high - share.value]]
             axes.errorbar(
-                [i + shift], [share.value], yerr=error, fmt=marker, color=COLORS[method], capsize=3,
+                [i + shift], [share.value], yerr=error, fmt=marker, color=METHOD_COLORS[method], capsize=3,
                 label=METHODS[method] if i == 0 else None,
             )  # fmt: skip
     axes.set_xticks(range(len(points)), labels, fontsize="x-small")

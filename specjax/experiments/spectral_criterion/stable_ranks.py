@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from specjax import sizes, sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
-from specjax.experiments.plots import draw_sweep
+from specjax.experiments.plots import COLORS, draw_sweep
 from specjax.experiments.validation import check_root_seed, check_seeds, check_sizes
 from specjax.experiments.verdicts import STANDARD_ERRORS, bound_check, difference_check, exponent_check
 from specjax.sizes import AnySize
@@ -30,7 +30,6 @@ SHIFTS = (0.0, 1.0)
 EPS, DIMENSION = 0.3, 100_000
 RATIO_SAMPLES, RATIO_DRAWS, RATIO_EPS = (32, 64, 128), 512, 0.1
 """Samples of one ReLU feature, draws per seed, and ε_1 = ε_2 of Lemma 2.5: the bound is 1.36 NSR."""
-COLORS = ("#0072B2", "#D55E00", "#009E73")
 
 
 @dataclass(frozen=True)
@@ -322,7 +321,7 @@ def plot(config: Config, data: Data) -> Figure:
     """Left: errors against n/er(M) fall on one line. Right: stable ranks under rare spikes, printed and corrected n."""
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2)
-    for rank, color, marker in zip(RANKS, COLORS, "osD", strict=True):
+    for rank, color, marker in zip(RANKS, COLORS, "osD", strict=False):
         scaled = _by_columns(data, f"rank_{rank}")
         scaled = scaled.rename({f"n{rank}": "n"}).assign_coords(n=np.asarray(config.ratios))
         draw_sweep(left, scaled, "n", label=f"er(M) = {rank}", color=color, marker=marker)
@@ -334,7 +333,7 @@ def plot(config: Config, data: Data) -> Figure:
     left.legend(fontsize="small")
     bound = theory.small_ball_bound(SPIKE.effective_rank(), SPIKE.p0, 1 / SPIKE.p0, CHANCE)
     edges = np.logspace(0, 2, 41)
-    for (which, n), color in zip(spike_samples().items(), ("#D55E00", "#0072B2"), strict=True):
+    for (which, n), color in zip(spike_samples().items(), COLORS[1::-1], strict=True):
         ranks = data["spikes"]["stable_rank"].sel(n=n).values
         right.hist(ranks, bins=edges, color=color, alpha=0.6, label=f"n = {n} ({which})")
     right.axvline(bound, color="black", linewidth=1, label=f"bound {bound:g}")
