@@ -13,3 +13,4 @@ from specjax.models import random_features as random_features
 from specjax.models import relu_network as relu_network
 from specjax.models import spiked as spiked
 from specjax.models import targets as targets
+from specjax.models import transformer as transformer

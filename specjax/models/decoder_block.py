@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from specjax.models.mlp import GATED, activated
+from specjax.models.transformer import rms_norm
 from specjax.sizes import normal
 
 
@@ -71,12 +72,6 @@ def apply(
     preactivation = mlp_input @ block.up.T
     hidden = activated(preactivation, activation)
     return Activations(a, mixed, after, mlp_input, preactivation, hidden, after + hidden @ block.down.T)
-
-
-def rms_norm(x: Float[Array, "n d"]) -> Float[Array, "n d"]:
-    """√d x_t/‖x_t‖ for every token; zero stays zero."""
-    squares = jnp.mean(x**2, axis=-1, keepdims=True)
-    return x / jnp.sqrt(jnp.where(squares > 0, squares, 1))
 
 
 def zipf_tokens(key: Key[Array, ""], n: int, probabilities: Float[Array, " vocabulary"]) -> Int[Array, " n"]:

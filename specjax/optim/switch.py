@@ -72,7 +72,7 @@ def rank_switch(
         matrices = matrices_of(updates, dimension_numbers, "rank_switch")
         stable_ranks = prefix_leaves(extra_args["stable_ranks"], updates, Array, "stable_ranks")
         stacks = [view.matrices(leaf) for leaf, view in zip(matrices.leaves, matrices.views, strict=True)]
-        ranks = map_stacked(lambda x: _nuclear_rank(x, chosen), stacks)
+        ranks = map_stacked(lambda x: nuclear_rank(x, chosen), stacks)
         choices = [
             rank.reshape(view.batch) >= _on_batch(stable_rank, view.batch, rank.dtype)
             for rank, stable_rank, view in zip(ranks, stable_ranks, matrices.views, strict=True)
@@ -91,7 +91,8 @@ def rank_switch(
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _nuclear_rank(x: Float[Array, "batch m n"], method: Method) -> Float[Array, " batch"]:
+def nuclear_rank(x: Float[Array, "batch m n"], method: Method) -> Float[Array, " batch"]:
+    """nr(x) as ⟨x, polar(x)⟩²/‖x‖_F², with the polar factor by `method`; 0 for zero."""
     if not x.size:
         return jnp.zeros(x.shape[0], x.dtype)
     # Divided by the largest entry first: squares of very small or large gradients would leave the range of float32.

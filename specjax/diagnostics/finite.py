@@ -1,0 +1,61 @@
+"""Where a network first stops being finite, by the names of its parameters."""
+
+from collections.abc import Callable, Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from specjax.diagnostics.linear_maps import linear_maps, path_names
+
+
+def first_not_finite(model: Callable[[PyTree, PyTree], Array], params: PyTree, batch: PyTree) -> str | None:
+    """What is NaN or infinite first, or None: a parameter, then the inputs of a linear map in the order of use, the loss, a gradient.
+
+    The parameters of stacked layers are told apart by their first index, as in "the inputs of blocks.down[3]".
+    """
+    arrays, static = eqx.partition(params, eqx.is_inexact_array)
+    leaves, treedef = jax.tree.flatten(arrays)
+    names = path_names(arrays)
+
+    def loss(leaves: Sequence[Array]) -> Array:
+        return model(eqx.combine(jax.tree.unflatten(treedef, leaves), static), batch)
+
+    labels: list[str] = []
+
+    @jax.jit
+    def finite(leaves: list[Array]) -> tuple[list[Array], list[Array], Array, list[Array]]:
+        found = linear_maps(loss, leaves)
+        labels.extend(names[m.leaf] + "".join(f"[{i}]" for i in m.layers) for m in found)
+        value, gradients = jax.value_and_grad(loss)(leaves)
+        return (
+            [_by_layer(x) for x in leaves],
+            [jnp.all(jnp.isfinite(m.inputs)) for m in found],
+            jnp.isfinite(value),
+            [_by_layer(g) for g in gradients],
+        )
+
+    parameters, inputs, value, gradients = jax.device_get(finite(leaves))
+    for name, flags in zip(names, parameters, strict=True):
+        if not np.all(flags):
+            return f"the parameter {name}{_index(flags)}"
+    for label, flag in zip(labels, inputs, strict=True):
+        if not flag:
+            return f"the inputs of {label}"
+    if not value:
+        return "the loss"
+    for name, flags in zip(names, gradients, strict=True):
+        if not np.all(flags):
+            return f"the gradient of {name}{_index(flags)}"
+    return None
+
+
+def _by_layer(x: Array) -> Array:
+    """Whether a parameter is finite, each matrix of a stack for itself."""
+    return jnp.all(jnp.isfinite(x), axis=(-2, -1) if x.ndim > 2 else None)
+
+
+def _index(flags: np.ndarray) -> str:
+    return "".join(f"[{i}]" for i in np.argwhere(~np.asarray(flags))[0])

@@ -1,0 +1,166 @@
+"""A training loop as one compiled stretch after another: batches drawn by step, records at equal distances, a stop at NaN.
+
+Everything that a training has computed is one tree of arrays, a `Run`, and every stretch is a function of it: so a training that was
+stopped and resumed from a stored `Run` ends with the same bits.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from specjax.diagnostics import first_not_finite
+from specjax.training.checkpoints import Checkpoints
+
+Loss = Callable[[PyTree, PyTree], Array]
+Draw = Callable[[Int[Array, ""]], PyTree]
+"""The batch of a step: a pure function, so that a resumed training sees the batches it would have seen."""
+Record = Callable[[PyTree, Int[Array, ""]], PyTree]
+"""What is recorded of the parameters at a step: a tree of arrays."""
+
+DATA = "data"
+"""The axis of a mesh over which batches are spread."""
+
+
+class Run(NamedTuple):
+    """A training up to a step."""
+
+    params: PyTree
+    optimizer: optax.OptState
+    step: Int[Array, ""]
+    losses: Float[Array, " steps"]
+    """Of the batches of all steps taken, before each; zero beyond."""
+    records: PyTree
+    """With a leading axis over the steps 0, every, 2 every, …, steps; zero beyond the present one."""
+    finite: Bool[Array, ""]
+    """False once a loss or a gradient is NaN or infinite: the parameters then stay those it comes from."""
+
+
+class Diverged(ArithmeticError):
+    """A training whose loss or gradient is not finite; the message has the step and the layer, `run` what came before."""
+
+    def __init__(self, message: str, run: Run) -> None:
+        super().__init__(message)
+        self.run = run
+
+
+def train(
+    loss: Loss,
+    params: PyTree,
+    optimizer: optax.GradientTransformation,
+    draw: Draw,
+    *,
+    steps: int,
+    every: int,
+    record: Record,
+    microbatches: int = 1,
+    mesh: Mesh | None = None,
+    checkpoints: Checkpoints | None = None,
+    progress: Callable[[Run], None] | None = None,
+) -> Run:
+    """Trains for `steps` steps, or for those that are left of a stored run.
+
+    Args:
+        loss: `loss(params, batch)`, the mean over a batch.
+        params: The initial parameters; all leaves are trained.
+        optimizer: Any optax transformation. It gets the parameters.
+        draw: The batch of a step; its leaves have a leading axis that `microbatches` and the devices of the mesh divide.
+        steps: Steps in all.
+        every: Steps from one record, and one checkpoint, to the next.
+        record: Telemetry; computed with the parameters before the step, and at the end.
+        microbatches: Parts of a batch whose gradients are computed one after the other and averaged, for batches that do not fit.
+        mesh: Devices with the axis "data", over which every (micro)batch is spread; parameters are on each of them.
+        checkpoints: Where the run is stored at every record, and continued from if there is one.
+        progress: Called at every record.
+
+    Raises:
+        ValueError: for steps that are no multiple of every, or a batch that cannot be cut so.
+        Diverged: at the first NaN or infinity.
+
+    """
+    if steps < 1 or every < 1 or steps % every:
+        raise ValueError(f"The steps must be a positive multiple of every, got steps={steps} and every={every}.")
+    _check_batch(jax.eval_shape(draw, jnp.zeros((), jnp.int32)), microbatches, mesh)
+
+    def shaped(step: Array) -> PyTree:
+        batch = jax.tree.map(lambda x: x.reshape(microbatches, -1, *x.shape[1:]), draw(step))
+        if mesh is None:
+            return batch
+        return jax.lax.with_sharding_constraint(batch, NamedSharding(mesh, PartitionSpec(None, DATA)))
+
+    def gradients(params: PyTree, step: Array) -> tuple[Array, PyTree]:
+        def add(total: PyTree, batch: PyTree) -> tuple[PyTree, None]:
+            return jax.tree.map(jnp.add, total, jax.value_and_grad(loss)(params, batch)), None
+
+        batches = shaped(step)
+        first = jax.value_and_grad(loss)(params, jax.tree.map(lambda x: x[0], batches))
+        total, _ = jax.lax.scan(add, first, jax.tree.map(lambda x: x[1:], batches))
+        value, gradient = jax.tree.map(lambda x: x / microbatches, total)
+        return value, gradient
+
+    def advance(run: Run, _: None) -> tuple[Run, None]:
+        value, gradient = gradients(run.params, run.step)
+        finite = run.finite & jnp.isfinite(value) & jnp.isfinite(optax.tree.norm(gradient))
+        updates, state = optimizer.update(gradient, run.optimizer, run.params)
+        moved = (optax.apply_updates(run.params, updates), state, run.step + 1)
+        params, state, step = jax.tree.map(partial(jnp.where, finite), moved, (run.params, run.optimizer, run.step))
+        return run._replace(
+            params=params, optimizer=state, step=step, losses=run.losses.at[run.step].set(value), finite=finite
+        ), None
+
+    def recorded(run: Run) -> Run:
+        values = record(run.params, run.step)
+        records = jax.tree.map(lambda all_, one: all_.at[run.step // every].set(one), run.records, values)
+        return run._replace(records=records)
+
+    @partial(jax.jit, donate_argnums=0)
+    def stretch(run: Run) -> Run:
+        return jax.lax.scan(advance, recorded(run), length=every)[0]
+
+    run = _start(params, optimizer, record, steps, every)
+    if checkpoints is not None:
+        run = checkpoints.latest(run)
+    if mesh is not None:
+        run = jax.device_put(run, NamedSharding(mesh, PartitionSpec()))
+    while int(run.step) < steps:
+        run = stretch(run)
+        if not bool(run.finite):
+            step = int(run.step)
+            culprit = first_not_finite(loss, run.params, draw(run.step))
+            raise Diverged(
+                f"The training stopped being finite at step {step}, first in {culprit}; lower the learning rate or clip the gradient.",
+                run,
+            )
+        if int(run.step) == steps:
+            run = jax.jit(recorded)(run)
+        if checkpoints is not None:
+            checkpoints.save(int(run.step), run)
+        if progress is not None:
+            progress(run)
+    return run
+
+
+def _start(params: PyTree, optimizer: optax.GradientTransformation, record: Record, steps: int, every: int) -> Run:
+    start = jnp.zeros((), jnp.int32)
+    records = jax.tree.map(
+        lambda x: jnp.zeros((steps // every + 1, *x.shape), x.dtype), jax.eval_shape(record, params, start)
+    )
+    # Copies, because a stretch gives up the memory of the run that it is called with.
+    own = jax.tree.map(jnp.array, params)
+    return Run(own, optimizer.init(own), start, jnp.zeros(steps, jnp.result_type(float)), records, jnp.asarray(True))
+
+
+def _check_batch(batch: PyTree, microbatches: int, mesh: Mesh | None) -> None:
+    devices = 1 if mesh is None else mesh.shape[DATA]
+    counts = {x.shape[0] for x in jax.tree.leaves(batch)}
+    if microbatches < 1 or len(counts) != 1 or min(counts) % (microbatches * devices):
+        raise ValueError(
+            f"All leaves of a batch need the same leading axis, a multiple of microbatches={microbatches} times {devices} devices, "
+            f"got {np.unique(list(counts)).tolist()}."
+        )

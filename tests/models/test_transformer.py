@@ -1,0 +1,116 @@
+"""The transformer against one in numpy, padding, its loss and its labels."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from scipy.special import log_softmax
+
+from specjax import optim
+from specjax.models import transformer
+from specjax.models.transformer import Architecture, Sequences
+from specjax.sizes import Size
+from tests.reference import transformer as reference
+
+KEY = jax.random.key(0)
+
+
+def on_host(model):
+    return jax.tree.map(np.asarray, model)
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {"heads": 2, "activation": "relu_squared"},
+        {"activation": "swiglu", "tied": True, "blocks": 3},
+        {"heads": 4, "activation": "gelu", "project": False},
+        {"activation": None},
+    ],
+)
+def test_logits_are_those_of_a_transformer_in_numpy(choices):
+    model = transformer.init(KEY, Architecture(11, 8, 7, **choices))
+    tokens = np.array([3, 0, 10, 3, 5])
+    expected, _ = reference.forward(on_host(model), tokens)
+    found = model(jnp.asarray(tokens))
+    np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-5)
+    assert np.std(expected) > 0.1
+
+
+def test_entries_are_standard_normal_over_the_root_of_the_fan_in():
+    model = transformer.init(KEY, Architecture(500, 64, 300, blocks=4, activation="swiglu"))
+    fan_ins = {"query": 64, "key": 64, "value": 64, "output": 64, "up": 64, "gate": 64, "down": 256}
+    leaves = {name: getattr(model.blocks, name) * fan_in**0.5 for name, fan_in in fan_ins.items()}
+    leaves |= {"embedding": model.embedding, "positions": model.positions, "head": model.head * 8}
+    for name, x in leaves.items():
+        assert abs(float(jnp.mean(x**2)) - 1) < 4 * np.sqrt(2 / x.size), name
+    drawn = np.concatenate([np.ravel(x)[:4096] for x in leaves.values()])
+    correlations = np.corrcoef(drawn.reshape(len(leaves), -1)) - np.eye(len(leaves))
+    assert np.abs(correlations).max() < 5 / np.sqrt(4096)  # no two are the same draws
+
+
+def test_a_padded_width_gives_the_same_model_and_the_same_muon_step():
+    batch = Sequences(jax.random.randint(KEY, (3, 7), 0, 11))
+    optimizer = optim.muon(0.1, labels=transformer.labels, dimension_numbers=optim.OUT_IN, other=optax.sgd(0.1))
+
+    def after_a_step(width):
+        model = transformer.init(KEY, Architecture(11, width, 7, activation="relu_squared"))
+        gradient = jax.grad(transformer.loss)(model, batch, width)
+        updates, _ = optimizer.update(gradient, optimizer.init(model), model)
+        moved = optax.apply_updates(model, updates)
+        return transformer.loss(model, batch, width), transformer.loss(moved, batch, width), moved
+
+    plain = jax.jit(lambda: after_a_step(8))()
+    padded = jax.jit(lambda active: after_a_step(Size(12, active)))(8)
+    np.testing.assert_allclose(plain[:2], padded[:2], rtol=1e-4)
+    assert float(plain[0]) - float(plain[1]) > 0.01
+    np.testing.assert_array_equal(padded[2].blocks.up[:, 32:], 0)
+    np.testing.assert_array_equal(padded[2].embedding[:, 8:], 0)
+    np.testing.assert_allclose(plain[2].blocks.up, padded[2].blocks.up[:, :32, :8], atol=2e-4)
+
+
+def test_loss_and_accuracy_count_the_chosen_tokens_only():
+    model = transformer.init(KEY, Architecture(5, 8, 6))
+    tokens = np.array(jax.random.randint(KEY, (4, 7), 0, 5))
+    counted = np.array(jax.random.bernoulli(jax.random.key(1), 0.4, (4, 6)))
+    logits = np.stack([reference.forward(on_host(model), row[:-1])[0] for row in tokens])
+    losses = -np.take_along_axis(log_softmax(logits, -1), tokens[:, 1:, None], -1)[..., 0]
+    right = logits.argmax(-1) == tokens[:, 1:]
+    for mask in (counted, None):
+        chosen = np.ones_like(counted) if mask is None else mask
+        batch = Sequences(jnp.asarray(tokens), None if mask is None else jnp.asarray(mask))
+        np.testing.assert_allclose(transformer.loss(model, batch), losses[chosen].mean(), rtol=1e-5)
+        np.testing.assert_allclose(transformer.accuracy(model, batch), right[chosen].mean(), rtol=1e-6)
+    assert 0 < right[counted].mean() < 1
+
+
+def test_labels_send_the_matrices_of_the_blocks_to_muon():
+    model = transformer.init(KEY, Architecture(5, 4, 3, activation=None, tied=True))
+    named = {jax.tree_util.keystr(path): label for path, label in jax.tree.leaves_with_path(transformer.labels(model))}
+    blocks = {f".blocks.{name}": "matrix" for name in ("query", "key", "value", "output")}
+    assert named == blocks | {".embedding": "other", ".positions": "other"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"width": 0}, "All sizes of a transformer must be at least 1, got"),
+        ({"width": 9, "heads": 2}, "The heads must divide the width, got heads=2 and width=9."),
+        (
+            {"width": Size(8, 4), "heads": 2},
+            "A width that is swept as a Size needs heads=1, got 2; sweep it by values.",
+        ),
+        ({"activation": "rely"}, "There is no activation 'rely'; there are None,"),
+    ],
+)
+def test_what_an_architecture_cannot_be_is_refused(arguments, sentence):
+    with pytest.raises(ValueError) as refused:  # noqa: PT011
+        Architecture(**{"vocabulary": 5, "width": 8, "context": 4} | arguments)
+    assert str(refused.value).startswith(sentence)
+
+
+def test_a_sequence_longer_than_the_context_is_refused():
+    model = transformer.init(KEY, Architecture(5, 4, 3))
+    with pytest.raises(ValueError, match=r"A sequence of 4 tokens is longer than the context of 3\."):
+        model(jnp.zeros(4, int))

@@ -1,0 +1,126 @@
+"""The training loop: what it computes, that it resumes bit for bit, and how it stops."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from specjax import optim
+from specjax.models import transformer
+from specjax.models.transformer import Architecture, Sequences
+from specjax.training import Checkpoints, Diverged, train
+
+ARCHITECTURE = Architecture(7, 8, 6, activation="relu_squared")
+MODEL = transformer.init(jax.random.key(0), ARCHITECTURE)
+OPTIMIZER = optim.muon(
+    lambda count: 0.05 * (1 - count.astype(float) / 12), labels=transformer.labels, dimension_numbers=optim.OUT_IN
+)
+STEPS, EVERY = 12, 4
+
+
+def draw(step):
+    return Sequences(jax.random.randint(jax.random.fold_in(jax.random.key(1), step), (8, 7), 0, 7))
+
+
+def record(model, step):
+    return {"validation": transformer.loss(model, draw(10**6)), "step": step}
+
+
+def trained(optimizer=OPTIMIZER, params=MODEL, **options):
+    return train(
+        transformer.loss,
+        params,
+        optimizer,
+        options.pop("draw", draw),
+        steps=STEPS,
+        every=EVERY,
+        record=record,
+        **options,
+    )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _optax_promotion():
+    """Optax's Adam does not run under strict promotion."""
+    with jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return trained()
+
+
+def same_bits(a, b):
+    return all(
+        np.array_equal(x, y, equal_nan=True) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    )
+
+
+def test_a_run_is_that_of_a_plain_loop(whole):
+    params, state, losses, validation = MODEL, OPTIMIZER.init(MODEL), [], []
+    step_of = jax.jit(lambda p, batch: jax.value_and_grad(transformer.loss)(p, batch))
+    for step in range(STEPS):
+        if step % EVERY == 0:
+            validation.append(record(params, step)["validation"])
+        loss, gradient = step_of(params, draw(step))
+        losses.append(loss)
+        updates, state = OPTIMIZER.update(gradient, state, params)
+        params = optax.apply_updates(params, updates)
+    validation.append(record(params, STEPS)["validation"])
+    np.testing.assert_allclose(whole.losses, losses, rtol=1e-4)
+    np.testing.assert_allclose(whole.records["validation"], validation, rtol=1e-4)
+    assert whole.records["step"].tolist() == [0, 4, 8, 12]
+    assert int(whole.step) == STEPS
+    assert losses[-1] < losses[0] - 0.05
+
+
+def test_a_stopped_training_resumes_bit_for_bit(whole, tmp_path):
+    class Stopped(Exception):
+        pass
+
+    def stop(run):
+        if int(run.step) == 8:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        trained(checkpoints=Checkpoints(tmp_path, {"seed": 0}), progress=stop)
+    steps = []
+    resumed = trained(checkpoints=Checkpoints(tmp_path, {"seed": 0}), progress=lambda run: steps.append(int(run.step)))
+    assert steps == [12]
+    assert same_bits(resumed, whole)
+    again = trained(checkpoints=Checkpoints(tmp_path, {"seed": 0}), progress=lambda run: steps.append(int(run.step)))
+    assert steps == [12]
+    assert same_bits(again, whole)
+    with pytest.raises(ValueError, match=r"is of a training with seed=0, not 1; take another folder for this one\."):
+        trained(checkpoints=Checkpoints(tmp_path, {"seed": 1}))
+    larger = transformer.init(jax.random.key(0), Architecture(7, 16, 6, activation="relu_squared"))
+    with pytest.raises(ValueError, match=r"of other shapes than the \d+ of this one"):
+        trained(params=larger, checkpoints=Checkpoints(tmp_path, {"seed": 0}))
+
+
+def test_microbatches_have_the_gradient_of_the_whole(whole):
+    parts = trained(microbatches=4)
+    np.testing.assert_allclose(parts.losses, whole.losses, rtol=1e-3)
+    assert not same_bits(parts.losses, whole.losses)
+
+
+def test_a_run_stops_where_it_stops_being_finite():
+    """The optimizer's sixth update is infinite, so that the seventh loss, of step 6, is of parameters that are not finite."""
+    sixth = optax.sgd(lambda count: jnp.where(count == 5, jnp.inf, 0.1))
+    with pytest.raises(Diverged, match=r"finite at step 6, first in the parameter embedding; lower") as diverged:
+        trained(optimizer=sixth)
+    run = diverged.value.run
+    assert int(run.step) == 6
+    assert np.isfinite(run.losses[:6]).all()
+    plain = trained(optimizer=optax.sgd(0.1))
+    np.testing.assert_allclose(run.losses[:6], plain.losses[:6], rtol=1e-5)
+    assert run.records["step"].tolist() == [0, 4, 0, 0]
+
+
+def test_what_cannot_be_trained_is_refused():
+    with pytest.raises(ValueError, match=r"a positive multiple of every, got steps=12 and every=5\."):
+        train(transformer.loss, MODEL, OPTIMIZER, draw, steps=12, every=5, record=record)
+    with pytest.raises(ValueError, match=r"a multiple of microbatches=3 times 1 devices, got \[8\]\."):
+        trained(microbatches=3)
