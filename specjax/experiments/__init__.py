@@ -33,6 +33,7 @@ MODULES = {
     "decoder-block": "specjax.experiments.spectral_criterion.decoder_block",
     "layered-hessian": "specjax.experiments.spectral_criterion.layered",
     "sparse-regression": "specjax.experiments.spectral_criterion.sparse_regression",
+    "gpt-telemetry": "specjax.experiments.spectral_criterion.gpt_telemetry",
     "memory-one-step": "specjax.experiments.associative_memory.one_step",
     "memory-multi-step": "specjax.experiments.associative_memory.multi_step",
     "memory-minibatch": "specjax.experiments.associative_memory.minibatch",

@@ -2,6 +2,7 @@
 
 from specjax.training import text as text
 from specjax.training.checkpoints import Checkpoints as Checkpoints
+from specjax.training.loop import DATA as DATA
 from specjax.training.loop import Diverged as Diverged
 from specjax.training.loop import Run as Run
 from specjax.training.loop import train as train

@@ -42,8 +42,11 @@ class Run(NamedTuple):
     """False once a loss or a gradient is NaN or infinite: the parameters then stay those it comes from."""
 
 
-class Diverged(ArithmeticError):
-    """A training whose loss or gradient is not finite; the message has the step and the layer, `run` what came before."""
+class Diverged(ValueError):
+    """A training whose loss or gradient is not finite; the message has the step and the layer, `run` what came before.
+
+    A ValueError, as it is for the caller to choose another learning rate, and the command line tells those in one sentence.
+    """
 
     def __init__(self, message: str, run: Run) -> None:
         super().__init__(message)
@@ -99,8 +102,9 @@ def train(
             return jax.tree.map(jnp.add, total, jax.value_and_grad(loss)(params, batch)), None
 
         batches = shaped(step)
-        first = jax.value_and_grad(loss)(params, jax.tree.map(lambda x: x[0], batches))
-        total, _ = jax.lax.scan(add, first, jax.tree.map(lambda x: x[1:], batches))
+        shapes = jax.eval_shape(jax.value_and_grad(loss), params, jax.tree.map(lambda x: x[0], batches))
+        zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        total, _ = jax.lax.scan(add, zero, batches)
         value, gradient = jax.tree.map(lambda x: x / microbatches, total)
         return value, gradient
 
@@ -114,14 +118,16 @@ def train(
             params=params, optimizer=state, step=step, losses=run.losses.at[run.step].set(value), finite=finite
         ), None
 
+    # A program of its own, so that trainings that differ in their optimizer compile it once.
+    measured = jax.jit(record)
+
     def recorded(run: Run) -> Run:
-        values = record(run.params, run.step)
-        records = jax.tree.map(lambda all_, one: all_.at[run.step // every].set(one), run.records, values)
-        return run._replace(records=records)
+        values = measured(run.params, run.step)
+        return run._replace(records=_written(run.records, values, run.step // every))
 
     @partial(jax.jit, donate_argnums=0)
     def stretch(run: Run) -> Run:
-        return jax.lax.scan(advance, recorded(run), length=every)[0]
+        return jax.lax.scan(advance, run, length=every)[0]
 
     run = _start(params, optimizer, record, steps, every)
     if checkpoints is not None:
@@ -129,7 +135,7 @@ def train(
     if mesh is not None:
         run = jax.device_put(run, NamedSharding(mesh, PartitionSpec()))
     while int(run.step) < steps:
-        run = stretch(run)
+        run = stretch(recorded(run))
         if not bool(run.finite):
             step = int(run.step)
             culprit = first_not_finite(loss, run.params, draw(run.step))
@@ -138,7 +144,7 @@ def train(
                 run,
             )
         if int(run.step) == steps:
-            run = jax.jit(recorded)(run)
+            run = recorded(run)
         if checkpoints is not None:
             checkpoints.save(int(run.step), run)
         if progress is not None:
@@ -154,6 +160,11 @@ def _start(params: PyTree, optimizer: optax.GradientTransformation, record: Reco
     # Copies, because a stretch gives up the memory of the run that it is called with.
     own = jax.tree.map(jnp.array, params)
     return Run(own, optimizer.init(own), start, jnp.zeros(steps, jnp.result_type(float)), records, jnp.asarray(True))
+
+
+@partial(jax.jit, donate_argnums=0)
+def _written(records: PyTree, values: PyTree, index: Int[Array, ""]) -> PyTree:
+    return jax.tree.map(lambda all_, one: all_.at[index].set(one), records, values)
 
 
 def _check_batch(batch: PyTree, microbatches: int, mesh: Mesh | None) -> None:

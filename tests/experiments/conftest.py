@@ -4,9 +4,13 @@ import os
 import pickle
 from collections.abc import Callable
 
+import jax
 import pytest
 
 from specjax import experiments
+
+# Optax's Adam does not run under strict promotion.
+ADAM = {"gpt-telemetry"}
 
 
 @pytest.fixture(scope="session")
@@ -20,7 +24,8 @@ def smoke_data(tmp_path_factory: pytest.TempPathFactory) -> Callable:
         path = folder / f"{name}.pickle"
         if not path.exists():
             experiment = experiments.load(name)
-            found = experiment.run(experiment.scales["smoke"])
+            with jax.numpy_dtype_promotion("standard" if name in ADAM else "strict"):
+                found = experiment.run(experiment.scales["smoke"])
             part = folder / f"{name}.{os.getpid()}"
             part.write_bytes(pickle.dumps(found))
             part.replace(path)
