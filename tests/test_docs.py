@@ -16,7 +16,7 @@ from specjax import report
 DOCS = Path(__file__).parents[1] / "docs"
 EXAMPLES = DOCS / "examples"
 # Read from the top, block after block. Those with a plot or a fork of their own run in a process.
-PAGES = ("sweeps.md", "layer-report.md", "training.md")
+PAGES = ("sweeps.md", "fits.md", "optim.md", "layer-report.md", "training.md", "papers/preconditioning.md")
 NUMBER = r"-?\d+(?:\.\d+)?"
 
 
