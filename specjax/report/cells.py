@@ -54,6 +54,23 @@ def by_paper(results: Sequence[Result]) -> dict[str, list[tuple[Result, Check]]]
     return papers
 
 
+def confirmed_last(
+    pairs: Sequence[tuple[Result, Check]],
+) -> tuple[list[tuple[Result, Check]], list[tuple[Result, Check]]]:
+    """The pairs that a reader sees at once, refuted and inconclusive, and the confirmed ones, which a page can fold."""
+    return (
+        [pair for pair in pairs if pair[1].verdict != "confirmed"],
+        [pair for pair in pairs if pair[1].verdict == "confirmed"],
+    )
+
+
+def overview(results: Sequence[Result]) -> str:
+    """One sentence on everything: how many experiments of how many papers, and how many statements came out how."""
+    checks = [check for result in results for check in result.checks]
+    papers = {result.record.paper for result in results}
+    return f"Experiments: {len(results)}, on papers: {len(papers)}, statements: {len(checks)} ({counts(checks)})."
+
+
 def surprises(results: Iterable[Result]) -> list[str]:
     """One phrase for each verdict that is not the expected one."""
     return [

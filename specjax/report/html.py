@@ -4,6 +4,7 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from specjax.experiments.contract import Check
 from specjax.report import cells
 from specjax.report.record import Result
 from specjax.report.store import CHECKS, CONFIG, DATA, TABLES
@@ -22,6 +23,7 @@ th, td { padding: .3rem .7rem .3rem 0; text-align: left; vertical-align: top; bo
 td.short { white-space: nowrap; }
 td.long { min-width: 16rem; }
 td.wrapped { min-width: 8rem; }
+summary { cursor: pointer; color: #0b4fa0; }
 .source { color: #555; }
 .verdict { font-weight: 600; }
 .refuted { color: #a3120a; }
@@ -57,20 +59,41 @@ def _summary(results: Sequence[Result]) -> list[str]:
     if surprises := cells.surprises(results):
         items = "".join(f"<li>{escape(phrase)}</li>" for phrase in surprises)
         parts.append(f'<div class="surprise"><strong>Verdicts other than expected</strong><ul>{items}</ul></div>')
-    for paper, pairs in cells.by_paper(results).items():
-        rows = [
-            (
-                _verdict(cells.verdict(result, check), check.verdict),
-                f'<td class="long">{escape(check.statement)}</td>',
-                f'<td class="wrapped">{escape(check.source)}</td>',
-                f'<td class="short"><a href="#{escape(result.record.name)}">{escape(result.record.name)}</a></td>',
-            )
-            for result, check in pairs
-        ]
-        parts.append(f"<h2>{escape(paper)}</h2>\n<p>{cells.counts(check for _, check in pairs).capitalize()}.</p>")
-        if rows:
-            parts.append(_table(f"Verdicts on {paper}", cells.SUMMARY_HEADER, rows, layout="stacked"))
+    papers = cells.by_paper(results)
+    items = "\n".join(
+        f'<li><a href="#paper-{i}">{escape(paper)}</a>: {cells.counts(check for _, check in pairs)}; {_links(results, paper)}</li>'
+        for i, (paper, pairs) in enumerate(papers.items(), start=1)
+    )
+    parts.append(f"<p>{escape(cells.overview(results))}</p>\n<ul>\n{items}\n</ul>")
+    for i, (paper, pairs) in enumerate(papers.items(), start=1):
+        count = cells.counts(check for _, check in pairs).capitalize()
+        parts.append(f'<h2 id="paper-{i}">{escape(paper)}</h2>\n<p>{count}.</p>')
+        open_, folded = cells.confirmed_last(pairs)
+        if open_:
+            parts.append(_verdicts(f"Verdicts on {paper}", open_))
+        if folded:
+            title = cells.counts(check for _, check in folded)
+            table = _verdicts(f"Confirmed statements of {paper}", folded)
+            parts.append(f"<details>\n<summary>{title}</summary>\n{table}\n</details>")
     return parts
+
+
+def _links(results: Sequence[Result], paper: str) -> str:
+    names = [escape(result.record.name) for result in results if result.record.paper == paper]
+    return ", ".join(f'<a href="#{name}">{name}</a>' for name in names)
+
+
+def _verdicts(label: str, pairs: Sequence[tuple[Result, Check]]) -> str:
+    rows = [
+        (
+            _verdict(cells.verdict(result, check), check.verdict),
+            f'<td class="long">{escape(check.statement)}</td>',
+            f'<td class="wrapped">{escape(check.source)}</td>',
+            f'<td class="short"><a href="#{escape(result.record.name)}">{escape(result.record.name)}</a></td>',
+        )
+        for result, check in pairs
+    ]
+    return _table(label, cells.SUMMARY_HEADER, rows, layout="stacked")
 
 
 def _section(result: Result, figure: bytes) -> str:

@@ -22,6 +22,7 @@ def _summary(results: Sequence[Result]) -> list[str]:
     parts = []
     if surprises := cells.surprises(results):
         parts += ["**Verdicts other than expected:**", "\n".join(f"- {_text(phrase)}" for phrase in surprises)]
+    parts.append(_text(cells.overview(results)))
     for paper, pairs in cells.by_paper(results).items():
         rows = [
             (

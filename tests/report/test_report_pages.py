@@ -70,6 +70,7 @@ def test_html_links_stay_inside_the_results_folder(renamed):
     page = Page(render_html(renamed("one")))
     assert set(page.all("a", "href")) == {
         "#one",
+        "#paper-1",
         *(f"one/{f}" for f in ("data.nc", "checks.json", "tables.json", "config.json")),
     }
     assert "one" in page.all("section", "id")
@@ -90,6 +91,7 @@ def test_a_report_tells_all_of_a_result(result, render):
 def test_the_summary_names_refuted_statements_first(renamed, render):
     text = render([renamed("one"), renamed("two")])
     assert "2 refuted, 2 confirmed." in text
+    assert "Experiments: 2, on papers: 1, statements: 4 (2 refuted, 2 confirmed)." in text.replace("\\", "")
     refuted, confirmed = "The sign is + for all n.", "The slope is one."
     summary = text[: text.index("A toy slope")]
     assert summary.count(refuted) == summary.count(confirmed) == 2
@@ -101,6 +103,14 @@ def test_a_verdict_other_than_expected_is_marked(result, render):
     assert "expected" not in render([result])
     record = dataclasses.replace(result.record, refuted=())
     assert "refuted (expected: confirmed)" in render([dataclasses.replace(result, record=record)])
+
+
+def test_html_folds_what_is_confirmed_and_no_more(renamed):
+    page = render_html(renamed("one"))
+    folded = page[page.index("<details>") : page.index("</details>")]
+    assert page.count("<details>") == 1
+    assert "The slope is one." in folded
+    assert "The sign is + for all n." not in folded
 
 
 def test_html_escapes_everything(hostile):
