@@ -7,7 +7,7 @@ from html import escape
 from specjax.experiments.contract import Check
 from specjax.report import cells
 from specjax.report.record import Result
-from specjax.report.store import CHECKS, CONFIG, DATA, TABLES
+from specjax.report.store import CHECKS, CONFIG, DATA, FIGURE, TABLES
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -101,7 +101,8 @@ def _section(result: Result, figure: bytes) -> str:
     parts = [
         f'<section id="{escape(record.name)}">\n<h2>{escape(record.title)}</h2>',
         f'<p class="source">{escape(record.name)} · {escape(record.source)}</p>\n<p>{escape(record.summary)}</p>',
-        f'<img alt="Figure: {escape(record.title)}" src="data:image/png;base64,{b64encode(figure).decode("ascii")}">',
+        f'<a href="{escape(record.name)}/{FIGURE}">'
+        f'<img alt="Figure: {escape(record.title)}" src="data:image/png;base64,{b64encode(figure).decode("ascii")}"></a>',
     ]
     if result.checks:
         rows = []
@@ -120,7 +121,10 @@ def _section(result: Result, figure: bytes) -> str:
         parts.append(_table(table.title, table.header, [tuple(map(_short, row)) for row in table.rows]))
     settings = [(_short(name), f'<td class="long">{escape(value)}</td>') for name, value in cells.settings(record)]
     links = " · ".join(f'<a href="{escape(record.name)}/{file}">{file}</a>' for file in (DATA, CHECKS, TABLES, CONFIG))
-    parts.append(f"<h3>Run</h3>\n{_table(f'Run of {record.name}', ('setting', 'value'), settings, layout='stacked')}")
+    table = _table(f"Run of {record.name}", ("setting", "value"), settings, layout="stacked")
+    parts.append(
+        f"<details>\n<summary>Run: scale {escape(record.scale)}, {record.seconds:.1f} s</summary>\n{table}\n</details>"
+    )
     parts.append(f"<p>{links}</p>\n</section>")
     return "\n".join(parts)
 

@@ -71,7 +71,7 @@ def test_html_links_stay_inside_the_results_folder(renamed):
     assert set(page.all("a", "href")) == {
         "#one",
         "#paper-1",
-        *(f"one/{f}" for f in ("data.nc", "checks.json", "tables.json", "config.json")),
+        *(f"one/{f}" for f in ("figure.png", "data.nc", "checks.json", "tables.json", "config.json")),
     }
     assert "one" in page.all("section", "id")
 
@@ -108,7 +108,7 @@ def test_a_verdict_other_than_expected_is_marked(result, render):
 def test_html_folds_what_is_confirmed_and_no_more(renamed):
     page = render_html(renamed("one"))
     folded = page[page.index("<details>") : page.index("</details>")]
-    assert page.count("<details>") == 1
+    assert page.count("<details>") == 2  # the other is how the experiment was run
     assert "The slope is one." in folded
     assert "The sign is + for all n." not in folded
 
