@@ -103,6 +103,43 @@ def exponent_check(
     )
 
 
+def band_check(
+    name: str,
+    source: str,
+    statement: str,
+    *,
+    fit: PowerLawFit,
+    low: float | int,
+    high: float | int = np.inf,
+    between: int | None = None,
+) -> Check:
+    """Judges whether an exponent lies from `low` to `high`, ends included, by its fit ± 4 standard errors.
+
+    With `between` it is the local exponent of that number, between two neighbouring points.
+    """
+    exponent, stderr = fit.exponent, fit.stderr
+    if between is not None:
+        exponent, stderr = float(fit.local_exponents[between]), float(fit.local_stderrs[between])
+    half_width = STANDARD_ERRORS * stderr
+    ends = exponent - half_width, exponent + half_width
+    verdict: Verdict = "inconclusive"
+    if low <= ends[0] and ends[1] <= high:
+        verdict = "confirmed"
+    elif ends[1] < low or ends[0] > high:
+        verdict = "refuted"
+    which = "fitted exponent" if between is None else f"exponent between {fit.dim} = {_neighbours(fit, between)}"
+    return Check(
+        name=name,
+        source=source,
+        statement=statement,
+        predicted=None,
+        measured=exponent,
+        interval=ends,
+        verdict=verdict,
+        rule=f"{which} ± 4 standard errors: confirmed if all of it lies in [{low:g}, {high:g}], refuted if all of it lies outside",
+    )
+
+
 def vanishing_check(name: str, source: str, statement: str, *, fit: PowerLawFit) -> Check:
     """Judges whether a quantity vanishes as the width grows, by its local exponent between the two largest widths.
 
@@ -204,3 +241,8 @@ def _half_width(fit: PowerLawFit | AsymptoticExponent) -> tuple[float, str]:
         meaning = "4 standard errors and the shift when the smallest width is dropped; one subleading term fitted"
         return fit.interval[1] - fit.exponent, meaning
     return STANDARD_ERRORS * fit.stderr, "4 standard errors"
+
+
+def _neighbours(fit: PowerLawFit, between: int) -> str:
+    index = between % len(fit.local_exponents)
+    return f"{fit.widths[index]:g} and {fit.widths[index + 1]:g}"

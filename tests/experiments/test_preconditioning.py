@@ -23,7 +23,8 @@ from specjax.experiments.preconditioning import (
     sign_gradient,
     theorems,
 )
-from specjax.experiments.preconditioning.slopes import arrived, band_check, slope, tuned
+from specjax.experiments.preconditioning.slopes import arrived, slope, tuned
+from specjax.experiments.verdicts import band_check
 
 MODULES = (scalar_sequences, decoupling, theorems, condition_number, sign_gradient, curves, preconditioners)
 

@@ -6,8 +6,8 @@ import xarray as xr
 
 from specjax.experiments.contract import Check, Data
 from specjax.experiments.preconditioning.condition_number_config import PROBLEMS, Config, by_optimizer
-from specjax.experiments.preconditioning.slopes import arrived, band_check, slope, tuned
-from specjax.experiments.verdicts import bound_check
+from specjax.experiments.preconditioning.slopes import arrived, slope, tuned
+from specjax.experiments.verdicts import band_check, bound_check
 from specjax.theory.preconditioning import iterations
 
 VARIANTS = {

@@ -12,10 +12,10 @@ from matplotlib.figure import Figure
 
 from specjax import sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
-from specjax.experiments.preconditioning.slopes import band_check, slope
+from specjax.experiments.preconditioning.slopes import slope
 from specjax.experiments.preconditioning.validation import check_count, check_kappas
 from specjax.experiments.validation import check_root_seed
-from specjax.experiments.verdicts import bound_check, equality_check
+from specjax.experiments.verdicts import band_check, bound_check, equality_check
 from specjax.models import in_context_regression, matrix_factorization
 from specjax.theory.preconditioning import adversarial, iterations
 
