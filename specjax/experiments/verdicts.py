@@ -230,6 +230,27 @@ def difference_check(
     )
 
 
+def lead_check(name: str, source: str, statement: str, *, lead: Numbers, stderr: Numbers, least: float | int) -> Check:
+    """Judges that one thing is ahead of another: as `difference_check`, but the other way round refutes it.
+
+    `least` is the smallest lead that counts.
+    """
+    lead, half_width = float(np.asarray(lead)), STANDARD_ERRORS * float(np.asarray(stderr))
+    low, high = lead - half_width, lead + half_width
+    verdict: Verdict = "confirmed" if low > least else "refuted" if high <= least else "inconclusive"
+    return Check(
+        name=name,
+        source=source,
+        statement=statement,
+        predicted=None,
+        measured=lead,
+        interval=(low, high),
+        verdict=verdict,
+        rule=f"lead ± 4 standard errors: confirmed if all of it lies above {least:.3g}, the smallest lead that counts, "
+        "refuted if none does",
+    )
+
+
 def _verdict(agrees: bool, *, resolved: bool) -> Verdict:
     if not agrees:
         return "refuted"

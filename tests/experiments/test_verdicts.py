@@ -210,6 +210,23 @@ def test_vanishing_names_the_two_largest_widths_whatever_their_order():
 
 
 @pytest.mark.parametrize(
+    ("lead", "stderr", "verdict"),
+    [
+        (0.5 + 1e-12, 0.125, "inconclusive"),  # from 0 to 1: its end is not above 0.02
+        (0.53, 0.125, "confirmed"),
+        (0.02, 0.0, "refuted"),
+        (-0.49, 0.125, "refuted"),
+        (-0.47, 0.125, "inconclusive"),
+        (-3.0, 0.125, "refuted"),
+    ],
+)
+def test_a_lead_is_confirmed_where_it_counts_and_refuted_the_other_way_round(lead, stderr, verdict):
+    check = verdicts.lead_check(*WORDS, lead=lead, stderr=stderr, least=0.02)
+    assert (check.verdict, check.measured) == (verdict, lead)
+    assert check.interval == (lead - 4 * stderr, lead + 4 * stderr)
+
+
+@pytest.mark.parametrize(
     ("margin", "verdict"), [(0.0, "confirmed"), (0.3, "confirmed"), (-1e-300, "refuted"), (float("nan"), "refuted")]
 )
 def test_a_bound_holds_up_to_equality(margin, verdict):

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from specjax.experiments.contract import Check, Data, Experiment, Table
 from specjax.experiments.plots import COLORS, MARKERS
 from specjax.experiments.spectral_criterion.gpt_runs import ENDS, OPTIMIZERS, Config, run
-from specjax.experiments.verdicts import STANDARD_ERRORS, bound_check, difference_check
+from specjax.experiments.verdicts import STANDARD_ERRORS, bound_check, lead_check
 from specjax.theory import stable_rank as theory
 
 PAPER = "spectral-criterion"
@@ -17,7 +17,7 @@ WELL_BELOW = 0.5
 """Nats below the unigram entropy from which a model has learned more than the frequencies of bytes."""
 LOW = 1 / 4
 """A stable rank is low where it is below this share of the width, the largest that an input of this many features can have."""
-LEAST_GAIN = 0.02
+LEAST_LEAD = 0.02
 """Nats that count as a lead."""
 
 
@@ -41,14 +41,14 @@ def checks(config: Config, data: Data) -> list[Check]:
             "errors over its stretches included.",
             smallest_margin=below - WELL_BELOW,
         ),
-        difference_check(
+        lead_check(
             "muon-is-ahead",
             f"{PAPER}, Section 1.3",
-            "After equally many steps from the same weights with the same batches, the validation losses of AdamW and Muon differ "
-            "(positive: Muon is ahead); over stretches of the text, for one draw of the weights.",
-            difference=lead,
+            "After equally many steps from the same weights with the same batches, Muon has the lower validation loss; over stretches of "
+            "the text, for one draw of the weights.",
+            lead=lead,
             stderr=lead_error,
-            resolution=LEAST_GAIN,
+            least=LEAST_LEAD,
         ),
         bound_check(
             "activations-have-low-stable-rank",
