@@ -47,6 +47,11 @@ def active(size: AnySize) -> int | Int[Array, ""]:
     return size.active if isinstance(size, Size) else size
 
 
+def times(size: AnySize, factor: int) -> AnySize:
+    """A size that follows another, as n = 4d does: `factor` times it, padded and active extent alike."""
+    return Size(factor * size.padded, factor * size.active) if isinstance(size, Size) else factor * size
+
+
 def mask(size: AnySize) -> Bool[Array, " padded"]:
     """True on the active entries of `size`, shape `(padded,)`."""
     return jnp.arange(padded(size)) < active(size)

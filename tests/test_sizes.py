@@ -166,3 +166,10 @@ def test_draws_refuse_missing_and_empty_sizes(draw):
 def test_a_size_refuses_active_counts_outside_its_extent(active):
     with pytest.raises(ValueError, match=f"0 < active <= padded, got active={active} and padded=4"):
         Size(4, active)
+
+
+def test_a_size_that_follows_another_is_a_multiple_of_both_its_extents():
+    assert sizes.times(5, 4) == 20
+    assert sizes.times(Size(8, 5), 4) == Size(32, 20)
+    drawn = sizes.normal(jax.random.key(0), (sizes.times(Size(4, 3), 2), 2))
+    np.testing.assert_array_equal(drawn[:6], sizes.normal(jax.random.key(0), (6, 2)))

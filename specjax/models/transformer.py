@@ -18,7 +18,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from specjax.models.mlp import GATED
-from specjax.sizes import AnySize, Size, active, normal, padded
+from specjax.sizes import AnySize, Size, active, normal, padded, times
 from specjax.theory.activations import ACTIVATIONS
 
 
@@ -70,9 +70,7 @@ class Architecture:
     @property
     def hidden(self) -> AnySize:
         """Hidden units of a perceptron."""
-        if isinstance(self.width, Size):
-            return Size(self.expansion * self.width.padded, self.expansion * self.width.active)
-        return self.expansion * self.width
+        return times(self.width, self.expansion)
 
 
 class Blocks(eqx.Module):
