@@ -10,6 +10,7 @@ from specjax.models import matrix_factorization as matrix_factorization
 from specjax.models import matrix_regression as matrix_regression
 from specjax.models import mlp as mlp
 from specjax.models import random_features as random_features
+from specjax.models import recall as recall
 from specjax.models import relu_network as relu_network
 from specjax.models import spiked as spiked
 from specjax.models import targets as targets
