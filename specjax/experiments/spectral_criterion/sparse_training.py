@@ -2,7 +2,8 @@
 
 Four layers without biases, R^d → R^h → R^h → R^h → R, all samples in every iteration. Three sweeps. "starts" has the ranks at
 initialization by size. "training" runs squared ReLU networks (Figures 1 and 4) and "gated" SwiGLU networks of two batch sizes (Figure 18),
-every draw by both methods. A run that diverges stops alone; it is counted, and left out of means.
+the smaller also with the step sizes of the figure; every draw by both methods. A run that diverges stops alone; it is counted, and left
+out of means.
 """
 
 from dataclasses import dataclass, field
@@ -18,13 +19,16 @@ from specjax import sizes, spectral, sweep
 from specjax.experiments.contract import Data
 from specjax.experiments.validation import check_root_seed, check_sizes
 from specjax.models import layerwise_descent, mlp
-from specjax.models.layerwise_descent import Descent
+from specjax.models.layerwise_descent import EUCLIDEAN, SPECTRAL
 from specjax.sizes import AnySize
 from specjax.spectral.squaring import stable_rank_above
 
 METHODS = {"gd": "GD", "spectral": "SpecGD"}
+QUANTITIES = ("loss", "lasted", "stable_rank", "nuclear_rank")
+"""What is kept of a `Descent`."""
 INTERNAL = (2, 3)
 """The blocks between the first and the last, of which SpecGD takes spectral steps."""
+GD, SPEC_GD = (EUCLIDEAN,) * 4, (EUCLIDEAN, SPECTRAL, SPECTRAL, EUCLIDEAN)
 LIMIT = 1e3
 """A run has diverged where its loss is above this; the targets have variance 1."""
 LEAST_ITERATIONS = 10
@@ -32,7 +36,11 @@ LEAST_ITERATIONS = 10
 
 @dataclass(frozen=True)
 class Config:
-    """Sizes, step sizes and draws. The first rates are those of the curves, the last are the paper's."""
+    """Sizes, step sizes and draws.
+
+    Of squared ReLU the first rates are those of the curves and the last are the figures'. Of SwiGLU the first ones are the figure's, with
+    which divergence is counted at the smaller batch, and the others are those of the curves at both batches.
+    """
 
     inputs: int = field(default=24, metadata={"help": "inputs d"})
     samples: int = field(default=96, metadata={"help": "samples n of the squared ReLU networks"})
@@ -43,10 +51,15 @@ class Config:
     records: int = field(default=10, metadata={"help": "iterations at which ranks are computed"})
     seeds: int = field(default=20, metadata={"help": "draws of data and weights"})
     gated_samples: tuple[int, ...] = field(default=(96, 1536), metadata={"help": "two batch sizes of SwiGLU networks"})
-    gated_gd_rates: tuple[float, ...] = field(default=(0.005, 0.005), metadata={"help": "step size of GD at each"})
-    gated_spectral_rates: tuple[float, ...] = field(default=(0.006, 0.006), metadata={"help": "of SpecGD at each"})
+    gated_gd_rates: tuple[float, ...] = field(
+        default=(0.01, 0.005, 0.005),
+        metadata={"help": "step sizes of GD: the figure's at the smaller batch, and those of the curves"},
+    )
+    gated_spectral_rates: tuple[float, ...] = field(
+        default=(0.025, 0.006, 0.006), metadata={"help": "of SpecGD, as many"}
+    )
     gated_iterations: int = field(default=50, metadata={"help": "iterations of the SwiGLU networks"})
-    gated_seeds: int = field(default=20, metadata={"help": "their draws"})
+    gated_seeds: tuple[int, ...] = field(default=(20, 20), metadata={"help": "draws at each batch size"})
     starts: tuple[int, ...] = field(
         default=(8, 16, 32, 64), metadata={"help": "inputs d of the ranks at initialization; n = h = 4d"}
     )
@@ -61,8 +74,12 @@ class Config:
             )
         check_sizes("starts", self.starts, least=3, points=2)
         check_sizes("gated_samples", self.gated_samples, least=8, points=2)
-        _check_rates(self, "gd_rates", "spectral_rates", len(self.gd_rates))
-        _check_rates(self, "gated_gd_rates", "gated_spectral_rates", len(self.gated_samples))
+        if len(self.gated_samples) != 2 or len(self.gated_seeds) != 2:
+            raise ValueError(
+                f"gated_samples and gated_seeds are two numbers each, got {self.gated_samples} and {self.gated_seeds}."
+            )
+        _check_rates(self, "gd_rates", "spectral_rates", max(len(self.gd_rates), 2))
+        _check_rates(self, "gated_gd_rates", "gated_spectral_rates", 3)
         for name in ("iterations", "gated_iterations"):
             steps = getattr(self, name)
             if self.records < 2 or steps < LEAST_ITERATIONS or steps % self.records:
@@ -70,16 +87,16 @@ class Config:
                     f"{name} must be a multiple of records >= 2, and at least {LEAST_ITERATIONS}, got {steps} and {self.records}."
                 )
         for name in ("seeds", "gated_seeds", "start_seeds"):
-            if getattr(self, name) < 3:
+            if np.min(getattr(self, name)) < 3:
                 raise ValueError(f"{name} must be at least 3, for the runs that last, got {getattr(self, name)}.")
         check_root_seed(self.seed)
 
 
 def _check_rates(config: Config, gd: str, spectral_name: str, count: int) -> None:
     rates = getattr(config, gd), getattr(config, spectral_name)
-    if any(len(one) != max(count, 2) or not all(0 < rate < np.inf for rate in one) for one in rates):
+    if any(len(one) != count or not all(0 < rate < np.inf for rate in one) for one in rates):
         raise ValueError(
-            f"{gd} and {spectral_name} need {max(count, 2)} positive step sizes each, got {rates[0]} and {rates[1]}."
+            f"{gd} and {spectral_name} need {count} positive step sizes each, got {rates[0]} and {rates[1]}."
         )
 
 
@@ -112,18 +129,19 @@ def run(config: Config) -> Data:
     ) -> dict[str, dict[str, Array]]:
         params, batch = draw(key, activation, n, config.inputs, config.width)
         found = {}
-        for name, rate, blocks in (("gd", gd_rate, ()), ("spectral", spectral_rate, INTERNAL)):
-            found[name] = layerwise_descent.descend(
+        for name, rate, thresholds in (("gd", gd_rate, GD), ("spectral", spectral_rate, SPEC_GD)):
+            run = layerwise_descent.descend(
                 params,
                 batch,
                 activation,
                 rate,
-                spectral_blocks=blocks,
+                thresholds=thresholds,
                 records=config.records,
                 every=iterations // config.records,
                 limit=LIMIT,
                 samples=n,
-            )._asdict()
+            )
+            found[name] = {quantity: getattr(run, quantity) for quantity in QUANTITIES}
         return found
 
     def training(key: Array, gd_rate: Array, spectral_rate: Array) -> dict[str, dict[str, Array]]:
@@ -135,15 +153,18 @@ def run(config: Config) -> Data:
     key = jax.random.key(config.seed)
     rates = sweep.zipped(gd_rate=sweep.values(*config.gd_rates), spectral_rate=sweep.values(*config.spectral_rates))
     widths = sweep.zipped(d=sweep.widths(*config.starts), h=sweep.widths(*(4 * d for d in config.starts)))
+    small, large = config.gated_samples
     batches = sweep.zipped(
-        n=sweep.widths(*config.gated_samples),
+        n=sweep.widths(small, small, large),
         gd_rate=sweep.values(*config.gated_gd_rates),
         spectral_rate=sweep.values(*config.gated_spectral_rates),
     )
     return {
         "starts": sweep.run(starts, {"d": widths}, seeds=config.start_seeds, key=key),
         "training": sweep.run(training, {"rate": rates}, seeds=config.seeds, key=key),
-        "gated": sweep.run(gated, {"n": batches}, seeds=config.gated_seeds, key=key),
+        "gated": sweep.run(
+            gated, {"n": batches}, seeds={"n": tuple(config.gated_seeds[i] for i in (0, 0, 1))}, key=key
+        ),
     }
 
 
@@ -184,6 +205,8 @@ class Runs(NamedTuple):
 def runs_of(dataset: xr.Dataset, dim: str, index: int) -> Runs:
     """The runs at one point of a sweep."""
     point = dataset.isel({dim: index})
+    if "seeds" in point.coords:
+        point = point.isel(seed=slice(int(point.coords["seeds"])))
     return Runs(
-        *(xr.Dataset({q: point[f"{method}.{q}"].transpose("seed", ...) for q in Descent._fields}) for method in METHODS)
+        *(xr.Dataset({q: point[f"{method}.{q}"].transpose("seed", ...) for q in QUANTITIES}) for method in METHODS)
     )
