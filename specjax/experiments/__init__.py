@@ -13,6 +13,8 @@ MODULES = {
     "dominance": "specjax.experiments.outer_product.dominance",
     "row-normalization": "specjax.experiments.outer_product.row_normalization",
     "figure-1": "specjax.experiments.outer_product.figure_1",
+    "after-initialization": "specjax.experiments.outer_product.after_initialization",
+    "after-initialization-gpt": "specjax.experiments.outer_product.after_initialization_gpt",
     "claims": "specjax.experiments.claims.experiment",
     "scalar-sequences": "specjax.experiments.preconditioning.scalar_sequences",
     "decoupling": "specjax.experiments.preconditioning.decoupling",
@@ -33,6 +35,8 @@ MODULES = {
     "decoder-block": "specjax.experiments.spectral_criterion.decoder_block",
     "layered-hessian": "specjax.experiments.spectral_criterion.layered",
     "sparse-regression": "specjax.experiments.spectral_criterion.sparse_regression",
+    "rank-switch": "specjax.experiments.spectral_criterion.rank_switch",
+    "gpt-ablation": "specjax.experiments.spectral_criterion.gpt_ablation",
     "gpt-telemetry": "specjax.experiments.spectral_criterion.gpt_telemetry",
     "memory-one-step": "specjax.experiments.associative_memory.one_step",
     "memory-multi-step": "specjax.experiments.associative_memory.multi_step",
@@ -41,6 +45,7 @@ MODULES = {
     "memory-anisotropy": "specjax.experiments.associative_memory.anisotropy",
     "memory-lambda": "specjax.experiments.associative_memory.resolution",
     "memory-logits": "specjax.experiments.associative_memory.logits",
+    "recall-transformer": "specjax.experiments.associative_memory.recall_transformer",
 }
 """Where each experiment lives; its module has the experiment as `EXPERIMENT`."""
 

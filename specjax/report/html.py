@@ -121,9 +121,9 @@ def _section(result: Result, figure: bytes) -> str:
         parts.append(_table(table.title, table.header, [tuple(map(_short, row)) for row in table.rows]))
     settings = [(_short(name), f'<td class="long">{escape(value)}</td>') for name, value in cells.settings(record)]
     links = " · ".join(f'<a href="{escape(record.name)}/{file}">{file}</a>' for file in (DATA, CHECKS, TABLES, CONFIG))
-    table = _table(f"Run of {record.name}", ("setting", "value"), settings, layout="stacked")
+    run = _table(f"Run of {record.name}", ("setting", "value"), settings, layout="stacked")
     parts.append(
-        f"<details>\n<summary>Run: scale {escape(record.scale)}, {record.seconds:.1f} s</summary>\n{table}\n</details>"
+        f"<details>\n<summary>Run: scale {escape(record.scale)}, {record.seconds:.1f} s</summary>\n{run}\n</details>"
     )
     parts.append(f"<p>{links}</p>\n</section>")
     return "\n".join(parts)

@@ -10,7 +10,7 @@ import pytest
 from specjax import experiments
 
 # Optax's Adam does not run under strict promotion.
-ADAM = {"gpt-telemetry"}
+ADAM = {"gpt-ablation", "gpt-telemetry", "recall-transformer"}
 
 
 @pytest.fixture(scope="session")

@@ -30,9 +30,10 @@ SMALL = {
 
 # Experiments at fixed sizes, and those whose widths are static: spectra and counts of matrices of another size are other problems.
 STATIC = ("preconditioning", "spectral_criterion", "claims", "table_c7")
-# Experiments of the associative memory that measure with the functions of the three above.
+# Experiments of the associative memory that measure with the functions of the three above, and those whose own tests pad them.
 ALIKE = ("multi_step", "minibatch", "minibatch_steps", "anisotropy")
-UNPADDED = STATIC + ALIKE
+PADDED_BY_THEIR_TESTS = ("recall_transformer", "after_initialization", "after_initialization_gpt")
+UNPADDED = STATIC + ALIKE + PADDED_BY_THEIR_TESTS
 
 
 def test_only_experiments_without_padded_widths_are_left_out():

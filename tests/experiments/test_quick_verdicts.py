@@ -28,6 +28,11 @@ CORRECTED = {
         ("smooth-steps-printed", "smooth-steps-corrected"),
     ],
     "sparse-regression": [("largest-rank-printed", "largest-rank")],
+    "rank-switch": [
+        ("relu-shared-rule-ahead-of-spectral", "relu-shared-spectral-keeps-up"),
+        ("gated-shared-rule-ahead-of-spectral", "gated-shared-spectral-keeps-up"),
+        ("features-own-rule-ahead-of-spectral", "features-own-spectral-keeps-up"),
+    ],
     "relu-features": [
         ("mean-printed", "mean-corrected"),
         ("spike-printed", "spike-corrected"),
@@ -73,6 +78,18 @@ CONFIRMED = {
     "memory-anisotropy": {"newton-is-invariant", "muon-gap-widens"},
     "memory-lambda": {"resolution-as-polar", "bulk-exponent"},
     "memory-logits": {"slope-by-daleckii-krein", "signal-lower-bound"},
+    "rank-switch": {"features-shared-rule-ahead-of-spectral", "control-rule-is-euclidean"},
+    "gpt-ablation": {"gated-muon-gains", "gated-switch-beats-euclidean"},
+    "after-initialization": {"fixed-ratio-noise", "fixed-farther-than-noise", "growing-distance-grows"},
+    "after-initialization-gpt": {"gpt-ratio-noise", "gpt-distance-grows"},
+    "recall-transformer": {
+        "task-is-solvable",
+        "muon-learns",
+        "muon-above-adamw",
+        "muon-above-sgd",
+        "muon-robust-outputs",
+    },
+    "gpt-telemetry": {"both-learn", "muon-is-ahead", "inequality-holds-while-training"},
 }
 REFUTED = {
     "table-c7": {"g1-diagonal-batch-bias"},
@@ -88,6 +105,11 @@ REFUTED = {
     "convergence-curves": {"figure-2-muon-plateau"},
     "figures-3-and-11": {"relu-rule-along-spectral"},
     "sparse-regression": {"gated-large-batch-coincides"},
+    "recall-transformer": {"alike-when-uniform"},
+    "gpt-ablation": {"plain-switch-beats-spectral", "gated-switch-beats-spectral"},
+    "after-initialization": {"fixed-distance-muon", "fixed-distance-noise", "growing-rows-train-like-muon"},
+    "after-initialization-gpt": {"gpt-distance-muon"},
+    "gpt-telemetry": {"inequality-holds-from-the-start"},
 }
 
 
@@ -95,6 +117,8 @@ REFUTED = {
 # of theory.
 LONG = {
     "activations",
+    "after-initialization",
+    "after-initialization-gpt",
     "condition-number",
     "convergence-curves",
     "decoder-block",
@@ -105,6 +129,8 @@ LONG = {
     "figure-2",
     "figures-14-and-15",
     "figures-3-and-11",
+    "gpt-ablation",
+    "gpt-telemetry",
     "gradient-rank-window",
     "layered-hessian",
     "memory-anisotropy",
@@ -117,6 +143,8 @@ LONG = {
     "muon-convergence",
     "one-step-comparison",
     "orthogonalizer-error",
+    "rank-switch",
+    "recall-transformer",
     "relu-features",
     "row-normalization",
     "sparse-regression",

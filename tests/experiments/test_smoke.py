@@ -12,8 +12,14 @@ from specjax import experiments
 from specjax.report.verify import verified
 
 OPPOSITE = {"confirmed": "refuted", "refuted": "confirmed"}
-# Half a minute of compilation: five sweeps of a training loop. Its parts have fast tests of their own.
-LONG = {"sparse-regression"}
+# Much compilation: sweeps of training loops. Their parts have fast tests of their own.
+LONG = {
+    "after-initialization",
+    "after-initialization-gpt",
+    "gpt-ablation",
+    "recall-transformer",
+    "sparse-regression",
+}
 
 
 @pytest.mark.parametrize("name", experiments.names())
