@@ -12,33 +12,51 @@ MU = matrix_with([2.0, 1.5, 1.0], (4, 3), 0)
 SAMPLES = MU + 0.5 * np.random.default_rng(0).standard_normal((8, 4, 3))
 
 
+@jax.jit
+def all_averages(samples):
+    return {
+        "of mean": averages.polar_of_mean(samples),
+        "mean of": averages.mean_of_polar(samples),
+        **{f"batches of {size}": averages.microbatched_polar(samples, size) for size in (1, 2, 4, 8)},
+        **{f"{groups} groups": averages.jackknifed_polar(samples, groups) for groups in (2, 4)},
+        "jackknife": averages.jackknifed_polar(samples),
+    }
+
+
+def factor(x):
+    """By numpy's own decomposition."""
+    u, _, vt = np.linalg.svd(x, full_matrices=False)
+    return u @ vt
+
+
 def test_each_average_is_what_its_name_says():
-    factors = np.stack([np.asarray(polar(jnp.asarray(g, jnp.float32))) for g in SAMPLES])
-    samples = jnp.asarray(SAMPLES, jnp.float32)
-    of_mean = averages.polar_of_mean(samples)
-    np.testing.assert_allclose(averages.mean_of_polar(samples), factors.mean(axis=0), atol=1e-6)
-    np.testing.assert_allclose(of_mean, polar(jnp.sum(samples, axis=0)), atol=1e-6)
-    np.testing.assert_allclose(averages.microbatched_polar(samples, 1), factors.mean(axis=0), atol=1e-6)
-    np.testing.assert_allclose(averages.microbatched_polar(samples, 8), of_mean, atol=1e-6)
-    halves = [polar(jnp.mean(part, axis=0)) for part in (samples[:4], samples[4:])]
-    np.testing.assert_allclose(averages.microbatched_polar(samples, 4), (halves[0] + halves[1]) / 2, atol=1e-6)
-    # With two groups, each is what is left without the other.
-    np.testing.assert_allclose(
-        averages.jackknifed_polar(samples, 2), 2 * of_mean - (halves[0] + halves[1]) / 2, atol=1e-6
-    )
-    leave_one_out = [polar(jnp.mean(jnp.delete(samples, i, axis=0), axis=0)) for i in range(8)]
-    np.testing.assert_allclose(averages.jackknifed_polar(samples), 8 * of_mean - 7 * sum(leave_one_out) / 8, atol=1e-5)
+    found = all_averages(jnp.asarray(SAMPLES, jnp.float32))
+    of_mean, mean_of = factor(SAMPLES.sum(axis=0)), factor(SAMPLES).mean(axis=0)
+    halves = (factor(SAMPLES[:4].mean(axis=0)) + factor(SAMPLES[4:].mean(axis=0))) / 2
+    quarters = [factor(np.delete(SAMPLES, (i, i + 1), axis=0).mean(axis=0)) for i in (0, 2, 4, 6)]
+    leave_one_out = [factor(np.delete(SAMPLES, i, axis=0).mean(axis=0)) for i in range(8)]
+    expected = {
+        "of mean": of_mean,
+        "mean of": mean_of,
+        "batches of 1": mean_of,
+        "batches of 2": factor((SAMPLES[::2] + SAMPLES[1::2]) / 2).mean(axis=0),
+        "batches of 4": halves,
+        "batches of 8": of_mean,
+        # With two groups, each is what is left without the other.
+        "2 groups": 2 * of_mean - halves,
+        "4 groups": 4 * of_mean - 3 * sum(quarters) / 4,
+        "jackknife": 8 * of_mean - 7 * sum(leave_one_out) / 8,
+    }
+    assert set(found) == set(expected)
+    for name, average in found.items():
+        np.testing.assert_allclose(average, expected[name], atol=1e-5 if name == "jackknife" else 2e-6, err_msg=name)
 
 
 def test_leading_axes_are_batch_axes():
     batch = jnp.asarray(np.stack([SAMPLES, 2 - SAMPLES]), jnp.float32)
-    for average in (
-        averages.polar_of_mean,
-        averages.mean_of_polar,
-        lambda g: averages.microbatched_polar(g, 2),
-        lambda g: averages.jackknifed_polar(g, 4),
-    ):
-        np.testing.assert_allclose(average(batch), jnp.stack([average(g) for g in batch]), atol=1e-6)
+    found, slices = all_averages(batch), [all_averages(g) for g in batch]
+    for name, average in found.items():
+        np.testing.assert_allclose(average, jnp.stack([each[name] for each in slices]), atol=1e-6, err_msg=name)
 
 
 def test_rank_one_samples_need_no_decomposition():

@@ -15,7 +15,8 @@ from tests.reference.spectra import SHAPES, SPECTRA, matrix_with, named, orthogo
 polar = jax.jit(spectral.polar)
 CONVERGED = NewtonSchulz(18, CUBIC)
 METHODS = {"svd": SVD(), "cubic": CONVERGED}
-ALL = METHODS | {"muon": NewtonSchulz()}
+# Of the two polynomial methods the one with fewer steps to compile: they differ in steps and coefficients alone.
+ALL = {"svd": SVD(), "muon": NewtonSchulz()}
 SEEDS = st.integers(0, 2**31)
 VALUES = st.lists(st.floats(0.05, 1.0), min_size=4, max_size=4)
 

@@ -1,7 +1,7 @@
 """Runs the sweeps of test_devices in a process of their own and leaves the datasets in a folder.
 
-python sharded_sweep.py FOLDER                                   on the devices that XLA_FLAGS forces
-python sharded_sweep.py FOLDER any                               with random plans, chunks, budgets and parts of these devices
+python sharded_sweep.py FOLDER                                   on the devices that XLA_FLAGS forces, and again one of them with
+                                                                 random plans, chunks, budgets and parts of these devices
 python sharded_sweep.py FOLDER ADDRESS PROCESSES INDEX           as one process of several, on CPU collectives
 """
 
@@ -22,6 +22,9 @@ from measures import bits, overlap
 from specjax import sizes, sweep
 from specjax.sweep import engine, program
 
+CUTS = 7
+"""With this generator's seed they have every plan, every number of devices, chunks, budgets and neither."""
+
 
 def polar(key, n):
     """A decomposition in every program of every device, which jaxlib 0.10 can lock up."""
@@ -37,7 +40,7 @@ def both(key, d):
 def sweeps(folder: Path, store: Path | None = None):
     """Uneven numbers of seeds, a plan of several buckets, streamed moments, and a store."""
     over, key = {"d": sweep.widths(5, 9, 2, 16)}, jax.random.key(11)
-    every = sweep.run(both, over, seeds=13, key=key, plan="exact", progress=False)
+    every = sweep.run(both, {"d": sweep.widths(5, 2)}, seeds=13, key=key, plan="exact", progress=False)
     padded = sweep.run(both, over, seeds=29, key=key, plan="padded", chunk=9, progress=False)
     moments = sweep.run(overlap, over, seeds=50, key=key, reduce="moments", plan="padded", progress=False)
     svd = sweep.run(polar, {"n": sweep.widths(4, 6, 8)}, seeds=17, key=key, plan="padded", progress=False)
@@ -51,7 +54,7 @@ def sweeps(folder: Path, store: Path | None = None):
 
 def cut_at_random(folder: Path, times: int):
     """The same sweep, cut in `times` random ways: plan, chunk, memory, devices, blocks."""
-    chance, over, key = random.Random(0), {"d": sweep.widths(5, 9, 2, 16)}, jax.random.key(11)
+    chance, over, key = random.Random(2), {"d": sweep.widths(5, 9, 2, 16)}, jax.random.key(11)
     for i in range(times):
         devices = chance.choice([1, 2, 3, 5, 8])
         engine.seed_mesh = lambda n=devices: None if n == 1 else Mesh(np.array(jax.devices()[:n]), (program.SEEDS,))
@@ -61,14 +64,12 @@ def cut_at_random(folder: Path, times: int):
         memory = None if chunk else chance.choice([None, "40KB"])
         data = sweep.run(both, over, seeds=29, key=key, plan=plan, chunk=chunk, memory=memory, progress=False)
         assert data.attrs["devices"] == devices
-        data.to_netcdf(folder / f"{i}-{devices}-{plan}-{chunk}-{memory}.nc", engine="h5netcdf")
+        data.to_netcdf(folder / f"cut-{i}-{devices}-{plan}-{chunk}-{memory}.nc", engine="h5netcdf")
 
 
 if __name__ == "__main__":
     target = Path(sys.argv[1])
-    if sys.argv[2:] == ["any"]:
-        cut_at_random(target, 10)
-    elif len(sys.argv) > 2:
+    if len(sys.argv) > 2:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.distributed.initialize(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
         assert jax.process_count() == int(sys.argv[3])
@@ -80,3 +81,4 @@ if __name__ == "__main__":
             sweep.run(both, {"d": sweep.widths(5)}, seeds=3, key=jax.random.key(11), store=target / "store")
     else:
         sweeps(target, target / "store")
+        cut_at_random(target, CUTS)

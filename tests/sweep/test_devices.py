@@ -39,25 +39,28 @@ def assert_same(found, expected):
             assert found[name].dtype == variable.dtype
 
 
-def test_eight_devices(alone, tmp_path):
-    environment = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
-    process = run([SCRIPT, str(tmp_path)], environment)
-    finish(process)
+@pytest.fixture(scope="module")
+def eight(tmp_path_factory):
+    """The sweeps of a process with eight devices, and one of them cut at random."""
+    folder = tmp_path_factory.mktemp("eight")
+    finish(run([SCRIPT, str(folder)], {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}))
+    return folder
+
+
+def test_eight_devices(alone, eight):
     for name in SWEEPS:
-        found, expected = load(tmp_path, name), load(alone, name)
+        found, expected = load(eight, name), load(alone, name)
         assert (found.attrs["devices"], expected.attrs["devices"]) == (8, 1)
         assert_same(found, expected)
     # Continued in a store from 13 seeds to 29.
-    assert_same(load(tmp_path, "stored"), load(alone, "padded"))
+    assert_same(load(eight, "stored"), load(alone, "padded"))
 
 
-def test_any_plan_chunk_budget_and_devices(alone, tmp_path):
-    process = run([SCRIPT, str(tmp_path), "any"], {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"})
-    finish(process)
-    found = sorted(path.stem for path in tmp_path.glob("*.nc"))
-    assert len(found) == 10
+def test_any_plan_chunk_budget_and_devices(alone, eight):
+    found = sorted(path.stem for path in eight.glob("cut-*.nc"))
+    assert len(found) == sharded_sweep.CUTS
     for name in found:
-        assert_same(load(tmp_path, name), load(alone, "padded"))
+        assert_same(load(eight, name), load(alone, "padded"))
 
 
 def test_two_processes(alone, tmp_path):

@@ -1,7 +1,12 @@
 """The predicted exponents against each other, and the finite-size counts against simulation and against their own limit."""
 
+import itertools
+
 import numpy as np
 import pytest
+from scipy.integrate import quad
+from scipy.optimize import brentq
+from scipy.special import ndtr
 
 from specjax.theory import capacity, finite_capacity
 
@@ -141,3 +146,80 @@ def test_the_number_of_distinct_items_is_that_of_drawn_batches():
     stderr = np.std(drawn, ddof=1) / 20
     assert abs(np.mean(drawn) - finite_capacity.distinct_items(500, 1.5, 200)) < 4 * stderr
     assert stderr < 0.01 * np.mean(drawn)
+
+
+def test_the_number_of_distinct_items_by_counting_every_batch():
+    p = np.arange(1.0, 5) ** -1.5
+    p /= p.sum()
+    batches = [(len(set(batch)), np.prod(p[list(batch)])) for batch in itertools.product(range(4), repeat=3)]
+    expected = sum(count * probability for count, probability in batches)
+    assert finite_capacity.distinct_items(4, 1.5, 3) == pytest.approx(expected, rel=1e-12)
+
+
+D, N, ALPHA = 12, 60, 1.4
+P = np.arange(1.0, N + 1) ** -ALPHA / np.sum(np.arange(1.0, N + 1) ** -ALPHA)
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(81)
+
+
+def the_sum(signal, spread, deviations):
+    """Σ_i E_x Π_{j≠i} Φ(x_i/σ_ij), item by item, as the docstring of the module has it."""
+    total = 0.0
+    for i in range(N):
+        products = [
+            np.prod([ndtr(x / deviations[i, j]) for j in range(N) if j != i]) for x in signal[i] + spread[i] * NODES
+        ]
+        total += products @ WEIGHTS / WEIGHTS.sum()
+    return total
+
+
+def test_the_count_of_muon_is_its_sum_and_integral():
+    def resolvent(t):
+        return brentq(lambda g: np.sum(P**2 * g**2 / (1 + P**2 * g**2)) / D - 1 + t * g, 0, 1e9, xtol=1e-14)
+
+    def signal(p):
+        def integrand(t):
+            g = resolvent(t)
+            return p * g**2 / (1 + p**2 * g**2)
+
+        return 2 / np.pi * (quad(integrand, 0, 1, limit=200)[0] + quad(integrand, 1, np.inf, limit=200)[0])
+
+    found = finite_capacity.muon_signal(D, P, np.ones(N))
+    chosen = [0, 3, 20, 59]
+    # Its trapezoids, of a convex integrand, are up to a hundredth too large.
+    np.testing.assert_allclose(found[chosen], [signal(P[i]) for i in chosen], rtol=0.01)
+    spread = np.sqrt((1 + 1.5 * found**2) / D)
+    expected = the_sum(found, spread, np.full((N, N), D**-0.5))
+    assert finite_capacity.expected_count("muon", D, N, ALPHA) == pytest.approx(expected, rel=2e-3)
+
+
+def test_the_count_of_newton_is_its_sum():
+    """With (1/d) tr (M_v + λ)⁻¹ = m(λ) from its equation, and (1/d) tr M_v⁻² = -m'(0)."""
+
+    def trace(shift):
+        return brentq(lambda m: np.sum(P * m / (1 + P * m)) / D - 1 + shift * m, 0, 1e5, xtol=1e-13)
+
+    m, h = trace(0.0), 1e-7
+    second = (trace(-h) - trace(h)) / (2 * h)
+    a, signal = P / (1 + P * m), P * m
+    rest = second * np.sum(a**2) / D
+    deviations = np.sqrt((second * a[None, :] ** 2 + signal[:, None] ** 2 + rest) / D)
+    spread = np.sqrt((rest + 2.5 * signal**2) / D)
+    expected = the_sum(signal, spread, deviations)
+    assert finite_capacity.expected_count("newton", D, N, ALPHA) == pytest.approx(expected, rel=2e-3)
+
+
+def test_the_count_of_gradient_descent_is_its_sum():
+    """Over ten times as many draws of the scalar products, of all competitors and not only of the first."""
+    rng, draws = np.random.default_rng(5), 4000
+    z, lengths = rng.standard_normal((draws, N)), rng.standard_normal(draws)
+    total, variance = 0.0, 0.0
+    for i in range(20):
+        others = np.arange(N) != i
+        scale = np.sqrt((P[i] ** 2 + z[:, others] ** 2 @ P[others] ** 2 / D) / D)[:, None]
+        own = P[i] * (1 + np.sqrt(2.5 / D) * lengths)[:, None]
+        wins = np.prod(ndtr((own - z[:, others] * P[others] / np.sqrt(D)) / scale), axis=1)
+        total, variance = total + wins.mean(), variance + wins.var()
+    # The function's own 400 draws are what its error comes from.
+    error = np.sqrt(variance / 400)
+    assert abs(finite_capacity.expected_count("gd", D, N, ALPHA) - total) < 4 * error
+    assert 4 * error < 0.3 * total

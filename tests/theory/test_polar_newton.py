@@ -27,3 +27,9 @@ def test_steps_grow_with_the_logarithm_of_the_condition_number():
     assert newton_steps(1.0, 1.0, 1e-12) == 0
     with pytest.raises(ValueError, match="needs more than 5 steps"):
         newton_steps(1e-6, 1.0, 1e-12, most=5)
+    # One of several that does not arrive is enough, and 201 steps are more than the default allows.
+    with pytest.raises(ValueError, match="needs more than 5 steps"):
+        newton_steps(np.array([1.0, 1e-6]), 1.0, 1e-12, most=5)
+    assert newton_steps(2.0**-196, 1.0, 1e-12) == 200
+    with pytest.raises(ValueError, match="needs more than 200 steps"):
+        newton_steps(2.0**-197, 1.0, 1e-12)
