@@ -10,6 +10,8 @@ import nox
 PYTHONS = ("3.11", "3.12", "3.13")
 # As in .github/workflows/ci.yml.
 CONSTRAINTS = {"newest": "", "oldest": "jax==0.10.0"}
+# What every verdict rests on: at least so many per cent of the lines and branches of each are run by its tests.
+COVERED, LEAST = ("spectral", "theory", "sweep"), 95
 
 
 # .ci/run makes its own environment, from nothing, so that nox has none to make.
@@ -29,3 +31,33 @@ def docs(session: nox.Session) -> None:
     """The site, where every warning is an error."""
     session.install(".[docs]")
     session.run("mkdocs", "build", "--strict", "--site-dir", session.create_tmp())
+
+
+@nox.session
+def coverage(session: nox.Session) -> None:
+    """Lines and branches of the packages in COVERED, under the fast tests of these packages."""
+    # Editable: what is measured are the files of the checkout.
+    session.install("-e", ".[test]", "pytest-cov>=7", "coverage>=7.10")
+    folders = [f"tests/{package}" for package in COVERED]
+    # Stores are verified from the command line.
+    session.run(
+        "python", "-m", "pytest", "--cov", "--cov-report=", *folders, "tests/test_verify.py", "tests/test_cli.py"
+    )
+    for package in COVERED:
+        session.log(f"specjax.{package}")
+        session.run("coverage", "report", f"--include=specjax/{package}/*", f"--fail-under={LEAST}")
+
+
+# Not by default.
+@nox.session(default=False)
+def mutation(session: nox.Session) -> None:
+    """Small changes of specjax.theory, each of which a test should notice; hours, less for a part: `-- 'specjax.theory.angles*'`."""
+    session.install("-e", ".[test]", "mutmut>=3.8")
+    # Programs that no change reaches are compiled once, not once for each change.
+    cache = {
+        "JAX_COMPILATION_CACHE_DIR": session.create_tmp(),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+    session.run("mutmut", "run", *session.posargs, env=cache)
+    session.run("mutmut", "results")
