@@ -15,7 +15,15 @@ import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 
 from specjax import spectral
-from specjax.diagnostics.linear_maps import Inputs, Kind, LinearMap, inputs_of, linear_maps, path_names
+from specjax.diagnostics.linear_maps import (
+    Inputs,
+    Kind,
+    LinearMap,
+    at_least_float32,
+    inputs_of,
+    linear_maps,
+    path_names,
+)
 from specjax.spectral import CUBIC, NewtonSchulz
 from specjax.spectral.ranks import Estimate, estimate_ranks, estimate_stable_rank, power_iteration
 
@@ -201,7 +209,7 @@ class _Probe:
             gradients = jax.grad(self._loss)(leaves, batch)
             matrices = [m.matrices(gradients[m.leaf]) for m in found]
             self._maps = [(m, g.shape) for m, g in zip(found, matrices, strict=True)]
-            wide = [g.astype(jnp.promote_types(g.dtype, jnp.float32)) for g in matrices]
+            wide = [at_least_float32(g) for g in matrices]
             return wide, [inputs_of(m) for m in found]
 
         return jax.jit(everything)(self.leaves, self._batch)
@@ -315,7 +323,7 @@ def _stable_rank(inputs: Inputs, key: Array, exact_up_to: int) -> Bounds:
         largest = float(jnp.max(inputs.counts))
         return _certain(float(jnp.sum(inputs.counts)) / largest if largest else 0.0)
     if inputs.columns is not None:
-        a = inputs.columns.astype(jnp.promote_types(inputs.columns.dtype, jnp.float32))
+        a = at_least_float32(inputs.columns)
         if min(a.shape) <= exact_up_to:
             return _certain(float(_exact_stable_rank(a)))
         return _bounds(_estimated_stable_rank(a, key))
@@ -374,7 +382,7 @@ def _iterated_stable_rank(inputs: Inputs, steps: int) -> Float[Array, "..."]:
     if inputs.counts is not None:
         return jnp.sum(inputs.counts) / jnp.maximum(jnp.max(inputs.counts), 1)
     if inputs.columns is not None:
-        a = inputs.columns.astype(jnp.promote_types(inputs.columns.dtype, jnp.float32))
+        a = at_least_float32(inputs.columns)
         norm, squares = power_iteration(a, jax.random.key(0), steps=steps).value ** 2, jnp.sum(a**2, axis=(-2, -1))
     else:
         assert inputs.gram is not None

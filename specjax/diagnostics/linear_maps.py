@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend import core
 from jaxtyping import Array, Float, PyTree
 
@@ -73,8 +74,13 @@ def inputs_of(linear_map: LinearMap) -> Inputs:
     if a.shape[-1] < a.shape[-2]:
         return Inputs(None, a, None)
     # Squares of half-precision activations would leave its range.
-    wide = a.astype(jnp.promote_types(a.dtype, jnp.float32))
+    wide = at_least_float32(a)
     return Inputs(jnp.einsum("...kn,...ln->...kl", wide, wide, precision="highest"), None, None)
+
+
+def at_least_float32(a: Array) -> Array:
+    """In float32 if its own floats are narrower; by numpy's rule, as JAX's own has none for two widths where promotion is strict."""
+    return a.astype(np.promote_types(a.dtype, np.float32))
 
 
 class _Followed(NamedTuple):

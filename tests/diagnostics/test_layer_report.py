@@ -37,6 +37,16 @@ def network():
     return model, params, (x, y), layer_report(model, params, (x, y), curvature=True)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+@pytest.mark.usefixtures("x64")
+def test_other_floats_are_told_the_ranks_of_their_matrices(dtype):
+    params = tuple(w.astype(dtype) for w in mlp.init(jax.random.key(0), (6, 8, 3), "relu"))
+    x = jax.random.normal(jax.random.key(1), (20, 6)).astype(dtype)
+    ranks = activation_stable_ranks(lambda w, x: jnp.sum(mlp.forward(w, x) ** 2), params, x)
+    for rank, inputs in zip(ranks, mlp.layer_inputs(params, x), strict=True):
+        assert float(rank) == pytest.approx(stable_rank(inputs), rel=1e-2)
+
+
 def test_every_row_has_the_exact_ranks(network):
     model, params, (x, y), report = network
     gradients, inputs = jax.grad(model)(params, (x, y)), mlp.layer_inputs(params, x, "tanh")
