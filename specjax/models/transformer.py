@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from specjax.models.mlp import GATED
@@ -171,6 +170,9 @@ def init(key: Key[Array, ""], architecture: Architecture) -> Transformer:
 
 def loss(model: Transformer, batch: Sequences, width: AnySize | None = None) -> Float[Array, ""]:
     """The mean cross-entropy, in nats, of the tokens that count; NaN if there are none."""
+    # Here, since the models are to load without optax.
+    import optax
+
     logits, targets, counted = _predictions(model, batch, width)
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
     return jnp.sum(jnp.where(counted, losses, 0)) / jnp.sum(counted, dtype=losses.dtype)

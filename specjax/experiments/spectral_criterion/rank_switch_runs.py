@@ -120,7 +120,12 @@ def run(config: Config) -> Data:
         runs = jax.vmap(one)(jnp.asarray([THRESHOLDS[method][: len(params)] for method in methods]))
         share = jnp.mean(runs.took_spectral.astype(jnp.float32), axis=1)
         ranks = {"stable_rank": runs.stable_rank, "nuclear_rank": runs.nuclear_rank}
-        return {"loss": runs.loss, "lasted": runs.lasted, "share": share * steps / runs.lasted[:, None], **ranks}
+        return {
+            "loss": runs.loss,
+            "lasted": runs.lasted,
+            "share": share * steps / runs.lasted.astype(share.dtype)[:, None],
+            **ranks,
+        }
 
     def network(key: Array, rate: Array, name: str) -> dict[str, Array]:
         activation, samples, width = {
