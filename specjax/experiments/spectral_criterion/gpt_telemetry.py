@@ -5,6 +5,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from specjax import sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
 from specjax.experiments.plots import COLORS, MARKERS
 from specjax.experiments.spectral_criterion.gpt_runs import ENDS, OPTIMIZERS, Config, run
@@ -25,9 +26,9 @@ def checks(config: Config, data: Data) -> list[Check]:
     """That both learn, who is ahead, and the paper's statements on ranks in the run with Muon, as in the paper."""
     found = data["training"].isel(seed=0)
     final = found["validation"].isel(step=-1)
-    mean, stderr = _mean_and_stderr(final.values)
-    below = float(np.min(float(found["entropy"]) - mean - STANDARD_ERRORS * stderr))
-    lead, lead_error = _mean_and_stderr((final.sel(optimizer="adamw") - final.sel(optimizer="muon")).values)
+    mean, stderr = sweep.mean_and_stderr(final, "stretch")
+    below = float((found["entropy"] - mean - STANDARD_ERRORS * stderr).min())
+    lead, lead_error = sweep.mean_and_stderr(final.sel(optimizer="adamw") - final.sel(optimizer="muon"), "stretch")
     one = found.sel(optimizer="muon")
     later, ratio = one.isel(step=slice(1, None)), one["nuclear_rank"] / one["stable_rank"]
     spread = np.asarray(one["embedding_spread"].isel(step=0))
@@ -46,8 +47,8 @@ def checks(config: Config, data: Data) -> list[Check]:
             f"{PAPER}, Section 1.3",
             "After equally many steps from the same weights with the same batches, Muon has the lower validation loss; over stretches of "
             "the text, for one draw of the weights.",
-            lead=lead,
-            stderr=lead_error,
+            lead=lead.values,
+            stderr=lead_error.values,
             least=LEAST_LEAD,
         ),
         bound_check(
@@ -90,8 +91,8 @@ def tables(config: Config, data: Data) -> list[Table]:
     found = data["training"].isel(seed=0)
     losses = []
     for optimizer in OPTIMIZERS:
-        values = found["validation"].sel(optimizer=optimizer).isel(step=-1).values
-        mean, stderr = _mean_and_stderr(values)
+        final = found["validation"].sel(optimizer=optimizer).isel(step=-1)
+        mean, stderr = map(float, sweep.mean_and_stderr(final, "stretch"))
         losses.append((NAMES[optimizer], f"{mean:.3f} ± {stderr:.3f}", f"{mean / np.log(2):.3f}"))
     rows = []
     for name in (*found["matrix"].values.tolist(), *ENDS):
@@ -173,8 +174,7 @@ def plot(config: Config, data: Data) -> Figure:
 def _draw_losses(axes: Axes, found: xr.Dataset) -> None:
     steps = found["step"].values
     for i, optimizer in enumerate(OPTIMIZERS):
-        values = found["validation"].sel(optimizer=optimizer).values
-        mean, stderr = _mean_and_stderr(values)
+        mean, stderr = sweep.mean_and_stderr(found["validation"].sel(optimizer=optimizer), "stretch")
         axes.plot(
             steps, mean, marker=MARKERS[i], markersize=4, color=COLORS[i], label=f"{NAMES[optimizer]}, validation"
         )
@@ -200,11 +200,6 @@ def _draw_range(axes: Axes, steps: np.ndarray, ranks: xr.DataArray, index: int, 
 
 def _draw_line(axes: Axes, steps: np.ndarray, values: xr.DataArray, index: int, label: str) -> None:
     axes.plot(steps, values, color=COLORS[index], marker=MARKERS[index], markersize=4, label=label)
-
-
-def _mean_and_stderr(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Over the last axis."""
-    return np.asarray(values.mean(-1)), np.asarray(values.std(-1, ddof=1) / np.sqrt(values.shape[-1]))
 
 
 def _geometric(values: xr.DataArray) -> float:
