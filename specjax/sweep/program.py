@@ -5,6 +5,7 @@ the widths and values of a bucket, and seed s has the same key, `fold_in(key, s)
 seeds never change earlier ones.
 """
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -134,8 +135,13 @@ def build(
 
 # A batched LAPACK call (svd, eigh) of jaxlib 0.10 waits, on a thread of XLA's pool, for work it has put into the same pool. By default
 # independent calls of one program run at the same time, and as many of them as there are cores then wait for ever: on two cores a
-# sweep with one svd for each layer never ended. This scheduler runs a program's operations one after the other, each on all cores.
+# sweep with one svd for each layer never ended. This scheduler keeps most of a program's operations one after the other; two that share no
+# memory can still meet. So the pool gets more threads than calls can meet, on machines of few cores: XLA reads their number when its
+# first array is made, and a number that the user has set stays.
 _ONE_AT_A_TIME: dict[str, str | bool] = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
+_LEAST_THREADS = 8
+if (os.cpu_count() or 1) < _LEAST_THREADS:
+    os.environ.setdefault("PJRT_NPROC", str(_LEAST_THREADS))
 
 
 class Compiled:
