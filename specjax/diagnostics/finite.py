@@ -1,35 +1,27 @@
 """Where a network first stops being finite, by the names of its parameters."""
 
-from collections.abc import Callable, Sequence
-
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from specjax.diagnostics.linear_maps import linear_maps, path_names
+from specjax.diagnostics.linear_maps import linear_maps
+from specjax.diagnostics.probe import Model, Probe
 
 
-def first_not_finite(model: Callable[[PyTree, PyTree], Array], params: PyTree, batch: PyTree) -> str | None:
+def first_not_finite(model: Model, params: PyTree, batch: PyTree) -> str | None:
     """What is NaN or infinite first, or None: a parameter, then the inputs of a linear map in the order of use, the loss, a gradient.
 
     The parameters of stacked layers are told apart by their first index, as in "the inputs of blocks.down[3]".
     """
-    arrays, static = eqx.partition(params, eqx.is_inexact_array)
-    leaves, treedef = jax.tree.flatten(arrays)
-    names = path_names(arrays)
-
-    def loss(leaves: Sequence[Array]) -> Array:
-        return model(eqx.combine(jax.tree.unflatten(treedef, leaves), static), batch)
-
+    probe = Probe(model, params, batch)
     labels: list[str] = []
 
     @jax.jit
-    def finite(leaves: list[Array]) -> tuple[list[Array], list[Array], Array, list[Array]]:
-        found = linear_maps(loss, leaves)
-        labels.extend(names[m.leaf] + "".join(f"[{i}]" for i in m.layers) for m in found)
-        value, gradients = jax.value_and_grad(loss)(leaves)
+    def finite(leaves: list[Array], batch: PyTree) -> tuple[list[Array], list[Array], Array, list[Array]]:
+        found = linear_maps(lambda x: probe.loss(x, batch), leaves)
+        labels.extend(probe.name(m) for m in found)
+        value, gradients = jax.value_and_grad(probe.loss)(leaves, batch)
         return (
             [_by_layer(x) for x in leaves],
             [jnp.all(jnp.isfinite(m.inputs)) for m in found],
@@ -37,8 +29,8 @@ def first_not_finite(model: Callable[[PyTree, PyTree], Array], params: PyTree, b
             [_by_layer(g) for g in gradients],
         )
 
-    parameters, inputs, value, gradients = jax.device_get(finite(leaves))
-    for name, flags in zip(names, parameters, strict=True):
+    parameters, inputs, value, gradients = jax.device_get(finite(probe.leaves, probe.batch))
+    for name, flags in zip(probe.names, parameters, strict=True):
         if not np.all(flags):
             return f"the parameter {name}{_index(flags)}"
     for label, flag in zip(labels, inputs, strict=True):
@@ -46,7 +38,7 @@ def first_not_finite(model: Callable[[PyTree, PyTree], Array], params: PyTree, b
             return f"the inputs of {label}"
     if not value:
         return "the loss"
-    for name, flags in zip(names, gradients, strict=True):
+    for name, flags in zip(probe.names, gradients, strict=True):
         if not np.all(flags):
             return f"the gradient of {name}{_index(flags)}"
     return None

@@ -1,0 +1,108 @@
+"""A model opened up by its parameters: its loss as a function of their leaves, its linear maps, their names, inputs and gradients."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from specjax.diagnostics.linear_maps import (
+    Inputs,
+    Kind,
+    LinearMap,
+    at_least_float32,
+    inputs_of,
+    linear_maps,
+    path_names,
+)
+
+Model = Callable[[PyTree, PyTree], Array]
+"""A loss `model(params, batch)`, one number."""
+
+
+class Probe:
+    """A model opened up: programs that compute what is asked of its linear maps.
+
+    The maps are found anew whenever a program is traced, since what they close over belongs to that trace.
+    """
+
+    def __init__(self, model: Model, params: PyTree, batch: PyTree) -> None:
+        self._model = model
+        arrays, self._static = eqx.partition(params, eqx.is_inexact_array)
+        self.leaves, self._treedef = jax.tree.flatten(arrays)
+        self.names = path_names(arrays)
+        self.batch, self._batch_static = eqx.partition(batch, lambda x: isinstance(x, jax.Array | np.ndarray))
+        self.maps: list[tuple[LinearMap, tuple[int, ...]]] = []
+
+    def loss(self, leaves: Sequence[Array], batch: PyTree) -> Array:
+        """The loss as a function of the leaves, and of the arrays of the batch."""
+        params = eqx.combine(jax.tree.unflatten(self._treedef, leaves), self._static)
+        return self._model(params, eqx.combine(batch, self._batch_static))
+
+    def found(self, leaves: Sequence[Array], batch: PyTree) -> list[LinearMap]:
+        """The maps of the trace that this is called in. Raises ValueError if there are none."""
+        found = linear_maps(lambda x: self.loss(x, batch), leaves)
+        if not found:
+            raise ValueError(
+                "No parameter enters a matrix product in this model, so that there is no layer to report on."
+            )
+        return found
+
+    def maps_of_this_trace(self) -> list[LinearMap]:
+        """The maps, evaluated where this is called."""
+        return self.found(self.leaves, self.batch)
+
+    def unflatten(self, leaves: Sequence[Any]) -> PyTree:
+        """A tree like the parameters."""
+        return jax.tree.unflatten(self._treedef, leaves)
+
+    def gradients_and_inputs(self) -> tuple[list[Array], list[Inputs]]:
+        """The gradient matrices (*maps, m, k) and the inputs of every map."""
+
+        def everything(leaves: list[Array], batch: PyTree) -> tuple[list[Array], list[Inputs]]:
+            found = self.found(leaves, batch)
+            gradients = jax.grad(self.loss)(leaves, batch)
+            matrices = [m.matrices(gradients[m.leaf]) for m in found]
+            self.maps = [(m, g.shape) for m, g in zip(found, matrices, strict=True)]
+            wide = [at_least_float32(g) for g in matrices]
+            return wide, [inputs_of(m) for m in found]
+
+        return jax.jit(everything)(self.leaves, self.batch)
+
+    def name(self, found: LinearMap) -> str:
+        """The path of its parameter, and which of stacked layers it is."""
+        return self.names[found.leaf] + "".join(f"[{i}]" for i in found.layers)
+
+    def labels(self) -> list[tuple[list[str], Kind, tuple[int, int]]]:
+        """The names, one for each head, kind and shape of every map."""
+        uses = [(m.leaf, m.layers) for m, _ in self.maps]
+        labels: list[tuple[list[str], Kind, tuple[int, int]]] = []
+        for position, ((found, shape), use) in enumerate(zip(self.maps, uses, strict=True)):
+            name = self.name(found)
+            if uses.count(use) > 1:
+                name += f" (use {uses[: position + 1].count(use)})"
+            heads = [f" (map {', '.join(map(str, head))})" if head else "" for head in np.ndindex(shape[:-2])]
+            labels.append(([name + head for head in heads], found.kind, (shape[-2], shape[-1])))
+        return labels
+
+    def others(self) -> tuple[str, ...]:
+        """The parameters that are in no linear map."""
+        seen = {m.leaf for m, _ in self.maps}
+        return tuple(name for i, name in enumerate(self.names) if i not in seen)
+
+
+def listed(stack: Array) -> Array:
+    """The matrices of a stack along one axis."""
+    return stack.reshape(-1, *stack.shape[-2:])
+
+
+def heads(inputs: Inputs) -> list[Inputs]:
+    """The inputs of every head; a lookup has one."""
+    if inputs.counts is not None:
+        return [inputs]
+    if inputs.columns is not None:
+        return [Inputs(None, a, None) for a in listed(inputs.columns)]
+    assert inputs.gram is not None
+    return [Inputs(a, None, None) for a in listed(inputs.gram)]
