@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 from specjax import optim, spectral
 from specjax.models import recall, transformer
 from specjax.models.recall import Recall
-from specjax.models.transformer import Architecture, Sequences, Transformer
+from specjax.models.transformer import Architecture, Sequences
 from specjax.optim.matrices import Fans
 from specjax.sizes import AnySize, times
 
@@ -79,7 +79,7 @@ def train(
     width = architecture.width
     init_key, batch_key, inside_key, outside_key = jax.random.split(key, 4)
     params = transformer.init(init_key, architecture)
-    steps = [make(rates[i], width) for i, make in enumerate((_muon, _adamw, _sgd))]
+    steps = [_muon(rates[0], width), _adamw(rates[1]), _sgd(rates[2])]
     state = _State(
         jax.tree.map(lambda leaf: jnp.stack([leaf] * len(steps)), params),
         tuple(one.init(params) for one in steps),
@@ -93,7 +93,7 @@ def train(
 
     def step(state: _State, t: Int[Array, ""]) -> tuple[_State, None]:
         sequences = recall.sample(jax.random.fold_in(batch_key, t), task, batch, *exponents)
-        losses, gradients = _each(jax.value_and_grad(_loss), state.params, sequences, width)
+        losses, gradients = _each(jax.value_and_grad(transformer.loss), state.params, sequences, width)
         alive = state.alive & jnp.isfinite(losses)
         moved, moments = [], []
         for i, (one, before) in enumerate(zip(steps, state.moments, strict=True)):
@@ -127,10 +127,6 @@ def _each(function: Callable, params: PyTree, sequences: Sequences, width: AnySi
     return jax.vmap(lambda model: function(model, sequences, width))(params)
 
 
-def _loss(model: Transformer, sequences: Sequences, width: AnySize) -> Float[Array, ""]:
-    return transformer.loss(model, sequences, width)
-
-
 def _muon(rate: Float[Array, ""], width: AnySize) -> optax.GradientTransformation:
     return optim.muon(
         rate,
@@ -141,17 +137,15 @@ def _muon(rate: Float[Array, ""], width: AnySize) -> optax.GradientTransformatio
         dimension_numbers=optim.OUT_IN,
         sizes=lambda updates: _fans(updates, width),
         labels=transformer.labels,
-        other=_adamw(rate, width),
+        other=_adamw(rate),
     )
 
 
-def _adamw(rate: Float[Array, ""], width: AnySize) -> optax.GradientTransformation:
-    del width
+def _adamw(rate: Float[Array, ""]) -> optax.GradientTransformation:
     return optax.adamw(rate, *ADAM_DECAYS, weight_decay=WEIGHT_DECAY)
 
 
-def _sgd(rate: Float[Array, ""], width: AnySize) -> optax.GradientTransformation:
-    del width
+def _sgd(rate: Float[Array, ""]) -> optax.GradientTransformation:
     return optax.chain(optax.add_decayed_weights(WEIGHT_DECAY), optax.sgd(rate, momentum=MOMENTUM))
 
 

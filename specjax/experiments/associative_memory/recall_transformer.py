@@ -75,11 +75,9 @@ def _checks(config: Config, runs: xr.Dataset, prefix: str) -> list[Check]:
             resolution=CLEAR,
         )
     )
-    settings = _by_output_exponent(config)
-    largest = max(settings)
-    kept = (accuracy.isel(setting=settings[largest]) / accuracy.isel(setting=uniform).clip(min=1 / config.items)).isel(
-        d=-1
-    )
+    largest = config.output_exponents[-1]
+    most_skewed, least = accuracy.isel(setting=config.setting(output_exponent=largest), d=-1), 1 / config.items
+    kept = most_skewed / accuracy.isel(setting=uniform, d=-1).clip(min=least)
     results.append(
         _lead_check(
             f"{prefix}muon-robust-outputs",
@@ -122,14 +120,6 @@ def _saturation_check(config: Config, accuracy: xr.DataArray, prefix: str) -> Ch
 def _lead_check(name: str, figure: str, statement: str, lead: xr.DataArray, least: float = CLEAR) -> Check:
     mean, stderr = cells.mean_and_stderr(lead)
     return lead_check(name, f"{PAPER}, {figure}", statement, lead=mean, stderr=stderr, least=least)
-
-
-def _by_output_exponent(config: Config) -> dict[float, int]:
-    return {alpha: config.setting(output_exponent=alpha) for alpha in config.output_exponents}
-
-
-def _by_trigger_exponent(config: Config) -> dict[float, int]:
-    return {alpha: config.setting(trigger_exponent=alpha) for alpha in config.trigger_exponents}
 
 
 def _lead(values: xr.DataArray, other: str) -> xr.DataArray:
@@ -224,7 +214,10 @@ def _draw(config: Config, runs: xr.Dataset, suffix: str, rows: np.ndarray) -> No
             curve = found[quantity].isel(skewed).sel(optimizer=name)
             _curve(axes, config.dims, curve, "d", OPTIMIZERS[name], color, marker)
         _finish(axes, config.dims, "dimension d", f"{label}, α_o = {shown:g}{suffix}")
-    exponents = {"α_o": _by_output_exponent(config), "α_t": _by_trigger_exponent(config)}
+    exponents = {
+        "α_o": {alpha: config.setting(output_exponent=alpha) for alpha in config.output_exponents},
+        "α_t": {alpha: config.setting(trigger_exponent=alpha) for alpha in config.trigger_exponents},
+    }
     for row, (symbol, settings) in zip(rows[1:3], exponents.items(), strict=True):
         for axes, name in zip(row, OPTIMIZERS, strict=True):
             for (exponent, setting), color, marker in zip(settings.items(), COLORS, MARKERS, strict=False):
