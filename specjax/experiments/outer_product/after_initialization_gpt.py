@@ -8,6 +8,7 @@ does the same, and is measured beside.
 from dataclasses import dataclass, field
 
 import jax
+import numpy as np
 from jaxtyping import Array
 from matplotlib.figure import Figure
 
@@ -75,7 +76,8 @@ def run(config: Config) -> Data:
 
     over: Over = {"width": sweep.widths(*config.widths), "factor": sweep.values(*config.factors)}
     data = sweep.run(measure, over, seeds=config.seeds, key=jax.random.key(config.seed))
-    return {"gpt": analysis.labelled(data, config.records, matrices(config))}
+    labelled = analysis.labelled(data, config.records, matrices(config))
+    return {"gpt": labelled.assign(entropy=((), np.asarray(text.unigram_entropy(contents.validation))))}
 
 
 def checks(config: Config, data: Data) -> list[Check]:
@@ -90,11 +92,11 @@ def checks(config: Config, data: Data) -> list[Check]:
 def tables(config: Config, data: Data) -> list[Table]:
     """The momentum of every kind of matrix, and the losses."""
     runs = analysis.judged(data["gpt"], config.choosing)
-    entropy = text.unigram_entropy(text.load(config.text or None).validation)
     return [
         analysis.momentum_table("V of a GPT", runs),
         analysis.loss_table(
-            f"Validation loss after {config.records[-1]} steps, in nats; {entropy:.2f} without context", runs
+            f"Validation loss after {config.records[-1]} steps, in nats; {float(data['gpt']['entropy']):.2f} without context",
+            runs,
         ),
     ]
 
