@@ -117,15 +117,15 @@ def band_check(
 
     With `between` it is the local exponent of that number, between two neighbouring points.
     """
-    exponent, stderr = fit.exponent, fit.stderr
-    if between is not None:
-        exponent, stderr = float(fit.local_exponents[between]), float(fit.local_stderrs[between])
-    half_width = STANDARD_ERRORS * stderr
-    ends = exponent - half_width, exponent + half_width
+    exponent, lower, upper = (
+        _around(fit.exponent, fit.stderr)
+        if between is None
+        else _around(fit.local_exponents[between], fit.local_stderrs[between])
+    )
     verdict: Verdict = "inconclusive"
-    if low <= ends[0] and ends[1] <= high:
+    if low <= lower and upper <= high:
         verdict = "confirmed"
-    elif ends[1] < low or ends[0] > high:
+    elif upper < low or lower > high:
         verdict = "refuted"
     which = "fitted exponent" if between is None else f"exponent between {fit.dim} = {_neighbours(fit, between)}"
     return Check(
@@ -134,7 +134,7 @@ def band_check(
         statement=statement,
         predicted=None,
         measured=exponent,
-        interval=ends,
+        interval=(lower, upper),
         verdict=verdict,
         rule=f"{which} ± 4 standard errors: confirmed if all of it lies in [{low:g}, {high:g}], refuted if all of it lies outside",
     )
@@ -145,8 +145,7 @@ def vanishing_check(name: str, source: str, statement: str, *, fit: PowerLawFit)
 
     The exponent of a fit to all widths would do for a power law, but not for a quantity that settles at a positive limit.
     """
-    exponent, half_width = float(fit.local_exponents[-1]), STANDARD_ERRORS * float(fit.local_stderrs[-1])
-    low, high = exponent - half_width, exponent + half_width
+    exponent, low, high = _around(fit.local_exponents[-1], fit.local_stderrs[-1])
     verdict: Verdict = "confirmed" if high < DECAY else "refuted" if low > DECAY else "inconclusive"
     return Check(
         name=name,
@@ -210,8 +209,7 @@ def difference_check(
 
     `resolution` is the smallest difference that counts, of rounding where there is no noise (`stderr` 0).
     """
-    difference, half_width = float(np.asarray(difference)), STANDARD_ERRORS * float(np.asarray(stderr))
-    low, high = difference - half_width, difference + half_width
+    difference, low, high = _around(difference, stderr)
     verdict: Verdict = "inconclusive"
     if low > resolution or high < -resolution:
         verdict = "confirmed"
@@ -235,8 +233,7 @@ def lead_check(name: str, source: str, statement: str, *, lead: Numbers, stderr:
 
     `least` is the smallest lead that counts.
     """
-    lead, half_width = float(np.asarray(lead)), STANDARD_ERRORS * float(np.asarray(stderr))
-    low, high = lead - half_width, lead + half_width
+    lead, low, high = _around(lead, stderr)
     verdict: Verdict = "confirmed" if low > least else "refuted" if high <= least else "inconclusive"
     return Check(
         name=name,
@@ -249,6 +246,12 @@ def lead_check(name: str, source: str, statement: str, *, lead: Numbers, stderr:
         rule=f"lead ± 4 standard errors: confirmed if all of it lies above {least:.3g}, the smallest lead that counts, "
         "refuted if none does",
     )
+
+
+def _around(value: Numbers, stderr: Numbers) -> tuple[float, float, float]:
+    """The value, and the ends of its interval of four standard errors."""
+    centre, half_width = float(np.asarray(value)), STANDARD_ERRORS * float(np.asarray(stderr))
+    return centre, centre - half_width, centre + half_width
 
 
 def _verdict(agrees: bool, *, resolved: bool) -> Verdict:
