@@ -1,6 +1,7 @@
 """The core runs on a bare accelerator image: what it may load is a closed list."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -34,3 +35,17 @@ def test_the_core_adds_nothing_to_what_jax_and_equinox_load():
     # argparse and its like may come with jax itself; what specjax adds is only itself.
     assert core - base <= {"specjax"} | set(sys.stdlib_module_names)
     assert not (core - base) & set(LATER)
+
+
+IMPORT_ALL = """
+import importlib, pkgutil, specjax
+
+for module in pkgutil.walk_packages(specjax.__path__, "specjax."):
+    importlib.import_module(module.name)
+"""
+
+
+def test_no_import_starts_a_backend():
+    """After that `jax.distributed.initialize` and PJRT_NPROC would come too late. A platform that there is not cannot be started."""
+    environment = {**os.environ, "JAX_PLATFORMS": "none_such"}
+    subprocess.run([sys.executable, "-c", IMPORT_ALL], env=environment, check=True)

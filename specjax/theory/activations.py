@@ -4,6 +4,7 @@ NSR(z) = E‖z‖² / ‖E z‖² bounds the effective rank of E[z zᵀ], and wi
 (spectral-criterion, Section 2.1 and Figure 12). For x ~ N(0, Σ) row i of W sees the variance v_i = w_iᵀ Σ w_i, and only these count.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -82,7 +83,7 @@ ACTIVATIONS: dict[str, Activation] = {
         _gelu,
         lambda v: v / jnp.sqrt(2 * np.pi * (1 + v)),
         _gelu_second,
-        float(jax.scipy.stats.norm.cdf(np.sqrt(2)) + np.sqrt(2) * np.exp(-1) / np.sqrt(2 * np.pi)),
+        (1 + math.erf(1)) / 2 + math.exp(-1) / math.sqrt(math.pi),
         2 / np.sqrt(2 * np.pi),
     ),
     "silu": Activation(
