@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from specjax.experiments.contract import Check, Verdict
+from specjax.experiments.means import STANDARD_ERRORS, Mean
 from specjax.sweep import AsymptoticExponent, PowerLawFit
 
 Numbers = ArrayLike | float | int
 """Whatever numpy makes an array of. Its own type takes floats and ints for complex, as beartype does not."""
 
-STANDARD_ERRORS = 4.0
 DECAY = -0.25
 """A quantity whose exponent in the width is not below this is not said to vanish as the width grows: the midpoint between a
 constant and 1/√width, the slowest of the rates at which fluctuations of a random matrix vanish."""
@@ -30,15 +30,16 @@ def mean_check(
     resolution: float | int,
 ) -> Check:
     """Judges a predicted mean by a measured one; `resolution` is the distance to the nearest other candidate."""
-    mean, half_width = float(np.asarray(mean)), STANDARD_ERRORS * float(np.asarray(stderr))
+    found = _estimate(mean, stderr)
+    half_width = STANDARD_ERRORS * found.stderr
     return Check(
         name=name,
         source=source,
         statement=statement,
         predicted=float(predicted),
-        measured=mean,
-        interval=(mean - half_width, mean + half_width),
-        verdict=_verdict(abs(mean - predicted) <= half_width, resolved=half_width <= resolution),
+        measured=found.mean,
+        interval=(found.low, found.high),
+        verdict=_verdict(abs(found.mean - predicted) <= half_width, resolved=half_width <= resolution),
         rule=f"confirmed if the prediction lies within 4 standard errors of the mean and these are below {resolution:.3g}; "
         "refuted if it lies outside",
     )
@@ -117,15 +118,15 @@ def band_check(
 
     With `between` it is the local exponent of that number, between two neighbouring points.
     """
-    exponent, lower, upper = (
-        _around(fit.exponent, fit.stderr)
+    exponent = (
+        _estimate(fit.exponent, fit.stderr)
         if between is None
-        else _around(fit.local_exponents[between], fit.local_stderrs[between])
+        else _estimate(fit.local_exponents[between], fit.local_stderrs[between])
     )
     verdict: Verdict = "inconclusive"
-    if low <= lower and upper <= high:
+    if low <= exponent.low and exponent.high <= high:
         verdict = "confirmed"
-    elif upper < low or lower > high:
+    elif exponent.high < low or exponent.low > high:
         verdict = "refuted"
     which = "fitted exponent" if between is None else f"exponent between {fit.dim} = {_neighbours(fit, between)}"
     return Check(
@@ -133,8 +134,8 @@ def band_check(
         source=source,
         statement=statement,
         predicted=None,
-        measured=exponent,
-        interval=(lower, upper),
+        measured=exponent.mean,
+        interval=(exponent.low, exponent.high),
         verdict=verdict,
         rule=f"{which} ± 4 standard errors: confirmed if all of it lies in [{low:g}, {high:g}], refuted if all of it lies outside",
     )
@@ -145,15 +146,15 @@ def vanishing_check(name: str, source: str, statement: str, *, fit: PowerLawFit)
 
     The exponent of a fit to all widths would do for a power law, but not for a quantity that settles at a positive limit.
     """
-    exponent, low, high = _around(fit.local_exponents[-1], fit.local_stderrs[-1])
-    verdict: Verdict = "confirmed" if high < DECAY else "refuted" if low > DECAY else "inconclusive"
+    exponent = _estimate(fit.local_exponents[-1], fit.local_stderrs[-1])
+    verdict: Verdict = "confirmed" if exponent.high < DECAY else "refuted" if exponent.low > DECAY else "inconclusive"
     return Check(
         name=name,
         source=source,
         statement=statement,
         predicted=None,
-        measured=exponent,
-        interval=(low, high),
+        measured=exponent.mean,
+        interval=(exponent.low, exponent.high),
         verdict=verdict,
         rule=f"local exponent between widths {fit.widths[-2]:g} and {fit.widths[-1]:g} ± 4 standard errors: confirmed if all "
         f"of it lies below {DECAY}, refuted if above",
@@ -209,19 +210,19 @@ def difference_check(
 
     `resolution` is the smallest difference that counts, of rounding where there is no noise (`stderr` 0).
     """
-    difference, low, high = _around(difference, stderr)
+    found = _estimate(difference, stderr)
     verdict: Verdict = "inconclusive"
-    if low > resolution or high < -resolution:
+    if found.low > resolution or found.high < -resolution:
         verdict = "confirmed"
-    elif -resolution <= low and high <= resolution:
+    elif -resolution <= found.low and found.high <= resolution:
         verdict = "refuted"
     return Check(
         name=name,
         source=source,
         statement=statement,
         predicted=None,
-        measured=difference,
-        interval=(low, high),
+        measured=found.mean,
+        interval=(found.low, found.high),
         verdict=verdict,
         rule=f"difference ± 4 standard errors: confirmed if all of it lies beyond ±{resolution:.3g}, the smallest difference "
         "that counts, refuted if all of it lies within",
@@ -233,25 +234,23 @@ def lead_check(name: str, source: str, statement: str, *, lead: Numbers, stderr:
 
     `least` is the smallest lead that counts.
     """
-    lead, low, high = _around(lead, stderr)
-    verdict: Verdict = "confirmed" if low > least else "refuted" if high <= least else "inconclusive"
+    found = _estimate(lead, stderr)
+    verdict: Verdict = "confirmed" if found.low > least else "refuted" if found.high <= least else "inconclusive"
     return Check(
         name=name,
         source=source,
         statement=statement,
         predicted=None,
-        measured=lead,
-        interval=(low, high),
+        measured=found.mean,
+        interval=(found.low, found.high),
         verdict=verdict,
         rule=f"lead ± 4 standard errors: confirmed if all of it lies above {least:.3g}, the smallest lead that counts, "
         "refuted if none does",
     )
 
 
-def _around(value: Numbers, stderr: Numbers) -> tuple[float, float, float]:
-    """The value, and the ends of its interval of four standard errors."""
-    centre, half_width = float(np.asarray(value)), STANDARD_ERRORS * float(np.asarray(stderr))
-    return centre, centre - half_width, centre + half_width
+def _estimate(value: Numbers, stderr: Numbers) -> Mean:
+    return Mean(float(np.asarray(value)), float(np.asarray(stderr)))
 
 
 def _verdict(agrees: bool, *, resolved: bool) -> Verdict:

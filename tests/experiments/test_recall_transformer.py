@@ -178,7 +178,7 @@ def test_diverged_runs_are_left_out_and_their_rates_avoided():
     with pytest.raises(
         ValueError, match="Only 1 runs last in some cell; lower the largest learning rates or add seeds"
     ):
-        recall_cells.mean_and_stderr(cell[2:4])
+        recall_cells.lasting(cell[2:4])
 
 
 def test_settings_are_each_exponent_alone_and_the_other_batches():

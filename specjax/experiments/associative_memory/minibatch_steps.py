@@ -13,6 +13,7 @@ from specjax import spectral, sweep
 from specjax.experiments.associative_memory import sweeps
 from specjax.experiments.associative_memory.sweeps import PAPER
 from specjax.experiments.contract import Check, Data, Experiment, Table
+from specjax.experiments.means import Mean
 from specjax.experiments.plots import COLORS, MARKERS
 from specjax.experiments.verdicts import bound_check, exponent_check
 from specjax.models import associative_memory as memory
@@ -103,7 +104,6 @@ def checks(config: Config, data: Data) -> list[Check]:
     share = count.sel(batch=small).mean("seed") / seen.sel(batch=small).mean("seed")
     factor = large // before
     efficiency = sweeps.log(count.sel(batch=before, t=factor, drop=True) / count.sel(batch=large, t=1, drop=True))
-    mean, stderr = sweep.mean_and_stderr(efficiency)
     final = count.isel(t=-1).mean("seed") / seen.isel(t=-1).mean("seed")
     return [
         bound_check(
@@ -139,7 +139,7 @@ def checks(config: Config, data: Data) -> list[Check]:
             source,
             f"Of {large} samples, {factor} steps with batches of {before} store more than one step with all: mean logarithm of the "
             "factor less 4 standard errors.",
-            smallest_margin=float(mean - 4 * stderr),
+            smallest_margin=float(Mean(*sweep.mean_and_stderr(efficiency)).low),
         ),
     ]
 

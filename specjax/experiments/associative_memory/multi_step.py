@@ -14,6 +14,7 @@ from specjax import spectral, sweep
 from specjax.experiments.associative_memory import sweeps
 from specjax.experiments.associative_memory.sweeps import PAPER
 from specjax.experiments.contract import Check, Data, Experiment, Table
+from specjax.experiments.means import Mean
 from specjax.experiments.plots import COLORS, MARKERS, draw_sweep, label_short_range
 from specjax.experiments.verdicts import bound_check
 from specjax.models import associative_memory as memory
@@ -117,25 +118,25 @@ def checks(config: Config, data: Data) -> list[Check]:
     for name, what in (("muon", "the true gradient"), ("thresholded", "the thresholded gradient of eq. 5")):
         # Paired by seed.
         counts = _logs(data, name)
-        mean, stderr = sweep.mean_and_stderr(counts.sel(t=2, drop=True) - counts.sel(t=1, drop=True))
+        gain = Mean(*sweep.mean_and_stderr(counts.sel(t=2, drop=True) - counts.sel(t=1, drop=True)))
         results.append(
             bound_check(
                 f"{name}-second-step-gains",
                 source,
                 f"At d = {config.dims[-1]} the second step of Muon on {what} with η = {config.rate:g} √d recovers more: mean logarithm of "
                 "the factor less 4 standard errors.",
-                smallest_margin=float(mean - 4 * stderr),
+                smallest_margin=float(gain.low),
             )
         )
     ends = _logs(data, "short")
-    mean, stderr = sweep.mean_and_stderr(ends.isel(t=-1) - ends.sel(t=1, drop=True))
+    gain = Mean(*sweep.mean_and_stderr(ends.isel(t=-1) - ends.sel(t=1, drop=True)))
     results.append(
         bound_check(
             "short-steps-gain",
             f"{PAPER}, Figure 5a",
             f"At d = {config.dims[-1]} Muon with η = {config.short_rate:g} √d recovers more after {config.steps} steps than after one: "
             "mean logarithm of the factor less 4 standard errors.",
-            smallest_margin=float(mean - 4 * stderr),
+            smallest_margin=float(gain.low),
         )
     )
     shared = min(config.steps, config.gd_steps)

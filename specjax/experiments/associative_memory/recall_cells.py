@@ -54,12 +54,6 @@ def lasting(values: xr.DataArray) -> np.ndarray:
     return numbers
 
 
-def mean_and_stderr(values: xr.DataArray) -> tuple[float, float]:
-    """Over the seeds that last."""
-    numbers = lasting(values)
-    return float(numbers.mean()), float(numbers.std(ddof=1) / np.sqrt(numbers.size))
-
-
 def _sorted(runs: xr.Dataset, quantity: str) -> np.ndarray:
     return np.asarray(runs[quantity].transpose("rate", *CELL, "seed").values)
 

@@ -9,8 +9,9 @@ from specjax.experiments.associative_memory import recall_cells as cells
 from specjax.experiments.associative_memory.recall_runs import Config, run
 from specjax.experiments.associative_memory.recall_training import OPTIMIZERS
 from specjax.experiments.contract import Check, Data, Experiment, Table
+from specjax.experiments.means import STANDARD_ERRORS, mean_of
 from specjax.experiments.plots import COLORS, MARKERS
-from specjax.experiments.verdicts import STANDARD_ERRORS, bound_check, lead_check, mean_check
+from specjax.experiments.verdicts import bound_check, lead_check, mean_check
 
 PAPER = "associative-memory"
 OOD, INSIDE, RECALL = "out_of_distribution", "in_distribution", "memory_recall"
@@ -44,13 +45,14 @@ def _checks(config: Config, runs: xr.Dataset, prefix: str) -> list[Check]:
     accuracy, memory = last[OOD], last[RECALL]
     uniform, skewed = config.setting(), config.setting(output_exponent=config.output_exponents[1])
     at = f"after {config.iterations[-1]} iterations, batch {config.batches[-1]}"
+    learnt = accuracy.isel(d=-1, setting=uniform).sel(optimizer="muon")
     results = [
         bound_check(
             f"{prefix}muon-learns",
             f"{PAPER}, Figure 7",
             f"Muon learns the task {at}: mean OOD accuracy less 4 standard errors and {SATURATED:g}, d = {config.dims[-1]}, "
             "uniform tokens.",
-            smallest_margin=_lowest(accuracy.isel(d=-1, setting=uniform).sel(optimizer="muon")) - SATURATED,
+            smallest_margin=mean_of(cells.lasting(learnt)).low - SATURATED,
         )
     ]
     shown = f"{at}, α_o = {config.output_exponents[1]:g}"
@@ -63,7 +65,7 @@ def _checks(config: Config, runs: xr.Dataset, prefix: str) -> list[Check]:
         )
         for other in ("adamw", "sgd")
     ]
-    mean, stderr = cells.mean_and_stderr(_lead(accuracy, "adamw").isel(setting=uniform).mean("d", skipna=False))
+    mean, stderr = mean_of(cells.lasting(_lead(accuracy, "adamw").isel(setting=uniform).mean("d", skipna=False)))
     results.append(
         mean_check(
             f"{prefix}alike-when-uniform",
@@ -118,19 +120,13 @@ def _saturation_check(config: Config, accuracy: xr.DataArray, prefix: str) -> Ch
 
 
 def _lead_check(name: str, figure: str, statement: str, lead: xr.DataArray, least: float = CLEAR) -> Check:
-    mean, stderr = cells.mean_and_stderr(lead)
+    mean, stderr = mean_of(cells.lasting(lead))
     return lead_check(name, f"{PAPER}, {figure}", statement, lead=mean, stderr=stderr, least=least)
 
 
 def _lead(values: xr.DataArray, other: str) -> xr.DataArray:
     """Muon's less another's, by seed: both have the same weights at the start and the same batches."""
     return values.sel(optimizer="muon", drop=True) - values.sel(optimizer=other, drop=True)
-
-
-def _lowest(values: xr.DataArray) -> float:
-    """The mean less 4 standard errors."""
-    mean, stderr = cells.mean_and_stderr(values)
-    return mean - STANDARD_ERRORS * stderr
 
 
 def tables(config: Config, data: Data) -> list[Table]:
@@ -185,12 +181,12 @@ def _tables(config: Config, runs: xr.Dataset, architecture: str) -> list[Table]:
 
 
 def _text(values: xr.DataArray) -> str:
-    mean, stderr = cells.mean_and_stderr(values)
+    mean, stderr = mean_of(cells.lasting(values))
     return f"{mean:.2f} ± {stderr:.2f}"
 
 
 def _interval(values: xr.DataArray) -> str:
-    mean, stderr = cells.mean_and_stderr(values)
+    mean, stderr = mean_of(cells.lasting(values))
     return f"{mean:+.2f} ± {STANDARD_ERRORS * stderr:.2f}"
 
 
@@ -237,7 +233,7 @@ def _draw(config: Config, runs: xr.Dataset, suffix: str, rows: np.ndarray) -> No
 
 def _curve(axes: Axes, x: tuple[int, ...], values: xr.DataArray, dim: str, label: str, color: str, marker: str) -> None:
     """Means with bands of two standard errors."""
-    mean, stderr = np.array([cells.mean_and_stderr(values.isel({dim: i})) for i in range(len(x))]).T
+    mean, stderr = np.array([mean_of(cells.lasting(values.isel({dim: i}))) for i in range(len(x))]).T
     axes.plot(x, mean, marker=marker, markersize=5, linewidth=1.2, color=color, label=label)
     axes.fill_between(x, mean - 2 * stderr, mean + 2 * stderr, color=color, alpha=0.2, linewidth=0)
 

@@ -10,10 +10,11 @@ from matplotlib.axes import Axes
 
 from specjax import sweep
 from specjax.experiments.contract import Check, Table
+from specjax.experiments.means import STANDARD_ERRORS, mean_of
 from specjax.experiments.outer_product.after_initialization_training import NOISE, OPTIMIZERS
 from specjax.experiments.plots import COLORS, MARKERS, label_short_range
 from specjax.experiments.validation import check_sizes
-from specjax.experiments.verdicts import STANDARD_ERRORS, bound_check, mean_check, vanishing_check
+from specjax.experiments.verdicts import bound_check, mean_check, vanishing_check
 
 SOURCE = "outer-product, Appendix D (after initialization, left open)"
 MEASURED = (*OPTIMIZERS, NOISE)
@@ -91,11 +92,6 @@ def _kind(name: str) -> str:
     return name.split(" block ")[0]
 
 
-def mean_and_stderr(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Over the draws, the last axis."""
-    return np.asarray(values.mean(-1)), np.asarray(values.std(-1, ddof=1) / np.sqrt(values.shape[-1]))
-
-
 def power_law(runs: Judged, quantity: str, who: str, record: int, kind: str) -> sweep.PowerLawFit:
     """A quantity of one momentum at one record in one kind of matrix, as a power of the width."""
     logs = getattr(runs, quantity)[:, MEASURED.index(who), :, record, runs.kinds.index(kind)]
@@ -122,8 +118,8 @@ def momentum_checks(prefix: str, where: str, runs: Judged, hidden: Sequence[str]
     moments += [(who, who, -1, f"after {last} steps of {label}") for who, label in OPTIMIZERS.items()]
     results = []
     for name, who, record, when in moments:
-        mean, stderr = mean_and_stderr(exponents(runs, "ratio", who, record).T)
-        worst = int(np.argmax(mean - STANDARD_ERRORS * stderr))
+        found = mean_of(exponents(runs, "ratio", who, record), axis=0)
+        worst = int(np.argmax(found.low))
         results.append(
             mean_check(
                 f"{prefix}-ratio-{name}",
@@ -131,8 +127,8 @@ def momentum_checks(prefix: str, where: str, runs: Judged, hidden: Sequence[str]
                 f"{where}: {when} the off-diagonal of V Vᵀ falls against its diagonal as that of independent rows, as 1/√width, in every "
                 f"matrix; the worst is “{runs.kinds[worst]}”.",
                 predicted=INDEPENDENT,
-                mean=mean[worst],
-                stderr=stderr[worst],
+                mean=found.mean[worst],
+                stderr=found.stderr[worst],
                 resolution=-INDEPENDENT / 2,
             )
         )
@@ -192,19 +188,18 @@ def nearer_check(prefix: str, where: str, runs: Judged, hidden: Sequence[str]) -
 
 def _all_positive(name: str, statement: str, values: np.ndarray) -> Check:
     """Whether `values` (optimizer, draw, kind) have positive means, all of them."""
-    mean, stderr = mean_and_stderr(np.moveaxis(values, 1, -1))
     return bound_check(
         name,
         f"{SOURCE} [ours]",
         f"{statement} (mean less 4 standard errors, the smallest of all compared; differences are of log 2).",
-        smallest_margin=float(np.min(mean - STANDARD_ERRORS * stderr)),
+        smallest_margin=float(mean_of(values, axis=1).low.min()),
     )
 
 
 def loss_check(prefix: str, where: str, runs: Judged, *, same: float) -> Check:
     """Whether normalized rows train as well as Muon; losses up to a factor `same` apart count as the same."""
     rows, muon = (runs.loss[-1, list(OPTIMIZERS).index(who), :, -1] for who in ("rows", "muon"))
-    mean, stderr = mean_and_stderr(rows - muon)
+    mean, stderr = mean_of(rows - muon)
     return mean_check(
         f"{prefix}-rows-train-like-muon",
         SOURCE,
@@ -262,7 +257,7 @@ def loss_table(title: str, runs: Judged) -> Table:
     for i, width in enumerate(runs.widths):
         cells = []
         for o in range(len(OPTIMIZERS)):
-            mean, stderr = mean_and_stderr(runs.loss[i, o, :, -1])
+            mean, stderr = mean_of(runs.loss[i, o, :, -1])
             edge = ", the end of the grid" if runs.at_edge[i, o] else ""
             cells.append(f"{10**mean:.3g} ± {10**mean * np.log(10) * stderr:.2g} (×{runs.factors[i, o]:g}{edge})")
         body.append((f"{width:g}", *cells))
@@ -281,7 +276,7 @@ def draw_against_width(axes: Axes, runs: Judged, quantity: str, kind: str) -> No
         (LABELS[NOISE], len(OPTIMIZERS), 0, "gray", "", ":"),
     ]
     for label, who, record, color, marker, style in curves:
-        mean, stderr = mean_and_stderr(logs[:, who, :, record, index])
+        mean, stderr = mean_of(logs[:, who, :, record, index], axis=1)
         axes.plot(runs.widths, 2**mean, style, marker=marker, markersize=5, color=color, linewidth=1.2, label=label)
         axes.fill_between(runs.widths, 2 ** (mean - 2 * stderr), 2 ** (mean + 2 * stderr), color=color, alpha=0.2)
     axes.set_xscale("log", base=2)
@@ -298,7 +293,7 @@ def draw_kinds(axes: Axes, runs: Judged, quantity: str, who: str) -> None:
     logs = getattr(runs, quantity)[-1]
     for index, kind in enumerate(runs.kinds):
         color, marker = COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)]
-        mean, stderr = mean_and_stderr(logs[MEASURED.index(who), :, :, index].T)
+        mean, stderr = mean_of(logs[MEASURED.index(who), :, :, index], axis=0)
         style = "-" if index < len(COLORS) else "--"
         axes.plot(runs.records, 2**mean, style, marker=marker, markersize=5, color=color, label=kind)
         axes.fill_between(runs.records, 2 ** (mean - 2 * stderr), 2 ** (mean + 2 * stderr), color=color, alpha=0.2)
@@ -315,7 +310,7 @@ def draw_kinds(axes: Axes, runs: Judged, quantity: str, who: str) -> None:
 def draw_loss(axes: Axes, runs: Judged) -> None:
     """The held-out loss at the largest width against the step, at the chosen step sizes."""
     for i, label in enumerate(OPTIMIZERS.values()):
-        mean, stderr = mean_and_stderr(runs.loss[-1, i].T)
+        mean, stderr = mean_of(runs.loss[-1, i], axis=0)
         axes.plot(runs.records, 10**mean, "-", marker=MARKERS[i], markersize=5, color=COLORS[i], label=label)
         axes.fill_between(
             runs.records, 10 ** (mean - 2 * stderr), 10 ** (mean + 2 * stderr), color=COLORS[i], alpha=0.2

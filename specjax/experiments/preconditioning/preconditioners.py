@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from specjax import spectral, sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
+from specjax.experiments.means import mean_of
 from specjax.experiments.preconditioning import runs
 from specjax.experiments.preconditioning.validation import check_count
 from specjax.experiments.validation import check_root_seed
@@ -119,7 +120,8 @@ def checks(config: Config, data: Data) -> list[Check]:
     """The identity of Appendix A, and whether the two preconditioners are alike along the run."""
     path = data["path"]
     likeness, control = (path[name].isel(kappa=0).values[:, 1:].mean(1) for name in ("likeness", "control"))
-    difference = likeness - control
+    difference = mean_of(likeness - control)
+    off_diagonal = mean_of(path["off_diagonal"].mean(("kappa", "off_diagonal_dim_0")).values)
     return [
         equality_check(
             "appendix-a-identity",
@@ -135,18 +137,16 @@ def checks(config: Config, data: Data) -> list[Check]:
             "From the second time on (GᵀG)^(-1/2) is more like (XᵀX)⁻¹ than with its rows and columns shifted (cosine of the traceless "
             "parts, mean).",
             # Less alike than the control would be no evidence for the statement.
-            difference=max(float(difference.mean()), 0.0),
-            stderr=float(difference.std(ddof=1) / np.sqrt(len(difference))),
+            difference=max(difference.mean, 0.0),
+            stderr=difference.stderr,
             resolution=0.05,
         ),
         difference_check(
             "figure-3-not-diagonal",
             "preconditioning, Figure 3",
             "Muon's preconditioner is not diagonal: more than 1% of its squared norm lies off the diagonal, on average.",
-            difference=float(path["off_diagonal"].mean()),
-            stderr=float(
-                path["off_diagonal"].mean(("kappa", "off_diagonal_dim_0")).std(ddof=1) / np.sqrt(path.sizes["seed"])
-            ),
+            difference=off_diagonal.mean,
+            stderr=off_diagonal.stderr,
             resolution=0.01,
         ),
     ]

@@ -11,9 +11,10 @@ from matplotlib.figure import Figure
 
 from specjax import sizes, sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
+from specjax.experiments.means import Mean
 from specjax.experiments.plots import COLORS, draw_sweep
 from specjax.experiments.validation import check_root_seed, check_seeds, check_sizes
-from specjax.experiments.verdicts import STANDARD_ERRORS, bound_check, closed_form_check, exponent_check, mean_check
+from specjax.experiments.verdicts import bound_check, closed_form_check, exponent_check, mean_check
 from specjax.models.random_features import relu_features, swiglu_features
 from specjax.sizes import AnySize
 from specjax.theory import activations as theory
@@ -174,7 +175,7 @@ def _moment_checks(data: Data) -> list[Check]:
             )
         )
     mean, stderr = (a.sel(variance=4.0).item() for a in sweep.mean_and_stderr(data["moments"]["gelu.mean"]))
-    highest = (abs(mean) + STANDARD_ERRORS * stderr) ** 2
+    highest = Mean(abs(mean), stderr).high ** 2
     for name, source, alpha in (
         ("gelu-alpha-printed", f"{PAPER}, Figure 12", theory.gelu_alpha_as_printed(4.0)),
         ("gelu-alpha", f"{PAPER}, Figure 12, corrected [ours]", theory.gelu_alpha(4.0)),
@@ -228,13 +229,12 @@ def _feature_checks(data: Data) -> list[Check]:
     ]
 
 
-def _frequency(data: Data, name: str, rows: int) -> tuple[float, float]:
-    mean, stderr = sweep.mean_and_stderr(data["above"][name].sel(rows=float(rows)))
-    return float(mean), float(stderr)
+def _frequency(data: Data, name: str, rows: int) -> Mean:
+    return Mean(*map(float, sweep.mean_and_stderr(data["above"][name].sel(rows=float(rows)))))
 
 
 def _row_checks(data: Data) -> list[Check]:
-    copied, stderr = _frequency(data, "copied", FEW_ROWS)
+    copied = _frequency(data, "copied", FEW_ROWS)
     few, many = _frequency(data, "once", FEW_ROWS), _frequency(data, "once", MANY_ROWS)
     return [
         mean_check(
@@ -243,8 +243,8 @@ def _row_checks(data: Data) -> list[Check]:
             f"P(st(A_ℓ) > (1+ε)/(1-ε)² π/2), σ = |t|, ε = {SMALL_EPS}, vanishes with the number n of columns of A_(ℓ-1) at a fixed "
             f"st(A_(ℓ-1)): orthogonal columns, each {COPIES} times, and {FEW_ROWS} random rows.",
             predicted=0,
-            mean=copied,
-            stderr=stderr,
+            mean=copied.mean,
+            stderr=copied.stderr,
             resolution=1.0,
         ),
         bound_check(
@@ -258,7 +258,7 @@ def _row_checks(data: Data) -> list[Check]:
             f"{PAPER}, Theorem 2.7, corrected [ours]",
             f"This probability falls with the rows m of W_ℓ: at m = {MANY_ROWS} it is at most half of that at "
             f"{FEW_ROWS}, beyond 4 standard errors.",
-            smallest_margin=(few[0] - STANDARD_ERRORS * few[1]) / 2 - (many[0] + STANDARD_ERRORS * many[1]),
+            smallest_margin=few.low / 2 - many.high,
         ),
     ]
 
@@ -270,15 +270,15 @@ def _by_width(data: Data, name: str) -> xr.DataArray:
 def _width_checks(data: Data) -> list[Check]:
     growth = {"relu": 0, "tanh": 1}
     swiglu = sweep.fit_power_law(_by_width(data, "swiglu"), "k")
-    lowest = float(swiglu.local_exponents[-1] - STANDARD_ERRORS * swiglu.local_stderrs[-1])
+    local = Mean(swiglu.local_exponents[-1], swiglu.local_stderrs[-1])
     # Its corrections fall too slowly for a fitted limit at these widths; above 1 the exponent cannot stay, since st(A) ≤ k.
     return [
         bound_check(
             "swiglu-width",
             f"{PAPER}, Section 1.3",
             "st(A) of swiglu features grows as k and not k^(1/2): local exponent between the two largest widths, less 4 standard errors, "
-            f"above 3/4; {swiglu.local_exponents[-1]:.2f} there.",
-            smallest_margin=lowest - 0.75,
+            f"above 3/4; {local.mean:.2f} there.",
+            smallest_margin=local.low - 0.75,
         ),
         *(
             exponent_check(

@@ -13,9 +13,10 @@ from matplotlib.figure import Figure
 
 from specjax import spectral, sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
+from specjax.experiments.means import Mean, mean_of
 from specjax.experiments.plots import draw_sweep, slope_label
 from specjax.experiments.validation import check_root_seed, check_sizes
-from specjax.experiments.verdicts import STANDARD_ERRORS, bound_check, exponent_check, mean_check, vanishing_check
+from specjax.experiments.verdicts import bound_check, exponent_check, mean_check, vanishing_check
 from specjax.models import random_features as model
 from specjax.theory import random_features as theory
 
@@ -148,10 +149,7 @@ def checks(config: Config, data: Data) -> list[Check]:
     features = data["features"]
     power, spectrum = fits(features), growth(features)
     # Means over the dimensions of one seed; the dimensions share rows, the seeds nothing.
-    mean, spike, trace = (
-        (x.mean(), x.std(ddof=1) / np.sqrt(x.size))
-        for x in (features[n].mean("d").values for n in ("mean", "spike", "trace"))
-    )
+    mean, spike, trace = (mean_of(features[n].mean("d").values) for n in ("mean", "spike", "trace"))
     section = "spectral-criterion, Section 3.1.1"
     return [
         _number(
@@ -232,7 +230,7 @@ def _cross_bulk_checks(features: xr.Dataset) -> list[Check]:
             source,
             "Singular value d of the bulk of B̄, all samples, is at least ¼(√γ - 1)², the bound for ¼V̄Vᵀ: mean less 4 standard errors at "
             "the largest d.",
-            smallest_margin=_lowest(kept) - theory.cross_bulk_edges(float(GAMMA))[0],
+            smallest_margin=mean_of(kept).low - theory.cross_bulk_edges(float(GAMMA))[0],
         ),
         vanishing_check(
             "cross-bulk-remainder",
@@ -245,26 +243,19 @@ def _cross_bulk_checks(features: xr.Dataset) -> list[Check]:
             source,
             f"The gap behind index d closes with few samples: log2 of the ratio of value d + 1 to d is higher at n = {SAMPLES}d than in "
             "the population, mean less 4 standard errors.",
-            smallest_margin=_lowest(gaps[0] - gaps[1]),
+            smallest_margin=mean_of(gaps[0] - gaps[1]).low,
         ),
     ]
 
 
-def _lowest(values: np.ndarray) -> float:
-    """The mean less 4 standard errors."""
-    return float(values.mean() - STANDARD_ERRORS * values.std(ddof=1) / np.sqrt(values.size))
-
-
-def _number(
-    name: str, source: str, statement: str, predicted: float, measured: tuple[float, float], resolution: float
-) -> Check:
+def _number(name: str, source: str, statement: str, predicted: float, measured: Mean, resolution: float) -> Check:
     return mean_check(
         name,
         source,
         statement,
         predicted=float(predicted),
-        mean=measured[0],
-        stderr=measured[1],
+        mean=measured.mean,
+        stderr=measured.stderr,
         resolution=float(resolution),
     )
 
@@ -280,11 +271,7 @@ def tables(config: Config, data: Data) -> list[Table]:
         "λ_2": "second",
         "λ_k": "smallest",
     }
-    statistics = {name: [a.values for a in sweep.mean_and_stderr(features[name])] for name in columns.values()}
-    rows = [
-        (str(d), *(f"{statistics[name][0][i]:.3g} ± {statistics[name][1][i]:.1g}" for name in columns.values()))
-        for i, d in enumerate(config.ds)
-    ]
+    rows = [(str(d), *(str(mean_of(features[name].sel(d=d).values)) for name in columns.values())) for d in config.ds]
     return [Table("Moments of ReLU features at k = 2d, n = 8d", ("d", *columns), tuple(rows))]
 
 

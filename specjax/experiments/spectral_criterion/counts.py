@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from scipy.stats import beta, norm
 
-from specjax.experiments.verdicts import STANDARD_ERRORS
+from specjax.experiments.means import STANDARD_ERRORS
 
 MISSED = float(2 * norm.sf(STANDARD_ERRORS))
 """The probability with which four standard errors miss a normal mean: that of every interval here."""

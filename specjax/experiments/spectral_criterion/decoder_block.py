@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from specjax import sizes, sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
+from specjax.experiments.means import mean_of
 from specjax.experiments.plots import COLORS, draw_sweep
 from specjax.experiments.validation import check_root_seed, check_seeds, check_sizes
 from specjax.experiments.verdicts import bound_check, difference_check, exponent_check, mean_check
@@ -128,11 +129,13 @@ def checks(config: Config, data: Data) -> list[Check]:
     )
     hidden = rank[..., NAMES.index("mlp_hidden")]
     first, last = (rank[:, :, i, NAMES.index("mlp_input")] for i in (0, -1))
-    change = (last - first).mean(axis=0)
+    change = mean_of((last - first).mean(axis=0))
+    lengths = depth["by_length"].sel(causal=0.0).transpose("seed", ...).values
+    longer = mean_of(lengths[:, -1] / lengths[:, -2])
     gated = data["networks"]["swiglu.layer_1"].transpose("n", "seed").values
-    growth = gated[-1] - gated[0]
+    growth = mean_of(gated[-1] - gated[0])
     pre, post = depth["preactivation"].values, hidden.reshape(depth["preactivation"].values.shape)
-    gap = (pre - post).mean(axis=(0, 2))
+    gap = mean_of((pre - post).mean(axis=(0, 2)))
     return [
         bound_check(
             "lemma-2-9",
@@ -164,7 +167,7 @@ def checks(config: Config, data: Data) -> list[Check]:
             f"{PAPER}, Corollary 2.15, sharper [ours]",
             "Where the corollary allows (1 + ℓ)², the stable rank of the MLP input is lower in the last block than in the first, "
             "beyond 4 standard errors.",
-            smallest_margin=-float(change.mean() + 4 * change.std(ddof=1) / np.sqrt(change.size)),
+            smallest_margin=-change.high,
         ),
         mean_check(
             "length",
@@ -172,16 +175,16 @@ def checks(config: Config, data: Data) -> list[Check]:
             f"Mean st(B) of the first block does not depend on the number of tokens: n = {config.lengths[-1]} over "
             f"{config.lengths[-2]}.",
             predicted=1.0,
-            mean=_length_ratio(data)[0],
-            stderr=_length_ratio(data)[1],
+            mean=longer.mean,
+            stderr=longer.stderr,
             resolution=0.41,
         ),
         difference_check(
             "before-and-after-activation",
             f"{PAPER}, Figure 2",
             "The stable rank before the activation is another one than after it, which Figure 2 says it shows.",
-            difference=gap.mean(),
-            stderr=gap.std(ddof=1) / np.sqrt(gap.size),
+            difference=gap.mean,
+            stderr=gap.stderr,
             resolution=0.5,
         ),
         bound_check(
@@ -189,15 +192,14 @@ def checks(config: Config, data: Data) -> list[Check]:
             f"{PAPER}, Figure 17",
             f"With the batch st of the first layer's SwiGLU features comes up to the ambient dimension, half of {config.hidden} at least: "
             f"mean plus 4 standard errors at n = {config.batches[-1]}.",
-            smallest_margin=float(gated[-1].mean() + 4 * gated[-1].std(ddof=1) / np.sqrt(gated[-1].size))
-            - config.hidden / 2,
+            smallest_margin=mean_of(gated[-1]).high - config.hidden / 2,
         ),
         difference_check(
             "swiglu-grows",
             f"{PAPER}, Figure 17",
             f"It grows with the batch, from n = {config.batches[0]} to {config.batches[-1]}.",
-            difference=growth.mean(),
-            stderr=growth.std(ddof=1) / np.sqrt(growth.size),
+            difference=growth.mean,
+            stderr=growth.stderr,
             resolution=1.0,
         ),
         exponent_check(
@@ -209,13 +211,6 @@ def checks(config: Config, data: Data) -> list[Check]:
             fit=sweep.asymptotic_exponent(data["networks"]["relu.layer_1"], "n"),
         ),
     ]
-
-
-def _length_ratio(data: Data) -> tuple[float, float]:
-    """Mean st(B) of the first block, no mask, at the largest length over that at the one before, and its standard error."""
-    ranks = data["depth"]["by_length"].sel(causal=0.0).transpose("seed", ...).values
-    ratio = ranks[:, -1] / ranks[:, -2]
-    return float(ratio.mean()), float(ratio.std(ddof=1) / np.sqrt(ratio.size))
 
 
 def tables(config: Config, data: Data) -> list[Table]:
@@ -254,7 +249,7 @@ def plot(config: Config, data: Data) -> Figure:
     ranks = data["depth"]["rank"].sel(causal=0.0).values
     blocks = np.arange(config.blocks)
     for i, (name, color) in enumerate(zip(NAMES, COLORS, strict=False)):
-        mean, error = ranks[..., i].mean(0), ranks[..., i].std(0) / np.sqrt(len(ranks))
+        mean, error = mean_of(ranks[..., i], axis=0)
         left.plot(blocks, mean, "o-", markersize=4, color=color, label=name.replace("_", " "))
         left.fill_between(blocks, mean - 2 * error, mean + 2 * error, color=color, alpha=0.2, linewidth=0)
     left.axhline(2 * np.pi, color="gray", linestyle="--", linewidth=1, label="2π, bound on MLP hidden")

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from specjax import spectral, sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
+from specjax.experiments.means import mean_of
 from specjax.experiments.plots import draw_sweep, slope_label
 from specjax.experiments.validation import check_root_seed, check_sizes
 from specjax.experiments.verdicts import exponent_check
@@ -113,7 +114,7 @@ def tables(config: Config, data: Data) -> list[Table]:
             grid, values = curve(config, data["ranks"], name, k)
             mean = values.mean(axis=0)
             peak = int(np.argmax(mean))
-            cells = [f"{float(v.mean()):.3g} ± {float(v.std(ddof=1)) / np.sqrt(v.size):.1g}" for v in at]
+            cells = [str(mean_of(v.values)) for v in at]
             last = mean[np.searchsorted(grid, config.steps)]
             rows.append((label, str(k), *cells, f"{mean[peak]:.1f} at {grid[peak]}", f"{last:.1f}"))
     header = ("", "k", "nr at W_0", "nr at W_1", "peak", f"nr at W_{config.steps}")

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from specjax import spectral, sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
+from specjax.experiments.means import mean_of
 from specjax.experiments.plots import draw_sweep, slope_label
 from specjax.experiments.validation import check_root_seed, check_seeds, check_sizes
 from specjax.experiments.verdicts import bound_check, exponent_check
@@ -213,24 +214,22 @@ def tables(config: Config, data: Data) -> list[Table]:
         rows.append(
             (
                 name,
-                _pair(values["stable_rank"]),
-                _pair(values["gd_gap"][:, -1]),
-                _pair(values["spectral_gap"][:, -1]),
-                f"{_pair(peak)} at t = {times[values['gd_rank'].argmax(axis=-1)[0]]}",
-                _pair(values["gd_rank"][:, -1]),
-                _pair(values["spectral_rank"].min(axis=-1)),
+                str(mean_of(values["stable_rank"])),
+                str(mean_of(values["gd_gap"][:, -1])),
+                str(mean_of(values["spectral_gap"][:, -1])),
+                f"{mean_of(peak)} at t = {times[values['gd_rank'].argmax(axis=-1)[0]]}",
+                str(mean_of(values["gd_rank"][:, -1])),
+                str(mean_of(values["spectral_rank"].min(axis=-1))),
             )
         )
     header = ("features", "st(A)", "gap of GD", "gap of SpecGD", "largest nr, GD", "last nr, GD", "smallest nr, SpecGD")
-    widths = [(str(k), *(_pair(data["widths"][name].sel(k=k).values) for name in FEATURES)) for k in config.widths]
+    widths = [
+        (str(k), *(str(mean_of(data["widths"][name].sel(k=k).values)) for name in FEATURES)) for k in config.widths
+    ]
     return [
         Table("Figures 3 and 11: mean over draws, ± standard error", header, tuple(rows)),
         Table("st(A), d = k/2, n = 4k", ("k", *FEATURES), tuple(widths)),
     ]
-
-
-def _pair(values: np.ndarray) -> str:
-    return f"{values.mean():.3g} ± {values.std(ddof=1) / np.sqrt(values.size):.1g}"
 
 
 def plot(config: Config, data: Data) -> Figure:

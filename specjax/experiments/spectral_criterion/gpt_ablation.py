@@ -16,9 +16,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from specjax.experiments.contract import Check, Data, Experiment, Table
+from specjax.experiments.means import STANDARD_ERRORS, mean_of
 from specjax.experiments.plots import COLORS, MARKERS
 from specjax.experiments.spectral_criterion.gpt_ablation_runs import ARMS, FIXED, Config, run
-from specjax.experiments.verdicts import STANDARD_ERRORS, bound_check, lead_check
+from specjax.experiments.verdicts import bound_check, lead_check
 
 PAPER = "spectral-criterion"
 KINDS = {"plain": "non-gated", "gated": "gated"}
@@ -39,13 +40,13 @@ class Estimate(NamedTuple):
     @property
     def stderr(self) -> float:
         """The standard error."""
-        return float(self.residuals.std(ddof=1) / np.sqrt(self.residuals.size))
+        return float(mean_of(self.residuals).stderr)
 
     def __str__(self) -> str:
         return f"{self.value:.3f} ± {STANDARD_ERRORS * self.stderr:.3f}"
 
 
-def mean_of(values: Float[np.ndarray, " seeds"]) -> Estimate:
+def estimate_of(values: Float[np.ndarray, " seeds"]) -> Estimate:
     """The mean over seeds."""
     return Estimate(float(values.mean()), values - values.mean())
 
@@ -71,7 +72,7 @@ def fraction(report: xr.Dataset) -> Estimate:
 def lead_of(report: xr.Dataset, arm: str, other: str) -> Estimate:
     """How much lower an arm's last loss is than another's."""
     loss = final_losses(report)
-    return mean_of(loss[other] - loss[arm])
+    return estimate_of(loss[other] - loss[arm])
 
 
 def checks(config: Config, data: Data) -> list[Check]:
@@ -119,7 +120,7 @@ def tables(config: Config, data: Data) -> list[Table]:
     """Losses, fractions, rates, stable ranks and choices of the switch."""
     reports = {kind: data[f"{kind}_report"] for kind in KINDS}
     losses = [
-        (label, *(str(mean_of(final_losses(reports[kind])[arm])) for kind in KINDS)) for arm, label in ARMS.items()
+        (label, *(str(estimate_of(final_losses(reports[kind])[arm])) for kind in KINDS)) for arm, label in ARMS.items()
     ]
     losses.append(("unigram entropy", *(f"{float(reports[kind]['entropy']):.3f}" for kind in KINDS)))
     fractions = [
@@ -198,7 +199,7 @@ def plot(config: Config, data: Data) -> Figure:
 
 def _band(axes: Axes, x: np.ndarray, values: np.ndarray, color: str, style: str, label: str) -> None:
     """The mean over seeds, the first axis, and two standard errors to either side."""
-    mean, stderr = values.mean(axis=0), values.std(axis=0, ddof=1) / np.sqrt(len(values))
+    mean, stderr = mean_of(values, axis=0)
     axes.plot(x, mean, style, color=color, linewidth=1.5, label=label)
     axes.fill_between(x, mean - 2 * stderr, mean + 2 * stderr, color=color, alpha=0.2, linewidth=0)
 

@@ -7,9 +7,10 @@ from matplotlib.figure import Figure
 
 from specjax import sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
+from specjax.experiments.means import STANDARD_ERRORS
 from specjax.experiments.plots import COLORS, MARKERS
 from specjax.experiments.spectral_criterion.gpt_runs import ENDS, OPTIMIZERS, Config, run
-from specjax.experiments.verdicts import STANDARD_ERRORS, bound_check, lead_check
+from specjax.experiments.verdicts import bound_check, lead_check
 from specjax.theory import stable_rank as theory
 
 PAPER = "spectral-criterion"

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from specjax import sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
+from specjax.experiments.means import mean_of
 from specjax.experiments.validation import check_root_seed
 from specjax.experiments.verdicts import bound_check, difference_check, equality_check
 from specjax.models import random_features
@@ -252,7 +253,7 @@ def smooth_checks(smooth: xr.Dataset) -> list[Check]:
         )
         for steps in ("corrected", "printed")
     }
-    growth = np.log10(smooth["squared.printed_gd_factor"].isel(n=-1).values)
+    growth = mean_of(np.log10(smooth["squared.printed_gd_factor"].isel(n=-1).values))
     return [
         bound_check(
             "smooth-steps-printed",
@@ -270,8 +271,8 @@ def smooth_checks(smooth: xr.Dataset) -> list[Check]:
             "smooth-steps-printed-growth",
             "spectral-criterion, (1.6) [ours]",
             f"At n = {SAMPLES[-1]} samples a printed gradient step changes the squared loss by more than one power of ten.",
-            difference=growth.mean(),
-            stderr=growth.std(ddof=1) / np.sqrt(growth.size),
+            difference=growth.mean,
+            stderr=growth.stderr,
             resolution=1.0,
         ),
     ]

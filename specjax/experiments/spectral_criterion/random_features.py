@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from specjax import sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
+from specjax.experiments.means import mean_of
 from specjax.experiments.plots import draw_sweep, slope_label
 from specjax.experiments.spectral_criterion.spiked_models import ACCURACY, THETA, TIMES, measure_drawn, measure_spectra
 from specjax.experiments.validation import check_root_seed, check_sizes
@@ -149,7 +150,7 @@ def _drawn_checks(drawn: xr.Dataset) -> list[Check]:
 
 def _window_checks(spectra: xr.Dataset) -> list[Check]:
     log_d = np.log(spectra["d"])
-    late = spectra["late_ratio"].isel(d=-1).values
+    late = mean_of(spectra["late_ratio"].isel(d=-1).values)
     return [
         exponent_check(
             "window-linear",
@@ -172,8 +173,8 @@ def _window_checks(spectra: xr.Dataset) -> list[Check]:
             "spectral-criterion, Remark 1, sharpened [ours]",
             f"Late the rank falls as 1/t only: nr(∇L(W_t)) = 2k/(wηt) (1 + O(1/ηt)) for a uniform bulk, at ηt = {THETA:g}.",
             predicted=1,
-            mean=late.mean(),
-            stderr=late.std(ddof=1) / np.sqrt(late.size),
+            mean=late.mean,
+            stderr=late.stderr,
             resolution=0.1,
         ),
         exponent_check(
@@ -199,7 +200,7 @@ def _cost_checks(spectra: xr.Dataset) -> list[Check]:
     d = spectra["d"]
     logarithm = np.log(d / ACCURACY)
     ends = (spectra["absolute_cost"] / d).isel(d=[0, -1])
-    slope = (ends.diff("d").isel(d=0) / np.log(d[-1] / d[0])).values
+    slope = mean_of((ends.diff("d").isel(d=0) / np.log(d[-1] / d[0])).values)
     source = "spectral-criterion, Section 1"
     return [
         exponent_check(
@@ -222,8 +223,8 @@ def _cost_checks(spectra: xr.Dataset) -> list[Check]:
             "cost-absolute",
             "spectral-criterion, Section 3.1.4",
             "To an absolute error it needs a multiple of d log d: steps/d changes by more than 1/2 for each unit of log d.",
-            difference=slope.mean(),
-            stderr=slope.std(ddof=1) / np.sqrt(slope.size),
+            difference=slope.mean,
+            stderr=slope.stderr,
             resolution=0.5,
         ),
     ]
@@ -233,7 +234,7 @@ def tables(config: Config, data: Data) -> list[Table]:
     """Ranks of the drawn models, and windows and costs in units of d."""
     drawn, spectra = data["drawn"], data["spectra"]
     names = [name for name, *_ in RANKS]
-    rows = [(str(d), *(_cell(drawn[name].sel(d=d)) for name in names)) for d in config.ds]
+    rows = [(str(d), *(str(mean_of(drawn[name].sel(d=d).values)) for name in names)) for d in config.ds]
     lengths = {
         "nr >= k/2: t/d": spectra["linear_window"] / spectra["d"],
         "nr >= k/log k: t/d": spectra["late_window"] / spectra["d"],
@@ -242,15 +243,13 @@ def tables(config: Config, data: Data) -> list[Table]:
         "gap 1e-3: t/d": spectra["absolute_cost"] / spectra["d"],
         "one spike √d: nr/d at t = d": spectra["weak_at_d"] / spectra["d"],
     }
-    windows = [(str(d), *(_cell(length.sel(d=d)) for length in lengths.values())) for d in config.large_ds]
+    windows = [
+        (str(d), *(str(mean_of(length.sel(d=d).values)) for length in lengths.values())) for d in config.large_ds
+    ]
     return [
         Table("Nuclear rank of the gradient, k = m = d, Gaussian teacher", ("d", *names), tuple(rows)),
         Table("Windows and costs, one spike of d, orthogonal teacher", ("d", *lengths), tuple(windows)),
     ]
-
-
-def _cell(values: xr.DataArray) -> str:
-    return f"{float(values.mean()):.3g} ± {float(values.std(ddof=1)) / np.sqrt(values.size):.1g}"
 
 
 def plot(config: Config, data: Data) -> Figure:

@@ -5,6 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from specjax.experiments.contract import Check, Data, Experiment, Table
+from specjax.experiments.means import STANDARD_ERRORS, mean_of
 from specjax.experiments.plots import COLORS, MARKERS
 from specjax.experiments.spectral_criterion.rank_switch_runs import (
     LABELS,
@@ -27,7 +28,7 @@ from specjax.experiments.spectral_criterion.rank_switch_runs import (
     sooner,
     with_rates,
 )
-from specjax.experiments.verdicts import STANDARD_ERRORS, bound_check, lead_check
+from specjax.experiments.verdicts import bound_check, lead_check
 
 PAPER = "spectral-criterion"
 RULE, OURS = f"{PAPER}, (1.5)", f"{PAPER}, (1.5) [ours]"
@@ -94,7 +95,7 @@ def _choice_checks(data: Data) -> list[Check]:
             f"{PAPER}, Figure 11",
             "On SwiGLU features, at the shared rate, the rule takes both steps in the course of a run: share of the rarer one, mean less "
             f"4 standard errors, above {RARER:.0%}.",
-            smallest_margin=float(rarer.mean() - STANDARD_ERRORS * rarer.std(ddof=1) / np.sqrt(rarer.size)) - RARER,
+            smallest_margin=mean_of(rarer).low - RARER,
         ),
         bound_check(
             "control-rule-is-euclidean",
@@ -135,10 +136,10 @@ def tables(config: Config, data: Data) -> list[Table]:
                 used = rates_by(way, outcome)
                 gain, reached, diverged = (with_rates(values, used)[i] for values in outcome)
                 ran = ", ".join(f"{rate:g}" for rate in np.unique(rates[used[i]]))
-                spread = gain.std(ddof=1) / np.sqrt(gain.size)
+                mean, stderr = mean_of(gain)
                 cells += [
                     ran,
-                    f"{gain.mean():.2f} ± {spread:.2f}",
+                    f"{mean:.2f} ± {stderr:.2f}",
                     f"{np.median(reached):.0f}",
                     f"{int(diverged.sum())}",
                 ]

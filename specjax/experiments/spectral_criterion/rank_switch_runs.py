@@ -21,9 +21,9 @@ from jaxtyping import Array, Float
 
 from specjax import sweep
 from specjax.experiments.contract import Data
+from specjax.experiments.means import Mean, mean_of
 from specjax.experiments.spectral_criterion.sparse_training import GD, LIMIT, SPEC_GD
 from specjax.experiments.validation import check_root_seed
-from specjax.experiments.verdicts import STANDARD_ERRORS
 from specjax.models import layerwise_descent, mlp
 from specjax.models.layerwise_descent import CRITERION, SPECTRAL
 
@@ -212,23 +212,6 @@ class Outcome(NamedTuple):
     diverged: np.ndarray
 
 
-class Lead(NamedTuple):
-    """How far one method ends ahead of another: the mean over draws, each capped at `CAP`, and its standard error."""
-
-    mean: float
-    stderr: float
-
-    @property
-    def low(self) -> float:
-        """The mean less 4 standard errors."""
-        return self.mean - STANDARD_ERRORS * self.stderr
-
-    @property
-    def high(self) -> float:
-        """The mean and 4 standard errors."""
-        return self.mean + STANDARD_ERRORS * self.stderr
-
-
 def dataset_of(data: Data, regime: str) -> xr.Dataset:
     """The runs of a regime: (rate, seed, method, …)."""
     runs = data[regime] if regime in NETWORKS else data["linear"].sel(control=int(regime == "control"))
@@ -266,15 +249,13 @@ def rates_by(way: str, outcome: Outcome) -> np.ndarray:
     return np.zeros(outcome.gain.shape[1:], int) if way == "shared" else chosen_rates(outcome.gain)
 
 
-def lead(outcome: Outcome, regime: str, way: str, method: str, other: str) -> Lead:
-    """How far a method is ahead of another with the shared rate or with its own."""
+def lead(outcome: Outcome, regime: str, way: str, method: str, other: str) -> Mean:
+    """How far a method ends ahead of another with the shared rate or with its own: mean over draws, each capped at `CAP`."""
     gain = dict(zip(methods_of(regime), with_rates(outcome.gain, rates_by(way, outcome)), strict=True))
-    ahead = np.clip(gain[method] - gain[other], -CAP, CAP)
-    return Lead(float(ahead.mean()), float(ahead.std(ddof=1) / np.sqrt(ahead.size)))
+    return mean_of(np.clip(gain[method] - gain[other], -CAP, CAP))
 
 
-def sooner(outcome: Outcome, regime: str, way: str, method: str, other: str) -> Lead:
+def sooner(outcome: Outcome, regime: str, way: str, method: str, other: str) -> Mean:
     """How much sooner a method reaches the target than another: mean log2 of the ratio of their iterations."""
     reached = dict(zip(methods_of(regime), with_rates(outcome.reached, rates_by(way, outcome)), strict=True))
-    ratio = np.log2(np.maximum(reached[other], 1) / np.maximum(reached[method], 1))
-    return Lead(float(ratio.mean()), float(ratio.std(ddof=1) / np.sqrt(ratio.size)))
+    return mean_of(np.log2(np.maximum(reached[other], 1) / np.maximum(reached[method], 1)))

@@ -6,10 +6,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from specjax.experiments.contract import Check, Data, Experiment, Table
+from specjax.experiments.means import STANDARD_ERRORS, mean_of
 from specjax.experiments.plots import COLORS
 from specjax.experiments.spectral_criterion.counts import Share, share_of
 from specjax.experiments.spectral_criterion.sparse_training import INTERNAL, METHODS, Config, Runs, run, runs_of
-from specjax.experiments.verdicts import STANDARD_ERRORS, bound_check, equality_check, mean_check
+from specjax.experiments.verdicts import bound_check, equality_check, mean_check
 
 PAPER = "spectral-criterion"
 METHOD_COLORS = dict(zip(("gd", "spectral"), COLORS, strict=False))
@@ -34,11 +35,6 @@ def checks(config: Config, data: Data) -> list[Check]:
     ]
 
 
-def _lowest(values: np.ndarray) -> float:
-    """The mean less 4 standard errors."""
-    return float(values.mean() - STANDARD_ERRORS * values.std(ddof=1) / np.sqrt(values.size))
-
-
 def _start_checks(config: Config, starts: xr.Dataset) -> list[Check]:
     """`ratio` is nr(G_ℓ)/st(A_{ℓ-1}) of the internal blocks, (d, seed, block)."""
     ranks = (starts[which].transpose("d", "seed", ...).values for which in ("nuclear_rank", "stable_rank"))
@@ -51,14 +47,14 @@ def _start_checks(config: Config, starts: xr.Dataset) -> list[Check]:
             f"{PAPER}, Figure 4 and (1.5)",
             f"nr(G_ℓ) is above st(A_(ℓ-1)) on the internal blocks at initialization, d = {large}: mean log2 of the ratio less 4 standard "
             "errors, the smaller of both blocks.",
-            smallest_margin=min(_lowest(block) for block in np.log2(ratio[-1]).T),
+            smallest_margin=min(mean_of(block).low for block in np.log2(ratio[-1]).T),
         ),
         bound_check(
             "rule-grows-with-size",
             f"{PAPER}, Section 1.2 [ours]",
             f"This ratio grows with the network, n = h = 4d, from d = {small} to {large}: mean log2 of the growth less 4 standard errors, "
             "the smaller of both blocks.",
-            smallest_margin=min(_lowest(block) for block in growth.T),
+            smallest_margin=min(mean_of(block).low for block in growth.T),
         ),
     ]
 
@@ -95,7 +91,7 @@ def _ahead(name: str, source: str, runs: Runs, iteration: int) -> Check:
         source,
         f"After {iteration} iterations SpecGD has the lower loss: mean over {lead.size} draws in which both last of log10 L_GD/L_SpecGD, "
         "capped at a factor 2 either way, less 4 standard errors.",
-        smallest_margin=_lowest(np.clip(lead, -CAP, CAP)),
+        smallest_margin=mean_of(np.clip(lead, -CAP, CAP)).low,
     )
 
 
@@ -123,13 +119,14 @@ def _gated_checks(config: Config, gated: xr.Dataset) -> list[Check]:
     falls = [_change(runs, "gd", 3) for runs in (small, large)]
     kept = [np.abs(_change(runs, m, layer)).mean() for runs in (small, large) for m in METHODS for layer in (1, 2)]
     lead = large.lead(end)
+    apart = mean_of(lead)
     return [
         bound_check(
             "gated-third-layer-falls",
             f"{PAPER}, Figure 18",
             f"Under GD st(A_3) of SwiGLU networks falls: mean of -log2 of last over first less 4 standard errors, the smaller of n = "
             f"{n_small} and {n_large}.",
-            smallest_margin=min(_lowest(-change) for change in falls),
+            smallest_margin=min(mean_of(-change).low for change in falls),
         ),
         bound_check(
             "gated-first-layers-keep",
@@ -171,8 +168,8 @@ def _gated_checks(config: Config, gated: xr.Dataset) -> list[Check]:
             f"{PAPER}, Figure 18 (right)",
             f"At n = {n_large} the losses of both methods coincide after {end} iterations: mean of log10 L_GD/L_SpecGD.",
             predicted=0.0,
-            mean=lead.mean(),
-            stderr=lead.std(ddof=1) / np.sqrt(lead.size),
+            mean=apart.mean,
+            stderr=apart.stderr,
             resolution=0.1,
         ),
     ]
@@ -223,10 +220,10 @@ def tables(config: Config, data: Data) -> list[Table]:
     sizes = [
         (
             str(d),
-            *(_pair(starts["stable_rank"].sel(d=d).transpose("seed", ...).values[:, layer]) for layer in (1, 2, 3)),
             *(
-                _pair(starts["nuclear_rank"].sel(d=d).transpose("seed", ...).values[:, block - 1])
-                for block in (1, *INTERNAL)
+                str(mean_of(starts[f"{which}_rank"].sel(d=d).transpose("seed", ...).values[:, place]))
+                for which, places in (("stable", (1, 2, 3)), ("nuclear", (0, 1, 2)))
+                for place in places
             ),
         )
         for d in config.starts
@@ -250,7 +247,7 @@ def tables(config: Config, data: Data) -> list[Table]:
                 for ranks, places in ((stable, (1, 2, 3)), (nuclear, (1, 2)))
                 for i in places
             ]
-            rows.append((f"{label}, {name}", f"{rates[method]:g}", _pair(losses), *moves))
+            rows.append((f"{label}, {name}", f"{rates[method]:g}", str(mean_of(losses)), *moves))
     ranks_header = ("", "step size", "log10 of the last loss", *header[1:4], *header[5:])
     return [
         Table("At initialization, squared ReLU, n = h = 4d: mean over draws, ± standard error", header, tuple(sizes)),
@@ -282,10 +279,6 @@ def _labelled(config: Config, data: Data) -> list[tuple[str, Runs, dict[str, flo
 def _stuck(one: xr.Dataset, diverged: np.ndarray) -> str:
     loss = one["loss"].values[~diverged]
     return f"{int(np.sum(loss[:, -1] > loss[:, 0] / 2))} of {len(loss)}"
-
-
-def _pair(values: np.ndarray) -> str:
-    return f"{values.mean():.3g} ± {values.std(ddof=1) / np.sqrt(values.size):.1g}"
 
 
 def plot(config: Config, data: Data) -> Figure:

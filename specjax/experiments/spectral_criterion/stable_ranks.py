@@ -11,9 +11,10 @@ from matplotlib.figure import Figure
 
 from specjax import sizes, sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
+from specjax.experiments.means import STANDARD_ERRORS
 from specjax.experiments.plots import COLORS, draw_sweep
 from specjax.experiments.validation import check_root_seed, check_seeds, check_sizes
-from specjax.experiments.verdicts import STANDARD_ERRORS, bound_check, difference_check, exponent_check
+from specjax.experiments.verdicts import bound_check, difference_check, exponent_check
 from specjax.sizes import AnySize
 from specjax.theory import stable_rank as theory
 
