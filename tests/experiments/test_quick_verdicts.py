@@ -113,12 +113,12 @@ REFUTED = {
 }
 
 
-# Those of ten seconds and more on two cores, but for the claims: every push has them at their smoke scale, and their formulas in the tests
-# of theory.
+# Those of ten seconds and more on two cores: every push has them at their smoke scale, and their formulas in the tests of theory.
 LONG = {
     "activations",
     "after-initialization",
     "after-initialization-gpt",
+    "claims",
     "condition-number",
     "convergence-curves",
     "decoder-block",
@@ -147,8 +147,10 @@ LONG = {
     "recall-transformer",
     "relu-features",
     "row-normalization",
+    "sign-gradient-lower-bounds",
     "sparse-regression",
     "stable-ranks",
+    "table-c7",
 }
 
 
