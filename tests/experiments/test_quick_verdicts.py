@@ -160,7 +160,8 @@ LONG = {
 def test_reproduce_confirms_what_holds_and_refutes_what_does_not(name, optimized_environment, tmp_path):
     # In a process of its own, whose programs are the optimized ones of a user's.
     command = [Path(sys.executable).with_name("specjax"), "reproduce", "--only", name, "--out", tmp_path]
-    done = subprocess.run(command, env=optimized_environment, capture_output=True, text=True, check=False)
+    # The limit is for programs that wait for each other for ever.
+    done = subprocess.run(command, env=optimized_environment, capture_output=True, text=True, timeout=1800, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / name / "checks.json").read_text())
     every_verdict_is_the_expected_one(name, found)

@@ -4,6 +4,7 @@
 
 import json
 import math
+import os
 import subprocess
 import sys
 from functools import cache
@@ -222,9 +223,28 @@ print("done")
 """
 
 
+def users(**settings):
+    """The environment of a user's process, without what these tests set to keep decompositions apart."""
+    return {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "PJRT_NPROC")} | settings
+
+
 def test_several_decompositions_in_one_program_do_not_deadlock():
     # In a process of its own, so that the deadlock of jaxlib 0.10.1 would cost this test and not the run.
     process = subprocess.run(
-        [sys.executable, "-c", _DECOMPOSITIONS], capture_output=True, text=True, timeout=240, check=False
+        [sys.executable, "-c", _DECOMPOSITIONS],
+        env=users(),
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
     )
     assert process.stdout.strip() == "done", process.stderr
+
+
+@pytest.mark.parametrize(
+    ("cores", "settings", "threads"), [(2, {}, "8"), (64, {}, "None"), (2, {"PJRT_NPROC": "3"}, "3")]
+)
+def test_a_small_machine_gets_more_threads_than_decompositions_can_meet(cores, settings, threads):
+    code = f"import os; os.cpu_count = lambda: {cores}; import specjax.sweep; print(os.environ.get('PJRT_NPROC'))"
+    process = subprocess.run([sys.executable, "-c", code], env=users(**settings), capture_output=True, check=True)
+    assert process.stdout.decode().strip() == threads
