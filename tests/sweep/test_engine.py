@@ -5,6 +5,7 @@
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from functools import cache
@@ -17,7 +18,7 @@ import xarray as xr
 from measures import bits, overlap, scaled_product
 
 from specjax import sizes
-from specjax.sweep import run, values, widths
+from specjax.sweep import explain, run, values, widths
 from specjax.sweep.cost import Rates
 
 KEY = jax.random.key(7)
@@ -248,3 +249,23 @@ def test_a_small_machine_gets_more_threads_than_decompositions_can_meet(cores, s
     code = f"import os; os.cpu_count = lambda: {cores}; import specjax.sweep; print(os.environ.get('PJRT_NPROC'))"
     process = subprocess.run([sys.executable, "-c", code], env=users(**settings), capture_output=True, check=True)
     assert process.stdout.decode().strip() == threads
+
+
+def one_block(key, n):
+    return {"sum": jnp.sum(sizes.normal(key, (n, n)))}
+
+
+@pytest.mark.parametrize(("plan", "buckets"), [("exact", ["n=3", "n=5", "n=40"]), ("padded", ["n=3,5,40"])])
+def test_explain_has_a_row_for_every_program(plan, buckets):
+    data = run(one_block, {"n": widths(3, 5, 40)}, seeds=7, key=KEY, plan=plan, chunk=4, progress=False)
+    title, header, *rows, total = explain(data).splitlines()
+    assert title.startswith(f"plan {plan!r} on 1 cpu device(s), memory ")
+    found = [dict(zip(re.split(r"\s{2,}", header), re.split(r"\s{2,}", row), strict=True)) for row in rows]
+    assert [row["bucket"] for row in found] == buckets
+    assert [(row["points"], row["seeds"], row["chunk"]) for row in found] == [(str(3 // len(rows)), "7", "4")] * len(
+        rows
+    )
+    for verb, column in (("compiled", "compile s"), ("ran", "run s")):
+        seconds = float(re.search(rf"{verb} in ([\d.]+) s", total)[1])
+        # Each number is rounded to 0.01.
+        assert abs(seconds - sum(float(row[column]) for row in found)) <= 0.005 * (len(rows) + 1) + 1e-9
