@@ -63,6 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Before JAX starts: programs are kept between runs, without XLA's false alarms about them (see sweep/compilation_cache.py).
     os.environ.setdefault("SPECJAX_COMPILATION_CACHE", "on")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    # XLA spreads the decompositions of a sweep over its own threads; with threads of OpenBLAS as well, both kinds wait for each other.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         return _dispatch(list(sys.argv[1:] if argv is None else argv))
     except UserError as error:
