@@ -56,7 +56,7 @@ def covariance_expansion(v: Float[Array, "*batch k d"]) -> Float[Array, "*batch 
     norms = jnp.linalg.norm(v, axis=-1)
     gram = v @ v.mT
     squares = gram**2 / (norms[..., :, None] * norms[..., None, :])
-    own = jnp.eye(v.shape[-2], dtype=v.dtype) * norms[..., None, :] ** 2
+    own = jnp.broadcast_to(jnp.eye(v.shape[-2], dtype=v.dtype), gram.shape) * norms[..., None, :] ** 2
     return gram / 4 + squares / (4 * np.pi) + MEAN_WEIGHT * own
 
 

@@ -52,6 +52,7 @@ def test_the_constants_of_a_layered_model_by_hand():
     close(layered.feature_constant(c), 13718 * (7 + 5 * 16 * 6 * 3 * 3 + 25 * 16 * 3))
     close(layered.samplewise_feature_constant(c), 13718 * (7 + 2 * 16 * 6 * 3 * 3 + 25 * 16 * 3))
     close(layered.weight_constant(c), 4)
+    close(layered.nuclear_rank_needed(3.0, np.float32(2), 0.2), 3.2 / 1.1)
 
 
 def test_the_constants_of_the_squared_loss_are_its_derivatives(rng):
@@ -83,9 +84,12 @@ def test_the_decreases_are_the_largest_that_the_quadratic_model_guarantees(rng):
 
 def test_the_bounds_on_stable_ranks_by_hand():
     close(stable_rank.small_ball_bound(3.0, 0.5, 0.25, 0.2), 240)
-    close(stable_rank.concentrated_bound(3.0, 0.5, 0.2), 3 * 1.5 / 0.64)
-    close(stable_rank.embedding_bound(0.25, 0.1), 5 / 3 / 0.1)
-    close(stable_rank.rms_norm_bound(3.0, 0.5, 2.0), 12)
+    # A number of less precision among the arguments does not lower that of the result.
+    close(stable_rank.concentrated_bound(3.0, np.float32(0.5), 0.1), 3 * 1.5 / 0.81)
+    close(stable_rank.embedding_bound(np.float32(0.25), 0.1), 5 / 3 / 0.1)
+    close(stable_rank.rms_norm_bound(np.float32(3), 0.7, 2.0), 6 / 0.7)
+    assert [stable_rank.quadratic_nsr_bound(layer) for layer in (0, 1, 2, 3)] == [3, 9, 81, 6561]
+    close(stable_rank.quadratic_samples(2, 0.25), 18 * 6561 * math.log(4))
     close(stable_rank.perturbation_failure(0.25, 512), 4 * math.exp(-0.5))
     # The failure allowed and the samples that keep it, Chernoff's exp(-p_0 n/8) and as printed.
     close(math.exp(-0.3 * stable_rank.small_ball_samples(0.3, 0.05) / 8), 0.05)
@@ -99,7 +103,7 @@ def test_the_bounds_on_stable_ranks_by_hand():
 
 def test_the_bounds_of_a_decoder_block_by_hand():
     """δ = 0.2, c_- = 1/2, c_+ = 2, st = 3: (1 + δ)/(1 - δ) = 3/2, 1 + 2/c_- = 5, and c_σ = P(N(0, 1) > 1)/2."""
-    bounds = stable_rank.block_bounds(3.0, stable_rank.ColumnNorms(0.5, 2.0), 0.2)
+    bounds = stable_rank.block_bounds(np.float32(3), stable_rank.ColumnNorms(0.5, 2.0), 0.2)
     share = math.erfc(math.sqrt(0.5)) / 4
     expected = (12, 22.5, 2.25 * 6 * 5 * 3, 2 * math.pi, 3 * math.pi * (1 + 4.5 / share))
     close(np.array(bounds), expected)
@@ -235,6 +239,10 @@ def test_constants_of_the_perturbation_bounds():
     # Without a gap behind the rank best approximations may be anywhere.
     assert float(perturbation.approximation_bound(jnp.eye(2), 3 * jnp.eye(2), 1)) == pytest.approx(2 * (3 + 4 / 2))
     assert float(perturbation.approximation_bound(jnp.eye(2), jnp.eye(2), 1)) == math.inf
+    # σ_2 = 2 and 1/2, and 3/2 between them.
+    a, b = jnp.diag(jnp.asarray([3.0, 2.0])), jnp.diag(jnp.asarray([2.5, 0.5]))
+    for pair in ((a, b), (b, a)):
+        assert float(perturbation.polar_operator_bound(*pair)) == pytest.approx((2 / 2.5 + 1 / 2) * 1.5)
     a = jnp.diag(jnp.asarray([2.0, 1.0]))
     assert float(perturbation.approximation_bound(a, jnp.diag(jnp.asarray([4.0, 1.0])), 1)) == pytest.approx(
         2 * (3 + 2 / 3)
@@ -245,6 +253,8 @@ def test_constants_of_the_perturbation_bounds():
     # α² = 0.09 and 2 σ - α² = 0.91, with √r for as many columns as the rank and else √(8 r).
     close(alignment.first_step_bound(0.5, 0.3, 3, 3), 2 * math.sqrt(3) * 0.09 / 0.91)
     close(alignment.first_step_bound(0.5, 0.3, 3, 5), 2 * math.sqrt(24) * 0.09 / 0.91)
+    close(alignment.first_step_bound(5.0, 2.0, 3, 3), 2 * math.sqrt(3) * 4 / 6)
+    assert float(alignment.first_step_bound(0.25, 0.5, 3, 3)) == math.inf
 
 
 def test_steps_end_at_the_limit_where_the_accuracy_is_not_reached():
@@ -279,6 +289,8 @@ def test_ties_are_on_the_side_that_keeps_the_inequalities_strict():
 def test_the_ends_of_what_the_theorems_cover_are_covered():
     conditions.check_condition_number(1.0)
     conditions.check_spectrum([1.0, 1.0])
+    # Differences of unsigned numbers would be positive.
+    conditions.check_spectrum(np.array([3, 2], np.uint8))
     conditions.check_ranks(5, 1, 1)
     conditions.check_ranks(5, 5, 5)
     assert capacity.multi_step_exponents("gd", 1.5, 0) == [0.0]

@@ -55,6 +55,7 @@ def test_the_karcher_mean_is_stationary_and_the_least(spread):
     logs = [scipy.linalg.logm(inverse @ np.asarray(m) @ inverse) for m in matrices]
     assert np.linalg.norm(np.sum(logs, axis=0)) < 1e-9
     least = dispersion(matrices, jnp.asarray(centre))
+    assert least == pytest.approx(np.mean([np.linalg.norm(x) ** 2 for x in logs]), rel=1e-9)
     for seed in range(3):
         a = np.random.default_rng(seed).standard_normal((3, 3))
         moved = root @ scipy.linalg.expm(0.01 * (a + a.T)) @ root

@@ -1,5 +1,7 @@
 """The moving average against brute force: the sum of its weights, step by step, and a simulation."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -61,3 +63,20 @@ def test_the_printed_inequality_is_another_one():
     assert momentum.ema_mse(1.0, 1.0, 0.9, 1) == pytest.approx(0.82)
     assert bool(momentum.improves(1.0, 0.9, 1))
     assert not bool(momentum.improves_as_printed(1.0, 0.9, 1))
+
+
+@pytest.mark.parametrize("gamma", [0.5, 0.75, 0.9375])
+@pytest.mark.usefixtures("x64")
+def test_the_printed_inequality_in_whole_numbers(gamma):
+    """s γ^(2t) (1 + γ) < 1 - γ^(2t), in fractions, at the s where both sides are equal and a little to either side."""
+    times = np.arange(1, 12)
+    for t in times.tolist():
+        kept = Fraction(gamma) ** (2 * t)
+        equal = float((1 - kept) / (kept * (1 + Fraction(gamma))))
+        snr = np.array([0.01, 1 - 1e-9, 1 + 1e-9, 100]) * equal
+        expected = [Fraction(s) * kept * (1 + Fraction(gamma)) < 1 - kept for s in snr.tolist()]
+        assert expected == [True, True, False, False]
+        assert np.asarray(momentum.improves_as_printed(snr, gamma, t)).tolist() == expected
+    # γ = 1/2 and t = 1: 2/4 is not below (3/4)/(3/2).
+    assert not bool(momentum.improves_as_printed(2, 0.5, 1))
+    assert bool(momentum.improves_as_printed(2 - 2**-40, 0.5, 1))

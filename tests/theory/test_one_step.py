@@ -77,6 +77,28 @@ def test_the_spectral_guarantee_is_attained_where_the_gradient_has_the_rank_of_t
             assert np.all(found.spectral_stretch < 1 - 1e-6)
 
 
+@pytest.mark.parametrize("length", [1e-3, 1e4])
+def test_a_gradient_of_rank_one_has_one_direction_in_float32_too(length):
+    """τ = vᵀ B v / tr B and ρ = vᵀ B v / λ_1(B) for G ∝ u vᵀ, whose other singular values are its rounding; all norms are equal."""
+    rng = np.random.default_rng(6)
+    u, v, a = rng.standard_normal(3), rng.standard_normal(5), rng.standard_normal((5, 7))
+    b = a @ a.T
+    g = length * np.outer(u / np.linalg.norm(u), v / np.linalg.norm(v))
+    found = one_step.compare(jnp.asarray(g, jnp.float32), jnp.asarray(b, jnp.float32))
+    along, largest, trace = v @ b @ v / (v @ v), np.linalg.eigvalsh(b)[-1], np.trace(b)
+    rho, tau, guarantees = along / largest, along / trace, (length**2 / (2 * largest), length**2 / (2 * trace))
+    expected = one_step.Comparison(
+        (2 - rho) * guarantees[0], (2 - tau) * guarantees[1], *guarantees, 1, trace / largest, rho, tau
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_a_zero_gradient_has_no_direction():
+    found = one_step.compare(jnp.zeros((3, 5)), jnp.eye(5))
+    assert (float(found.spectral), float(found.spectral_stretch)) == (0, 0)
+    assert jnp.isnan(found.nuclear_rank)
+
+
 def test_a_scaled_orthogonal_teacher_is_learned_in_one_spectral_step():
     key_w, key_a = jax.random.split(jax.random.key(2))
     target = 3 * jnp.linalg.qr(jax.random.normal(key_w, (5, 5)))[0]

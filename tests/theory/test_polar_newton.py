@@ -25,7 +25,13 @@ def test_steps_grow_with_the_logarithm_of_the_condition_number():
     assert np.array_equal(np.diff(steps), [10, 10])
     assert np.array_equal(steps - [10, 20, 30], [4, 4, 4])
     assert newton_steps(1.0, 1.0, 1e-12) == 0
-    with pytest.raises(ValueError, match="needs more than 5 steps"):
+    # An error equal to the tolerance will do: 1 at s = 2, and 1/4 after a step to 5/4.
+    assert newton_steps(2.0, 2.0, 1.0) == 0
+    assert newton_steps(0.5, 2.0, 0.25) == 1
+    assert newton_steps(1.0, 1.0, 0.0) == 0
+    with pytest.raises(
+        ValueError, match=r"^The iteration needs more than 5 steps; give a larger bound or tolerance\.$"
+    ):
         newton_steps(1e-6, 1.0, 1e-12, most=5)
     # One of several that does not arrive is enough, and 201 steps are more than the default allows.
     with pytest.raises(ValueError, match="needs more than 5 steps"):

@@ -119,16 +119,19 @@ def test_the_expected_gap_is_the_mean_over_teachers(spectrum):
 
 
 def test_late_ranks_are_the_integrals_over_the_bulk():
+    k = np.array([1, 700])
+
     def integral(density, time, low):
         def moment(power):
             return integrate.quad(lambda x: density(x) * ((low + x) * math.exp(-time * x)) ** power, 0, 1)[0]
 
         return moment(1) ** 2 / moment(2)
 
-    uniform = gradient_rank.late_nuclear_rank_uniform(1.0, 0.5, 1.5, 30.0)
-    np.testing.assert_allclose(uniform, integral(lambda _: 1.0, 30.0, 0.5), rtol=1e-5)
-    semicircle = gradient_rank.late_nuclear_rank_square_root(1.0, 1.0, 1000.0)
-    exact = integral(lambda x: 8 / math.pi * math.sqrt(x * (1 - x)), 1000.0, 0.5)
+    uniform = gradient_rank.late_nuclear_rank_uniform(k, 0.5, 1.5, 30.0)
+    exact = [integral(lambda _, n=n: n, 30.0, 0.5) for n in k]
+    np.testing.assert_allclose(uniform, exact, rtol=1e-5)
+    semicircle = gradient_rank.late_nuclear_rank_square_root(k, 1.0, 1000.0)
+    exact = [integral(lambda x, n=n: n * 8 / math.pi * math.sqrt(x * (1 - x)), 1000.0, 0.5) for n in k]
     np.testing.assert_allclose(semicircle, exact, rtol=0.01)
 
 
@@ -210,3 +213,11 @@ def test_scaled_columns_keep_the_nuclear_norm_of_the_kept_ones(generator):
             tightest = max(tightest, bound / np.linalg.norm(m * v, "nuc"))
             assert tightest <= 1 + 1e-12
     assert tightest > 0.9
+
+
+def test_batches_of_weights_are_expanded_one_by_one():
+    v = jax.random.normal(jax.random.key(3), (2, 4, 3))
+    for expansion in (random_features.feature_covariance, random_features.cross_covariance_expansion_with_norms):
+        np.testing.assert_allclose(expansion(v, v), [expansion(one, one) for one in v], rtol=1e-6)
+    one_by_one = [random_features.covariance_expansion(one) for one in v]
+    np.testing.assert_allclose(random_features.covariance_expansion(v), one_by_one, rtol=1e-6)

@@ -55,14 +55,20 @@ def test_moments_of_batch_means_are_those_of_samples(shape):
 
 
 @pytest.mark.parametrize("shape", MU)
-@pytest.mark.parametrize(("sigma", "batch"), [(0.3, 1), (2.0, 4)])
+@pytest.mark.parametrize(("sigma", "batch"), [(0.3, ()), (np.float32(2), (np.float32(4),))])
 def test_isotropic_directions_have_closed_forms(shape, sigma, batch):
-    mu = jnp.asarray(MU[shape])
-    left, _, full = theory.isotropic_moments(mu, sigma, batch)
-    by_scipy = scipy.linalg.fractional_matrix_power(np.asarray(left), -0.5) @ MU[shape]
-    np.testing.assert_allclose(theory.isotropic_left_direction(mu, sigma, batch), by_scipy, atol=1e-11)
-    by_scipy = scipy.linalg.fractional_matrix_power(np.asarray(full), -0.5) @ MU[shape].ravel()
-    np.testing.assert_allclose(theory.isotropic_full_direction(mu, sigma, batch), by_scipy.reshape(shape), atol=1e-11)
+    """A batch of one where none is given; in the precision of μ whatever that of the noise."""
+    mu, (m, n), tau = MU[shape], shape, float(sigma) ** 2 / float(*batch or (1,))
+    flat = mu.reshape(-1, 1)
+    moments = mu @ mu.T + n * tau * np.eye(m), mu.T @ mu + m * tau * np.eye(n), flat @ flat.T + tau * np.eye(m * n)
+    for found, expected in zip(theory.isotropic_moments(jnp.asarray(mu), sigma, *batch), moments, strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+    for f, moment, vectors in (
+        (theory.isotropic_left_direction, moments[0], mu),
+        (theory.isotropic_full_direction, moments[2], flat),
+    ):
+        expected = (scipy.linalg.fractional_matrix_power(moment, -0.5) @ vectors).reshape(shape)
+        np.testing.assert_allclose(f(jnp.asarray(mu), sigma, *batch), expected, atol=1e-11)
 
 
 def test_the_residuals_vanish_exactly_where_the_directions_agree():

@@ -1,5 +1,7 @@
 """Bounds of Section 2 on random matrices, with the corrected sample sizes, and where the printed ones fail."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -52,8 +54,16 @@ def test_embedded_tokens_and_their_indicator(seed, exponent):
 def test_zipf():
     assert theory.zipf_exponent(50257, 1 / 26) == pytest.approx(0.8596, abs=1e-4)
     assert theory.zipf(7, 1.3)[0] / theory.zipf(7, 1.3)[3] == pytest.approx(4**1.3)
-    with pytest.raises(ValueError, match=r"between 0\.1 and 1"):
-        theory.zipf_exponent(10, 0.05)
+    # Of two tokens the commonest has p = 1/(1 + 2^-s).
+    for largest in (0.5 + 1e-9, 0.6, 0.75, 1 - 1e-9):
+        assert theory.zipf_exponent(2, largest) == pytest.approx(math.log2(largest / (1 - largest)), abs=1e-8)
+
+
+@pytest.mark.parametrize("largest", [0.05, 0.125, 1.0, 1.5])
+def test_what_no_zipf_law_can_have_is_refused(largest):
+    sentence = rf"^The largest of 8 probabilities lies between 0\.125 and 1, got {largest}\.$"
+    with pytest.raises(ValueError, match=sentence):
+        theory.zipf_exponent(8, largest)
 
 
 def test_rare_spikes_need_the_corrected_number_of_samples():
@@ -123,13 +133,14 @@ def test_a_residual_branch_is_bounded_by_its_parts():
     assert share == pytest.approx(0.0793, abs=1e-4)
 
 
+@pytest.mark.usefixtures("x64")
 def test_the_column_norms_by_their_recursion():
-    norms, delta = theory.ColumnNorms(jnp.asarray(0.9), jnp.asarray(1.1)), 0.05
+    norms, delta = theory.ColumnNorms(jnp.asarray(0.9), jnp.asarray(1.1)), np.array([0.0625, 0.25])
     low, high = 0.9, 1.1
     for blocks in range(4):
-        found = theory.norms_after(norms, delta, blocks)
-        assert found.low == pytest.approx(low, rel=1e-5)
-        assert found.high == pytest.approx(high, rel=1e-5)
+        found = theory.norms_after(norms, jnp.asarray(delta, jnp.float32), blocks)
+        np.testing.assert_allclose(found.low, np.broadcast_to(low, 2), rtol=1e-12)
+        np.testing.assert_allclose(found.high, np.broadcast_to(high, 2), rtol=1e-12)
         low, high = (1 - delta) ** 2 * low, (1 + delta) ** 2 * (high + 2)
 
 

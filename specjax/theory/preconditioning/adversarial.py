@@ -129,9 +129,8 @@ def tied_sign(gradient: Float[Array, "2 2"]) -> Float[Array, "2 2"]:
     In exact arithmetic both pairs are equal. Where their difference from zero is rounding, signs taken one by one would leave the
     invariant set.
     """
-    diagonal = (gradient[0, 0] + gradient[1, 1]) / 2
-    other = (gradient[0, 1] + gradient[1, 0]) / 2
-    return jnp.sign(jnp.stack([jnp.stack([diagonal, other]), jnp.stack([other, diagonal])]))
+    # Twice the averages: each entry and the one opposite.
+    return jnp.sign(gradient + gradient[::-1, ::-1])
 
 
 def _rotated(first: Array, second: Array) -> Array:
