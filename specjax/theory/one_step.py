@@ -21,7 +21,8 @@ class Comparison(NamedTuple):
 
         gd = (2 - ρ) guaranteed_gd,   spectral = (2 - τ) guaranteed_spectral.
 
-    `nuclear_rank` is nr(G), `stable_rank` st(A) = L_op/L_F. A zero gradient makes the stretches and ratios NaN.
+    `nuclear_rank` is nr(G), `stable_rank` st(A) = L_op/L_F. A zero gradient has no nuclear rank: it, ρ, `gd` and the
+    ratios are NaN there; its spectral step is zero, with τ and `spectral`.
     """
 
     gd: Float[Array, "*batch"]
