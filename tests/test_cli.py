@@ -329,3 +329,12 @@ def test_the_console_entry_answers_without_loading_jax():
     entry = Path(sys.executable).with_name("specjax")
     answer = subprocess.run([entry, "--version"], capture_output=True, text=True, check=False, env=dict(os.environ))
     assert answer.stdout == f"specjax {specjax.__version__}\n"
+
+
+@pytest.mark.parametrize(("chosen", "threads"), [(None, "1"), ("3", "3")])
+def test_lapack_has_one_thread_unless_the_user_says_otherwise(chosen, threads, monkeypatch):
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS")
+    if chosen is not None:
+        monkeypatch.setenv("OPENBLAS_NUM_THREADS", chosen)
+    assert main(["nonsense"]) == 2
+    assert os.environ["OPENBLAS_NUM_THREADS"] == threads

@@ -1,4 +1,4 @@
-"""The core runs on a bare accelerator image: what it may load is a closed list."""
+"""What an import does: the core, for bare accelerator images, loads a closed list, and no module starts a backend."""
 
 import json
 import os

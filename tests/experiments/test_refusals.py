@@ -245,7 +245,7 @@ def folder(tmp_path, monkeypatch):
     """A folder with targets, where compiling is a failure and not a refusal."""
     monkeypatch.chdir(tmp_path)
 
-    def compile_program(*_, **__):
+    def compile_program(*_):
         raise AssertionError("compiled before it was refused")
 
     monkeypatch.setattr("specjax.sweep.execution.compile_program", compile_program)

@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 from specjax import sweep
 from specjax.experiments.contract import Data
 from specjax.experiments.means import Mean, mean_of
-from specjax.experiments.spectral_criterion.sparse_training import GD, LIMIT, SPEC_GD
+from specjax.experiments.spectral_criterion.sparse_training import CAP, GD, LIMIT, SPEC_GD
 from specjax.experiments.validation import check_root_seed
 from specjax.models import layerwise_descent, mlp
 from specjax.models.layerwise_descent import CRITERION, SPECTRAL
@@ -50,8 +50,6 @@ REGIMES = {
 }
 NETWORKS = ("relu", "gated")
 """Of one output, four blocks; the others have one block, and no internal ones."""
-CAP = float(np.log10(2))
-"""A draw counts for no more than a factor 2 of the losses: a few draws lead by far more."""
 LARGEST_GAIN = 6.0
 """log10 of L_0/L_T above which float32 rounds."""
 TARGETS = {"relu": 0.5, "gated": 0.5, "features": 1e-2, "control": 1e-2}

@@ -9,7 +9,7 @@ from specjax.experiments.contract import Check, Data, Experiment, Table
 from specjax.experiments.means import STANDARD_ERRORS, mean_of
 from specjax.experiments.plots import COLORS
 from specjax.experiments.spectral_criterion.counts import Share, share_of
-from specjax.experiments.spectral_criterion.sparse_training import INTERNAL, METHODS, Config, Runs, run, runs_of
+from specjax.experiments.spectral_criterion.sparse_training import CAP, INTERNAL, METHODS, Config, Runs, run, runs_of
 from specjax.experiments.verdicts import bound_check, equality_check, mean_check
 
 PAPER = "spectral-criterion"
@@ -21,8 +21,6 @@ FRAGILE, LASTING = 0.05, 2 / 3
 """Step sizes with which more than the first share of draws diverges are fragile, those with fewer than the second last."""
 FEW, FRAGILE_OF_FEW = 20, 0.01
 """Of fewer draws than the first, half diverging would not decide `FRAGILE`; they decide this share."""
-CAP = float(np.log10(2))
-"""A draw counts for no more than a factor 2 of the losses where it is asked which method is ahead: a few draws lead by far more."""
 
 
 def checks(config: Config, data: Data) -> list[Check]:

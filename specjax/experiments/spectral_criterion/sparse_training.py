@@ -31,6 +31,8 @@ INTERNAL = (2, 3)
 GD, SPEC_GD = (EUCLIDEAN,) * 4, (EUCLIDEAN, SPECTRAL, SPECTRAL, EUCLIDEAN)
 LIMIT = 1e3
 """A run has diverged where its loss is above this; the targets have variance 1."""
+CAP = float(np.log10(2))
+"""A draw counts for no more than a factor 2 of the losses where it is asked which method is ahead: a few draws lead by far more."""
 LEAST_ITERATIONS = 10
 
 
