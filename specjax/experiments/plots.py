@@ -1,6 +1,7 @@
-"""Marks that several figures share: a sweep with error bars, a closed form as a line, a slope in the legend."""
+"""Marks that several figures share: a sweep with error bars, a mean with its band, a closed form as a line, a slope in the legend."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -8,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, StrMethodFormatter
 
 from specjax import sweep
+from specjax.experiments.means import Mean
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Okabe and Ito's, which colour-blind readers tell apart; where there are several curves, `MARKERS` go with them."""
@@ -36,6 +38,27 @@ def draw_sweep(
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
     label_short_range(axes)
+
+
+def draw_mean(
+    axes: Axes,
+    x: Sequence[float] | np.ndarray,
+    mean: Mean,
+    style: str = "-",
+    *,
+    color: str,
+    base: int | None = None,
+    **line: Any,
+) -> None:
+    """Means over draws as a line, with a band of two standard errors; `line` has matplotlib's properties of lines.
+
+    With `base` they are means of logarithms to that base, drawn as powers of it: geometric means.
+    """
+    middle, half = np.asarray(mean.mean), 2 * np.asarray(mean.stderr)
+    curves = (middle, middle - half, middle + half)
+    middle, low, high = curves if base is None else (float(base) ** curve for curve in curves)
+    axes.plot(x, middle, style, color=color, **line)
+    axes.fill_between(x, low, high, color=color, alpha=0.2, linewidth=0)
 
 
 def label_short_range(axes: Axes) -> None:

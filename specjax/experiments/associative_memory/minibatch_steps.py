@@ -14,7 +14,7 @@ from specjax.experiments.associative_memory import sweeps
 from specjax.experiments.associative_memory.sweeps import PAPER
 from specjax.experiments.contract import Check, Data, Experiment, Table
 from specjax.experiments.means import Mean
-from specjax.experiments.plots import COLORS, MARKERS
+from specjax.experiments.plots import COLORS, MARKERS, draw_mean
 from specjax.experiments.verdicts import bound_check, exponent_check
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize, active
@@ -175,9 +175,8 @@ def plot(config: Config, data: Data) -> Figure:
     mean, stderr = sweep.mean_and_stderr(data["capacity"]["count"].astype(float))
     for batch, color, marker in zip(config.batches, COLORS * 2, MARKERS * 2, strict=False):
         samples = batch * mean["t"].values
-        middle, half = mean.sel(batch=batch), 2 * stderr.sel(batch=batch)
-        axes.plot(samples, middle, f"{marker}-", color=color, markersize=4, label=f"B = {batch}")
-        axes.fill_between(samples, middle - half, middle + half, color=color, alpha=0.25, linewidth=0)
+        one = Mean(mean.sel(batch=batch), stderr.sel(batch=batch))
+        draw_mean(axes, samples, one, f"{marker}-", color=color, markersize=4, label=f"B = {batch}")
     samples = np.geomspace(config.batches[0], config.batches[-1] * config.steps, 60)
     axes.plot(
         samples,

@@ -9,8 +9,8 @@ from specjax.experiments.associative_memory import recall_cells as cells
 from specjax.experiments.associative_memory.recall_runs import Config, run
 from specjax.experiments.associative_memory.recall_training import OPTIMIZERS
 from specjax.experiments.contract import Check, Data, Experiment, Table
-from specjax.experiments.means import STANDARD_ERRORS, mean_of
-from specjax.experiments.plots import COLORS, MARKERS
+from specjax.experiments.means import STANDARD_ERRORS, Mean, mean_of
+from specjax.experiments.plots import COLORS, MARKERS, draw_mean
 from specjax.experiments.verdicts import bound_check, lead_check, mean_check
 
 PAPER = "associative-memory"
@@ -233,9 +233,8 @@ def _draw(config: Config, runs: xr.Dataset, suffix: str, rows: np.ndarray) -> No
 
 def _curve(axes: Axes, x: tuple[int, ...], values: xr.DataArray, dim: str, label: str, color: str, marker: str) -> None:
     """Means with bands of two standard errors."""
-    mean, stderr = np.array([mean_of(cells.lasting(values.isel({dim: i}))) for i in range(len(x))]).T
-    axes.plot(x, mean, marker=marker, markersize=5, linewidth=1.2, color=color, label=label)
-    axes.fill_between(x, mean - 2 * stderr, mean + 2 * stderr, color=color, alpha=0.2, linewidth=0)
+    means = Mean(*np.array([mean_of(cells.lasting(values.isel({dim: i}))) for i in range(len(x))]).T)
+    draw_mean(axes, x, means, color=color, marker=marker, markersize=5, linewidth=1.2, label=label)
 
 
 def _finish(axes: Axes, x: tuple[int, ...], xlabel: str, title: str) -> None:

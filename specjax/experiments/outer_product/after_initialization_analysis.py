@@ -12,7 +12,7 @@ from specjax import sweep
 from specjax.experiments.contract import Check, Table
 from specjax.experiments.means import STANDARD_ERRORS, mean_of
 from specjax.experiments.outer_product.after_initialization_training import NOISE, OPTIMIZERS
-from specjax.experiments.plots import COLORS, MARKERS, label_short_range
+from specjax.experiments.plots import COLORS, MARKERS, draw_mean, label_short_range
 from specjax.experiments.validation import check_sizes
 from specjax.experiments.verdicts import bound_check, mean_check, vanishing_check
 
@@ -268,17 +268,16 @@ def draw_against_width(axes: Axes, runs: Judged, quantity: str, kind: str) -> No
     """The geometric mean of a quantity of one kind of matrix: at the first step, at the last of each optimizer, and of noise."""
     index, logs = runs.kinds.index(kind), getattr(runs, quantity)
     curves = [
-        ("first step", 0, 0, "black", "x", "--"),
+        ("first step", 0, 0, "black", "x--"),
         *(
-            (f"{LABELS[o]}, step {runs.records[-1]}", i, -1, COLORS[i], MARKERS[i], "-")
+            (f"{LABELS[o]}, step {runs.records[-1]}", i, -1, COLORS[i], f"{MARKERS[i]}-")
             for i, o in enumerate(OPTIMIZERS)
         ),
-        (LABELS[NOISE], len(OPTIMIZERS), 0, "gray", "", ":"),
+        (LABELS[NOISE], len(OPTIMIZERS), 0, "gray", ":"),
     ]
-    for label, who, record, color, marker, style in curves:
-        mean, stderr = mean_of(logs[:, who, :, record, index], axis=1)
-        axes.plot(runs.widths, 2**mean, style, marker=marker, markersize=5, color=color, linewidth=1.2, label=label)
-        axes.fill_between(runs.widths, 2 ** (mean - 2 * stderr), 2 ** (mean + 2 * stderr), color=color, alpha=0.2)
+    for label, who, record, color, style in curves:
+        mean = mean_of(logs[:, who, :, record, index], axis=1)
+        draw_mean(axes, runs.widths, mean, style, color=color, base=2, markersize=5, linewidth=1.2, label=label)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xticks(runs.widths, [f"{width:g}" for width in runs.widths])
@@ -292,11 +291,10 @@ def draw_kinds(axes: Axes, runs: Judged, quantity: str, who: str) -> None:
     """A quantity of every kind of matrix at the largest width against the step, under one optimizer."""
     logs = getattr(runs, quantity)[-1]
     for index, kind in enumerate(runs.kinds):
-        color, marker = COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)]
-        mean, stderr = mean_of(logs[MEASURED.index(who), :, :, index], axis=0)
-        style = "-" if index < len(COLORS) else "--"
-        axes.plot(runs.records, 2**mean, style, marker=marker, markersize=5, color=color, label=kind)
-        axes.fill_between(runs.records, 2 ** (mean - 2 * stderr), 2 ** (mean + 2 * stderr), color=color, alpha=0.2)
+        color, style = COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)]
+        mean = mean_of(logs[MEASURED.index(who), :, :, index], axis=0)
+        style += "-" if index < len(COLORS) else "--"
+        draw_mean(axes, runs.records, mean, style, color=color, base=2, markersize=5, label=kind)
     axes.set_xscale("log")
     axes.set_xticks(runs.records, [str(record) for record in runs.records])
     axes.minorticks_off()
@@ -310,11 +308,8 @@ def draw_kinds(axes: Axes, runs: Judged, quantity: str, who: str) -> None:
 def draw_loss(axes: Axes, runs: Judged) -> None:
     """The held-out loss at the largest width against the step, at the chosen step sizes."""
     for i, label in enumerate(OPTIMIZERS.values()):
-        mean, stderr = mean_of(runs.loss[-1, i], axis=0)
-        axes.plot(runs.records, 10**mean, "-", marker=MARKERS[i], markersize=5, color=COLORS[i], label=label)
-        axes.fill_between(
-            runs.records, 10 ** (mean - 2 * stderr), 10 ** (mean + 2 * stderr), color=COLORS[i], alpha=0.2
-        )
+        mean = mean_of(runs.loss[-1, i], axis=0)
+        draw_mean(axes, runs.records, mean, f"{MARKERS[i]}-", color=COLORS[i], base=10, markersize=5, label=label)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xticks(runs.records, [str(record) for record in runs.records])

@@ -13,8 +13,9 @@ from matplotlib.figure import Figure
 
 from specjax import sizes, spectral, sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
+from specjax.experiments.means import Mean
 from specjax.experiments.outer_product.layers import D_IN, D_OUT, LAYERS, problem
-from specjax.experiments.plots import draw_sweep, slope_label
+from specjax.experiments.plots import draw_mean, draw_sweep, slope_label
 from specjax.experiments.validation import check_root_seed, check_seeds, check_sizes
 from specjax.experiments.verdicts import exponent_check, vanishing_check
 from specjax.sizes import AnySize
@@ -125,9 +126,8 @@ def plot(config: Config, data: Data) -> Figure:
         text = slope_label(label, fit.exponent, fit.interval[1] - fit.exponent)
         draw_sweep(left, errors.isel(step=0), "width", label=text, color=f"C{index}", line=True)
         for width, style in zip(ends, ("--", "-"), strict=True):
-            mean, stderr = sweep.mean_and_stderr(errors.sel(width=width))
-            right.plot(mean["step"], mean, style, color=f"C{index}")
-            right.fill_between(mean["step"], mean - 2 * stderr, mean + 2 * stderr, color=f"C{index}", alpha=0.2)
+            mean = Mean(*sweep.mean_and_stderr(errors.sel(width=width)))
+            draw_mean(right, errors["step"].values, mean, style, color=f"C{index}")
     left.set_yscale("linear")
     left.set_ylim(0, 0.85)
     left.set_xlabel("width")

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from specjax import sizes, sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
 from specjax.experiments.means import mean_of
-from specjax.experiments.plots import COLORS, draw_sweep
+from specjax.experiments.plots import COLORS, draw_mean, draw_sweep
 from specjax.experiments.validation import check_root_seed, check_seeds, check_sizes
 from specjax.experiments.verdicts import bound_check, difference_check, exponent_check, mean_check
 from specjax.models import decoder_block, mlp
@@ -249,9 +249,8 @@ def plot(config: Config, data: Data) -> Figure:
     ranks = data["depth"]["rank"].sel(causal=0.0).values
     blocks = np.arange(config.blocks)
     for i, (name, color) in enumerate(zip(NAMES, COLORS, strict=False)):
-        mean, error = mean_of(ranks[..., i], axis=0)
-        left.plot(blocks, mean, "o-", markersize=4, color=color, label=name.replace("_", " "))
-        left.fill_between(blocks, mean - 2 * error, mean + 2 * error, color=color, alpha=0.2, linewidth=0)
+        mean = mean_of(ranks[..., i], axis=0)
+        draw_mean(left, blocks, mean, "o-", markersize=4, color=color, label=name.replace("_", " "))
     left.axhline(2 * np.pi, color="gray", linestyle="--", linewidth=1, label="2π, bound on MLP hidden")
     left.set_xticks(blocks)
     left.set_xlabel("block")

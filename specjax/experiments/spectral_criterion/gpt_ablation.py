@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from specjax.experiments.contract import Check, Data, Experiment, Table
 from specjax.experiments.means import STANDARD_ERRORS, mean_of
-from specjax.experiments.plots import COLORS, MARKERS
+from specjax.experiments.plots import COLORS, MARKERS, draw_mean
 from specjax.experiments.spectral_criterion.gpt_ablation_runs import ARMS, FIXED, Config, run
 from specjax.experiments.verdicts import bound_check, lead_check
 
@@ -197,18 +197,12 @@ def plot(config: Config, data: Data) -> Figure:
     return figure
 
 
-def _band(axes: Axes, x: np.ndarray, values: np.ndarray, color: str, style: str, label: str) -> None:
-    """The mean over seeds, the first axis, and two standard errors to either side."""
-    mean, stderr = mean_of(values, axis=0)
-    axes.plot(x, mean, style, color=color, linewidth=1.5, label=label)
-    axes.fill_between(x, mean - 2 * stderr, mean + 2 * stderr, color=color, alpha=0.2, linewidth=0)
-
-
 def _draw_losses(axes: Axes, report: xr.Dataset, title: str) -> None:
     for color, (arm, label) in zip(COLORS, ARMS.items(), strict=False):
         values = report["loss"].sel(arm=arm).transpose("seed", "step").values
         final = f"{label}, {values[:, -1].mean():.3f}"
-        _band(axes, report["step"].values, values, color, STYLES[arm], final)
+        mean = mean_of(values, axis=0)
+        draw_mean(axes, report["step"].values, mean, STYLES[arm], color=color, linewidth=1.5, label=final)
     axes.axhline(float(report["entropy"]), color="gray", linewidth=1, label="unigram entropy")
     axes.set_title(title)
     axes.set_xlabel("step")
@@ -244,8 +238,8 @@ def _draw_shares(axes: Axes, report: xr.Dataset, config: Config, title: str) -> 
     for i, name in enumerate(report["matrix"].values.tolist()):
         share = report["spectral"].sel(matrix=name).transpose("seed", "update").values
         parts = share.reshape(len(share), -1, every).mean(axis=-1)
-        style = "-" if i < len(COLORS) else "--"
-        _band(axes, report["step"].values, parts, COLORS[i % len(COLORS)], f"{MARKERS[i % len(MARKERS)]}{style}", name)
+        color, style = COLORS[i % len(COLORS)], MARKERS[i % len(MARKERS)] + ("-" if i < len(COLORS) else "--")
+        draw_mean(axes, report["step"].values, mean_of(parts, axis=0), style, color=color, linewidth=1.5, label=name)
     axes.set_ylim(-0.05, 1.05)
     axes.set_title(title)
     axes.set_xlabel("step")
@@ -258,7 +252,8 @@ def _draw_ranks(axes: Axes, data: Data) -> None:
         report = data[f"{kind}_report"]
         for arm, style in (("adamw", "-"), ("muon", "--")):
             ranks = report["stable_rank"].sel(arm=arm, matrix="down").mean("block").transpose("seed", "step").values
-            _band(axes, report["step"].values, ranks, color, style, f"{label}, {ARMS[arm]}")
+            mean, name = mean_of(ranks, axis=0), f"{label}, {ARMS[arm]}"
+            draw_mean(axes, report["step"].values, mean, style, color=color, linewidth=1.5, label=name)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("step")
     axes.set_ylabel("stable rank of the inputs of W_out")

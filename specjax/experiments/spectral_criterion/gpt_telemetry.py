@@ -7,8 +7,8 @@ from matplotlib.figure import Figure
 
 from specjax import sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
-from specjax.experiments.means import STANDARD_ERRORS
-from specjax.experiments.plots import COLORS, MARKERS
+from specjax.experiments.means import Mean
+from specjax.experiments.plots import COLORS, MARKERS, draw_mean
 from specjax.experiments.spectral_criterion.gpt_runs import ENDS, OPTIMIZERS, Config, run
 from specjax.experiments.verdicts import bound_check, lead_check
 from specjax.theory import stable_rank as theory
@@ -27,8 +27,7 @@ def checks(config: Config, data: Data) -> list[Check]:
     """That both learn, who is ahead, and the paper's statements on ranks in the run with Muon, as in the paper."""
     found = data["training"].isel(seed=0)
     final = found["validation"].isel(step=-1)
-    mean, stderr = sweep.mean_and_stderr(final, "stretch")
-    below = float((found["entropy"] - mean - STANDARD_ERRORS * stderr).min())
+    below = float((found["entropy"] - Mean(*sweep.mean_and_stderr(final, "stretch")).high).min())
     lead, lead_error = sweep.mean_and_stderr(final.sel(optimizer="adamw") - final.sel(optimizer="muon"), "stretch")
     one = found.sel(optimizer="muon")
     later, ratio = one.isel(step=slice(1, None)), one["nuclear_rank"] / one["stable_rank"]
@@ -175,11 +174,9 @@ def plot(config: Config, data: Data) -> Figure:
 def _draw_losses(axes: Axes, found: xr.Dataset) -> None:
     steps = found["step"].values
     for i, optimizer in enumerate(OPTIMIZERS):
-        mean, stderr = sweep.mean_and_stderr(found["validation"].sel(optimizer=optimizer), "stretch")
-        axes.plot(
-            steps, mean, marker=MARKERS[i], markersize=4, color=COLORS[i], label=f"{NAMES[optimizer]}, validation"
-        )
-        axes.fill_between(steps, mean - 2 * stderr, mean + 2 * stderr, color=COLORS[i], alpha=0.25, linewidth=0)
+        mean = Mean(*sweep.mean_and_stderr(found["validation"].sel(optimizer=optimizer), "stretch"))
+        label = f"{NAMES[optimizer]}, validation"
+        draw_mean(axes, steps, mean, color=COLORS[i], marker=MARKERS[i], markersize=4, label=label)
     axes.axhline(float(found["entropy"]), color="gray", linestyle="--", linewidth=1, label="unigram entropy")
     axes.set_ylabel("nats a byte")
     axes.set_title("loss", fontsize="medium")
