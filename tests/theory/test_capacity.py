@@ -112,7 +112,8 @@ def test_the_orthogonal_signal_is_one_when_items_are_few():
     """With fewer than d items of p > 0 Muon's W maps each v_i to its u_i, as for orthogonal embeddings."""
     p = np.full(4, 0.25)
     signal = finite_capacity.muon_signal(4000, np.append(p, 1e-12), np.append(np.ones(4), 8000))
-    np.testing.assert_allclose(signal[:4], 1, atol=0.01)
+    # Less 1/4 per item and dimension: K items of p and t g = 1 - (K/d) p² / (p² + t²) + O(1/d²) give 1 - K/(4d).
+    np.testing.assert_allclose(signal[:4], 1 - 1 / 4000, atol=2e-6)
     assert signal[4] < 0.6
 
 
@@ -142,6 +143,10 @@ def test_the_orthogonal_signal_is_one_when_items_are_few():
             "A fit of c1 + c2/α needs positive standard errors; run more seeds.",
         ),
         (lambda: finite_capacity.expected_count("muon", 8, 8, 1.5), "A count needs 2 <= d < n, got d=8 and n=8."),
+        (
+            lambda: finite_capacity.muon_signal(8, np.full(4, 0.25), np.ones(4)),
+            "Muon's signal needs more items than dimensions, got d=8 and 4 items.",
+        ),
         (
             lambda: finite_capacity.expected_count("muon", 8, 90, 0.5),
             "The exponents hold for power laws with finite α > 1, got α=0.5.",
@@ -203,11 +208,10 @@ def test_the_count_of_muon_is_its_sum_and_integral():
 
     found = finite_capacity.muon_signal(D, P, np.ones(N))
     chosen = [0, 3, 20, 59]
-    # Its trapezoids, of a convex integrand, are up to a hundredth too large.
     signals = [signal(P[i]) for i in chosen]
-    np.testing.assert_allclose(found[chosen], signals, rtol=0.01)
+    np.testing.assert_allclose(found[chosen], signals, rtol=1e-7)
     # A factor common to all frequencies, however small, cancels.
-    np.testing.assert_allclose(finite_capacity.muon_signal(D, 1e-40 * P, np.ones(N))[chosen], signals, rtol=0.01)
+    np.testing.assert_allclose(finite_capacity.muon_signal(D, 1e-40 * P, np.ones(N))[chosen], signals, rtol=1e-7)
     spread = np.sqrt((1 + 1.5 * found**2) / D)
     expected = the_sum(found, spread, np.full((N, N), D**-0.5))
     assert finite_capacity.expected_count("muon", D, N, ALPHA) == pytest.approx(expected, rel=2e-3)
