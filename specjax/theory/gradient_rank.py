@@ -104,7 +104,7 @@ def late_nuclear_rank_square_root(k: ArrayLike, width: ArrayLike, time: ArrayLik
 def gaussian_nuclear_rank(aspect: float) -> float:
     """The limit of nr(W)/min(m, k) for an m×k matrix of independent entries, aspect = min(m, k)/max(m, k) in (0, 1].
 
-    (∫√x dμ)²/∫x dμ of the Marchenko–Pastur law μ, by quadrature; at aspect 1 it is `GAUSSIAN_NUCLEAR_RANK`.
+    (∫√x dμ)² of the Marchenko–Pastur law μ, whose mean is 1, by quadrature; at aspect 1 it is `GAUSSIAN_NUCLEAR_RANK`.
 
     Raises:
         ValueError: an aspect outside (0, 1].
@@ -115,12 +115,8 @@ def gaussian_nuclear_rank(aspect: float) -> float:
     low, high = (1 - np.sqrt(aspect)) ** 2, (1 + np.sqrt(aspect)) ** 2
     middle, radius = (low + high) / 2, (high - low) / 2
     nodes, weights = np.polynomial.legendre.leggauss(400)
-
-    def average(power: float) -> float:
-        # x = middle - radius cos θ takes the square roots at both edges away.
-        angle = np.pi / 2 * (nodes + 1)
-        x = middle - radius * np.cos(angle)
-        density = (radius * np.sin(angle)) ** 2 / (2 * np.pi * aspect)
-        return float(np.pi / 2 * np.sum(weights * density * x ** (power - 1)))
-
-    return average(0.5) ** 2 / average(1.0)
+    # x = middle - radius cos θ takes the square roots at both edges away.
+    angle = np.pi / 2 * (nodes + 1)
+    x = middle - radius * np.cos(angle)
+    density = (radius * np.sin(angle)) ** 2 / (2 * np.pi * aspect)
+    return float((np.pi / 2 * np.sum(weights * density / np.sqrt(x))) ** 2)

@@ -41,6 +41,17 @@ def test_slopes_and_bends_are_suprema(name):
         assert jnp.max(jnp.abs(second)) == pytest.approx(activation.bend, rel=1e-4)
 
 
+@pytest.mark.parametrize("below", [0.3, -2.0])
+@pytest.mark.usefixtures("x64")
+def test_a_leaky_relu_of_another_slope(below):
+    own = theory.leaky_relu(below)
+    np.testing.assert_array_equal(own.function(jnp.asarray([-3.0, 0.0, 0.5])), [-3 * below, 0, 0.5])
+    means, seconds = ([by_trapezoids(f, v) for v in VARIANCES] for f in (own.function, lambda t: own.function(t) ** 2))
+    np.testing.assert_allclose(own.mean(jnp.asarray(VARIANCES)), means, rtol=1e-7)
+    np.testing.assert_allclose(own.second(jnp.asarray(VARIANCES)), seconds, rtol=1e-7)
+    assert own[3:] == (max(1, abs(below)), np.inf, False)
+
+
 @pytest.mark.usefixtures("x64")
 def test_the_table_of_figure_12():
     """β/α for every variance where σ is homogeneous; with p = 0.1, q = 1 for the leaky ReLU."""

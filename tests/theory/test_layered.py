@@ -109,6 +109,10 @@ def test_diagonal_ranks_and_the_sharp_threshold():
     np.testing.assert_allclose(ranks.nuclear, np.abs(g).sum(1) ** 2 / np.sum(g**2, 1), rtol=1e-5)
     np.testing.assert_allclose(ranks.stable, np.sum(g**2, 1) / np.max(g**2, 1), rtol=1e-5)
     assert np.all(ranks.nuclear >= ranks.stable)
+    # Of a batch of batches, and of the zero gradient.
+    again = layered.diagonal_ranks(jnp.asarray(g.reshape(5, 10, 6), jnp.float32))
+    np.testing.assert_allclose(again, np.reshape(ranks, (2, 5, 10)), rtol=1e-5)
+    assert [float(rank) for rank in layered.diagonal_ranks(jnp.zeros(6))] == [0, 0]
     # Curvatures of u ↦ ‖Diag(u) A‖²: max over unit u in the two norms, over all directions.
     u = rng.standard_normal((100_000, 6))
     energies = np.sum(a**2, axis=1)

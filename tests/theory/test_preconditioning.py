@@ -123,6 +123,17 @@ def test_gradient_descent_in_the_spectral_domain_is_the_loop():
         while np.max(np.abs(x**2 - lam)) > 1e-8:
             x, t = x - rate * (x**2 - lam) * x, t + 1
         assert t == int(steps)
+    # Batches of batches; an accuracy that the start has is reached after no step: |1.5² - 2| = 1/4, in binary exactly.
+    again = spectral_domain.gradient_descent_steps(
+        *(jnp.asarray(x[[[2, 1], [0, 1]]]) for x in (starts, spectra, rates)), 1e-8, 100_000
+    )
+    assert again.tolist() == found[jnp.asarray([[2, 1], [0, 1]])].tolist()
+    assert (
+        spectral_domain.gradient_descent_steps(
+            jnp.full((1, 1), 1.5), jnp.full((1, 1), 2.0), jnp.full((1,), 0.1), 0.25, 10
+        )
+        == 0
+    )
     flow = float(iterations.gradient_flow_factorization(1e-3, 1e-3, 1e-8, 0.25))
     ((slow,),) = (
         spectral_domain.gradient_descent_steps(

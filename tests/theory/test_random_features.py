@@ -144,8 +144,11 @@ def test_the_nuclear_rank_of_a_gaussian_matrix(m, k):
 
 def test_a_square_gaussian_matrix_has_the_closed_form():
     assert gradient_rank.gaussian_nuclear_rank(1.0) == pytest.approx(gradient_rank.GAUSSIAN_NUCLEAR_RANK, rel=1e-6)
-    with pytest.raises(ValueError, match=r"gaussian_nuclear_rank needs 0 < aspect <= 1, got 2.0; pass min\(m, k\)/max"):
-        gradient_rank.gaussian_nuclear_rank(2.0)
+    for aspect in (2.0, 0.0):
+        with pytest.raises(
+            ValueError, match=rf"^gaussian_nuclear_rank needs 0 < aspect <= 1, got {aspect}; pass min\(m"
+        ):
+            gradient_rank.gaussian_nuclear_rank(aspect)
 
 
 # The lemmas on which the proofs of Section 3 rest, on random matrices of many shapes; each has a case that is nearly tight.
