@@ -221,6 +221,8 @@ def test_the_bad_starts_are_the_barrier_and_twice_the_accuracy():
     root = turn @ np.diag([1, kappa**-0.5]) @ turn
     np.testing.assert_allclose(turn @ (found.start - root) @ turn, np.diag([first, second]), atol=1e-12)
     assert (float(found.accuracy), int(found.frozen)) == (pytest.approx(1 / (5 * kappa)), frozen)
+    # The largest rate that Theorem 2 allows.
+    assert adversarial.factorization(kappa, jnp.asarray([0.125, 0.1])).start.shape == (2, 2)
 
 
 def test_a_sign_step_moves_the_coordinate_that_lemma_14_names(rng):

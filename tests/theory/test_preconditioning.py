@@ -352,7 +352,7 @@ def test_a_haar_frame_sees_the_target_as_lemma_10_says():
             f"{[math.sqrt(2) * 0.1, -math.sqrt(2) * 0.1]}.",
         ),
         (
-            lambda: adversarial.factorization(10.0, jnp.asarray([0.2])),
+            lambda: adversarial.factorization(10.0, jnp.asarray([0.2, 0.1])),
             "The factorization instance needs a first learning rate of at most 0.125, got 0.2; scale the schedule.",
         ),
         (

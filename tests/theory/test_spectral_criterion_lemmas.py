@@ -86,6 +86,10 @@ def test_the_cross_bulk_has_the_rank_of_the_inputs():
     low, high = random_features.cross_bulk_edges(k / d)
     linear = np.linalg.svd(np.asarray(v_bar @ v.T) / 4, compute_uv=False)
     assert low < linear[d - 1] < linear[0] < high
+    # Each edge is a product of extreme singular values, which fluctuate by d^(-2/3) = 0.02 at d = 400.
+    for shape in ((1200, 400), (2000, 400)):
+        extremes = np.linalg.svd(np.random.default_rng(0).standard_normal(shape) / 20, compute_uv=False)[[-1, 0]]
+        np.testing.assert_allclose(random_features.cross_bulk_edges(shape[0] / shape[1]), extremes**2 / 4, rtol=0.06)
     bulk = np.linalg.svd(np.asarray(random_features.cross_bulk(v_bar, v)), compute_uv=False)
     assert bulk[d - 1] > low
     assert bulk[d] < 0.4 * np.sqrt(k) / d
