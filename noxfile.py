@@ -35,13 +35,22 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def coverage(session: nox.Session) -> None:
-    """Lines and branches of the packages in COVERED, under the fast tests of these packages."""
+    """Lines and branches of the packages in COVERED, under the tests of these packages, but for the slow ones."""
     # Editable: what is measured are the files of the checkout.
     session.install("-e", ".[test]", "pytest-cov>=7", "coverage>=7.10")
     folders = [f"tests/{package}" for package in COVERED]
     # Stores are verified from the command line.
     session.run(
-        "python", "-m", "pytest", "--cov", "--cov-report=", *folders, "tests/test_verify.py", "tests/test_cli.py"
+        "python",
+        "-m",
+        "pytest",
+        "-m",
+        "not slow",
+        "--cov",
+        "--cov-report=",
+        *folders,
+        "tests/test_verify.py",
+        "tests/test_cli.py",
     )
     for package in COVERED:
         session.log(f"specjax.{package}")

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.integration
+
 BENCHMARKS = Path(__file__).parents[1] / "scripts" / "benchmarks"
 REFERENCES = {"outer_product.py": "specjax, exact in x", "sweep.py": "one call of sweep.run"}
 

@@ -13,6 +13,8 @@ import pytest
 
 from specjax import report
 
+pytestmark = pytest.mark.integration
+
 DOCS = Path(__file__).parents[1] / "docs"
 EXAMPLES = DOCS / "examples"
 # Read from the top, block after block. Those with a plot or a fork of their own run in a process.

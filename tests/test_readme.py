@@ -13,6 +13,7 @@ def test_there_is_code_to_run():
     assert BLOCKS
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("code", BLOCKS)
 def test_the_code_runs(code):
     names = {}

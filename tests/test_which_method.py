@@ -107,6 +107,7 @@ def test_what_the_page_says_of_bands():
     assert SVD().rtol is None
 
 
+@pytest.mark.integration
 def test_the_code_runs_from_top_to_bottom(capsys):
     names = {}
     for code in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL):

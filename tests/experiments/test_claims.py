@@ -153,6 +153,7 @@ CONTROLS = {
 """For each check, data on which its verdict must be the opposite one."""
 
 
+@pytest.mark.integration
 def test_every_check_has_the_expected_verdict_and_the_opposite_one_on_its_control(smoke_data):
     config = EXPERIMENT.scales["smoke"]
     data = smoke_data("claims")

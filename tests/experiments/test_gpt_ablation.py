@@ -101,6 +101,7 @@ def test_nuclear_ranks_by_products_are_those_of_singular_values():
     np.testing.assert_allclose(jax.jit(lambda x: nuclear_rank(x, runs.NUCLEAR))(x), expected, rtol=1e-3)
 
 
+@pytest.mark.integration
 def test_training_is_that_of_a_plain_loop_and_the_switch_follows_the_ranks():
     """Two steps of AdamW on everything, written out, and the choices by singular values of gradients and inputs at the first step."""
     config = dataclasses.replace(CONFIG, blocks=1, adamw_rate=CONFIG.table_rate / 2)

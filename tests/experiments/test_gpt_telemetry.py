@@ -51,6 +51,7 @@ def test_stored_trainings_go_on_where_they_were(tmp_path):
         assert EXPERIMENT.run(config)["training"].identical(first)
 
 
+@pytest.mark.integration
 def test_verdicts_follow_the_numbers(smoke_data):
     config, found = EXPERIMENT.scales["smoke"], smoke_data("gpt-telemetry")["training"]
     found["validation"][:] = float(found["entropy"]) - 1 + 0.01 * np.arange(config.stretches) / config.stretches

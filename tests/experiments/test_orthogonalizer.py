@@ -109,6 +109,7 @@ def changed(sweep, variable, factor, *, method, spectrum):
     return sweep.assign({variable: values.where(~here, values * factor(sweep["width"])).transpose(*values.dims)})
 
 
+@pytest.mark.integration
 def test_verdicts_follow_the_data(smoke):
     experiment, config, sweep = smoke
     found = verdicts(experiment, config, sweep)
@@ -129,6 +130,7 @@ def test_verdicts_follow_the_data(smoke):
         assert turned[name] == "refuted"
 
 
+@pytest.mark.integration
 def test_an_exact_factor_with_another_exponent_is_refuted(smoke):
     experiment, config, sweep = smoke
     moved = changed(sweep, "advance", lambda w: (w / 8.0) ** -0.3, method="exact", spectrum="k^-2")

@@ -43,6 +43,7 @@ def test_only_experiments_without_padded_widths_are_left_out():
     assert set(experiments.names()) - left_out == set(SMALL)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", SMALL)
 def test_padding_changes_nothing_that_is_measured(name, monkeypatch):
     compared = []

@@ -12,6 +12,8 @@ import xarray as xr
 
 from specjax import experiments
 
+pytestmark = pytest.mark.integration
+
 KEYS = {"name", "source", "statement", "predicted", "measured", "interval", "verdict", "rule"}
 
 # What the papers have wrong, and beside it what holds.

@@ -38,6 +38,7 @@ def test_an_unknown_experiment_is_refused_with_the_known_names():
         experiments.load("figure-3")
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in experiments.names()]
 )

@@ -79,6 +79,7 @@ def test_it_can_be_vmapped_over_seeds(name):
         same(jax.tree.map(lambda x, i=i: x[i], batched), update(gradient, state)[0])
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "name",
     [

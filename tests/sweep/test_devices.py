@@ -11,6 +11,8 @@ import pytest
 import sharded_sweep
 import xarray as xr
 
+pytestmark = pytest.mark.integration
+
 SCRIPT = str(Path(sharded_sweep.__file__))
 SWEEPS = ("every", "padded", "moments", "svd")
 

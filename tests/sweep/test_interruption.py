@@ -19,6 +19,8 @@ from specjax import sweep
 from specjax.cli import main
 from specjax.sweep.store import StoreError
 
+pytestmark = pytest.mark.integration
+
 SCRIPT = str(Path(killed_sweep.__file__))
 KEY = jax.random.key(5)
 

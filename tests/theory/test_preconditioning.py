@@ -159,6 +159,8 @@ def test_a_barrier_keeps_the_first_coordinate_above_its_threshold():
             assert tau * (1 - 1e-9) <= abs(a) <= moves[t] - tau * (1 - 1e-9)
             a, before = a - moves[t] * np.sign(a), a
             assert np.sign(a) == -np.sign(before)
+    # A move of 2 τ exactly is held: a_0 = τ.
+    assert [float(x) for x in adversarial.barrier(jnp.asarray([0.5, 0.25]), 0.25)] == [0.25, 1]
     none = adversarial.barrier(jnp.asarray([0.1, 0.1]), 1.0)
     assert (float(none.start), int(none.frozen)) == (0, 0)
 
@@ -297,6 +299,7 @@ def test_a_haar_frame_sees_the_target_as_lemma_10_says():
     assert np.mean(found >= 0.05 * lams[-1] / math.sqrt(d * k)) >= 0.995
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
@@ -345,6 +348,27 @@ def test_a_haar_frame_sees_the_target_as_lemma_10_says():
             lambda: adversarial.barrier(jnp.asarray([0.1, 0.2]), 0.01),
             "The lower bounds for SignGD need learning rates that never increase, but step 1 has a larger one than step 0 "
             "(0.2 > 0.1); take np.minimum.accumulate of them.",
+        ),
+        (
+            lambda: adversarial.barrier(jnp.asarray([0.5, 0.4, 0.1, 0.2, 0.3]), 0.01),
+            "The lower bounds for SignGD need learning rates that never increase, but step 3 has a larger one than step 2 "
+            "(0.2 > 0.1); take np.minimum.accumulate of them.",
+        ),
+        (
+            lambda: adversarial.barrier(jnp.asarray([0.5, 0.0]), 0.01),
+            "A schedule needs positive finite learning rates on one axis, got [0.5, 0.0].",
+        ),
+        (
+            lambda: adversarial.barrier(jnp.zeros(0), 0.01),
+            "A schedule needs positive finite learning rates on one axis, got [].",
+        ),
+        (
+            lambda: adversarial.barrier(jnp.full((2, 1), 0.5), 0.01),
+            "A schedule needs positive finite learning rates on one axis, got [[0.5], [0.5]].",
+        ),
+        (
+            lambda: adversarial.barrier(jnp.full(9, -1.0), 0.01),
+            f"A schedule needs positive finite learning rates on one axis, got {8 * [-1.0]}.",
         ),
         (
             lambda: adversarial.quadratic(10.0, jnp.asarray([0.1, -0.1]), 0.1),

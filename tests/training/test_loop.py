@@ -11,6 +11,8 @@ from specjax.models import transformer
 from specjax.models.transformer import Architecture, Sequences
 from specjax.training import Checkpoints, Diverged, train
 
+pytestmark = pytest.mark.integration
+
 ARCHITECTURE = Architecture(7, 8, 6, activation="relu_squared")
 MODEL = transformer.init(jax.random.key(0), ARCHITECTURE)
 OPTIMIZER = optim.muon(

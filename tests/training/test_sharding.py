@@ -6,8 +6,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.training import sharded_training
+
+pytestmark = pytest.mark.integration
 
 
 def test_eight_devices_train_as_one(tmp_path):

@@ -3,11 +3,14 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from specjax.models import transformer
 from specjax.models.transformer import Architecture, Sequences
 from specjax.training import measure_ranks
 from tests.reference import transformer as reference
+
+pytestmark = pytest.mark.integration
 
 
 def test_ranks_of_a_transformer():
