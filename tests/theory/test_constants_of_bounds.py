@@ -266,8 +266,10 @@ def test_steps_end_at_the_limit_where_the_accuracy_is_not_reached():
     assert found.tolist() == [2 * spectral_domain.UNROLLED, 0]
 
 
-def test_the_auxiliary_start_is_that_of_numpy_far_from_zero_too(rng):
-    d, k, r, alpha = 6, 4, 2, 0.2
+@pytest.mark.parametrize("alpha", [1e-3, 0.2])
+def test_the_auxiliary_start_is_that_of_the_gradient_at_every_small_alpha(alpha, rng):
+    """As eq. 53 and Lemma 22 make it from polar(G) - polar(G_r), in NumPy."""
+    d, k, r = 6, 4, 2
     u, v = (np.linalg.qr(rng.standard_normal((d, n)))[0] for n in (r, k))
     target = (u * [1.0, 0.3]) @ u.T
 
@@ -278,8 +280,8 @@ def test_the_auxiliary_start_is_that_of_numpy_far_from_zero_too(rng):
     gradient = alpha**2 * v - target @ v
     aligned, rest = polar(target @ v, r), polar(gradient, k) - polar(gradient, r)
     outside = (np.eye(d) - aligned @ aligned.T) @ rest @ (np.eye(k) - aligned.T @ aligned)
-    found = alignment.auxiliary_start(jnp.asarray(target), jnp.asarray(v), alpha, r)
-    np.testing.assert_allclose(found, aligned - polar(outside, k - r), atol=1e-10)
+    found = alignment.auxiliary_start(jnp.asarray(target), jnp.asarray(v), r)
+    np.testing.assert_allclose(found, aligned - polar(outside, k - r), atol=1e-9)
 
 
 def test_ties_are_on_the_side_that_keeps_the_inequalities_strict():

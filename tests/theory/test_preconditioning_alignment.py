@@ -62,12 +62,12 @@ def test_the_first_step_obeys_lemma_4(generator):
 
 
 def test_the_auxiliary_start_is_aligned_and_as_near_as_eq_54_says(generator):
-    start = jax.jit(alignment.auxiliary_start, static_argnums=3)
+    start = jax.jit(alignment.auxiliary_start, static_argnums=2)
     rate, alpha, d, k, r = 0.7, 1e-3, 8, 5, 3
     distances = []
     for _ in range(20):
         m, v = targets(generator, 1, d, np.geomspace(1, 0.1, r))[0], frames(generator, 1, d, k)[0]
-        auxiliary = np.asarray(start(jnp.asarray(m), jnp.asarray(v), alpha, r))
+        auxiliary = np.asarray(start(jnp.asarray(m), jnp.asarray(v), r))
         np.testing.assert_allclose(auxiliary.T @ auxiliary, np.eye(k), atol=1e-10)
         # Aligned: its column space holds that of M, so that M and X Xᵀ commute.
         np.testing.assert_allclose(auxiliary @ auxiliary.T @ m, m, atol=1e-10)

@@ -27,20 +27,20 @@ def first_step_bound(sigma: ArrayLike, alpha: ArrayLike, rank: int, columns: int
     return jnp.where(alpha**2 < sigma, 2 * apart / safe, jnp.inf)
 
 
-def auxiliary_start(
-    target: Float[Array, "d d"], frame: Float[Array, "d k"], alpha: ArrayLike, rank: int
-) -> Float[Array, "d k"]:
-    """polar(M V) + H, orthonormal and aligned with M: the auxiliary trajectory starts at η_0 times it (eq. 53; H by Lemma 22).
+def auxiliary_start(target: Float[Array, "d d"], frame: Float[Array, "d k"], rank: int) -> Float[Array, "d k"]:
+    """polar(M V) - H, orthonormal and aligned with M: the auxiliary trajectory starts at η_0 times it (eq. 53; H by Lemma 22).
 
-    Muon's first step -polar(G) from α V is replaced by its nearest aligned neighbour: its part of rank r by polar(M V), and the rest by the
-    partial isometry H next to it that maps the complement of the row space of M V into that of its column space. It is within 2 α of
-    Muon's X_1 for small α (eq. 54). M has the given rank r <= k <= d.
+    Muon's first step -polar(G) from α V, G = α²V - M V, is replaced by its nearest aligned neighbour: its part of rank r by polar(M V), and
+    the rest by the partial isometry next to it that maps the complement of the row space of M V into that of its column space, with the
+    projections Q and P. It is within 2 α of Muon's X_1 for small α (eq. 54). M has the given rank r <= k <= d.
+
+    That partial isometry is polar(P V Q) for every α at which the largest `rank` singular values of G come from M V [ours]: P G = α² P V,
+    and (GᵀG)^(-1/2) is α⁻² on the null space of M V.
     """
-    image = target @ frame
-    aligned = spectral.polar(best_approximation(image, rank))
-    gradient = floats(alpha)[0] ** 2 * frame - image
-    rest = spectral.polar(gradient) - spectral.polar(best_approximation(gradient, rank))
-    outside = (rest - aligned @ (aligned.T @ rest)) @ (jnp.eye(frame.shape[1], dtype=frame.dtype) - aligned.T @ aligned)
+    aligned = spectral.polar(best_approximation(target @ frame, rank))
+    outside = (frame - aligned @ (aligned.T @ frame)) @ (
+        jnp.eye(frame.shape[1], dtype=frame.dtype) - aligned.T @ aligned
+    )
     return aligned - spectral.polar(best_approximation(outside, frame.shape[1] - rank))
 
 
