@@ -335,6 +335,7 @@ BATCHES = {
     "cross with norms": (random_features.cross_covariance_expansion_with_norms, (4, 2), (3, 2)),
     "bulk": (random_features.cross_bulk, (4, 2), (3, 2)),
     "rates": (lambda a: jnp.stack(one_step.smooth_rates(a, 0.5), axis=-1), (2, 4)),
+    "printed rates": (lambda a: jnp.stack(one_step.smooth_rates_as_printed(a, 0.5), axis=-1), (2, 4)),
 }
 
 
