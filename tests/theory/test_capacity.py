@@ -143,6 +143,7 @@ def test_the_orthogonal_signal_is_one_when_items_are_few():
             "A fit of c1 + c2/α needs positive standard errors; run more seeds.",
         ),
         (lambda: finite_capacity.expected_count("muon", 8, 8, 1.5), "A count needs 2 <= d < n, got d=8 and n=8."),
+        (lambda: finite_capacity.expected_count("muon", 1, 8, 1.5), "A count needs 2 <= d < n, got d=1 and n=8."),
         (
             lambda: finite_capacity.muon_signal(8, np.full(4, 0.25), np.ones(4)),
             "Muon's signal needs more items than dimensions, got d=8 and 4 items.",
@@ -160,6 +161,10 @@ def test_the_orthogonal_signal_is_one_when_items_are_few():
 def test_bad_input_is_refused_in_a_sentence(call, sentence):
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
         call()
+
+
+def test_two_dimensions_are_enough_for_a_count():
+    assert 0 < finite_capacity.expected_count("newton", 2, 3, 1.5) < 3
 
 
 def test_the_number_of_distinct_items_is_that_of_drawn_batches():
