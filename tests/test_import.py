@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 CORE = ("specjax", "specjax.sizes", "specjax.spectral", "specjax.theory", "specjax.models")
 LATER = (
     "xarray",
@@ -45,6 +47,7 @@ for module in pkgutil.walk_packages(specjax.__path__, "specjax."):
 """
 
 
+@pytest.mark.integration
 def test_no_import_starts_a_backend():
     """After that `jax.distributed.initialize` and PJRT_NPROC would come too late. A platform that there is not cannot be started."""
     environment = {**os.environ, "JAX_PLATFORMS": "none_such"}

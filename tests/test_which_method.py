@@ -46,6 +46,7 @@ def test_the_tables_have_the_rows_that_the_script_makes(script, documented):
 
 
 # Each is one compilation for each of the two shapes of matrices.
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "row",
     [

@@ -124,6 +124,7 @@ def attention():
     return params, tokens, layer_report(attention_model, params, tokens)
 
 
+@pytest.mark.integration
 def test_maps_are_found_through_scans_jit_slices_heads_and_look_ups(attention):
     params, tokens, report = attention
     rows = {row.name: row for row in report.rows}
@@ -156,6 +157,7 @@ def test_maps_are_found_through_scans_jit_slices_heads_and_look_ups(attention):
     assert rows["['blocks']['up'][0]"].stable_rank[0] == pytest.approx(stable_rank(inputs), rel=ROUNDING)
 
 
+@pytest.mark.integration
 def test_estimates_have_intervals_around_the_exact_ranks(attention):
     params, tokens, report = attention
     estimated = layer_report(attention_model, params, tokens, exact_up_to=1)
@@ -184,6 +186,7 @@ def test_the_stable_ranks_feed_the_switch(network):
         assert bool(took) == (row.ratio >= 1)
 
 
+@pytest.mark.integration
 def test_stacked_parameters_have_a_stable_rank_for_each_layer(attention):
     params, tokens, report = attention
     ranks = jax.jit(lambda p: activation_stable_ranks(attention_model, p, tokens, steps=200))(params)

@@ -94,6 +94,7 @@ def by_optax():
         return everything()
 
 
+@pytest.mark.integration
 def test_losses_are_those_of_optax_without_padding(runs, by_optax):
     start, losses, _ = by_optax
     found = dict(zip(OPTIMIZERS, runs.loss[0, -1], strict=True))

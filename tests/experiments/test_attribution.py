@@ -38,6 +38,7 @@ def data():
     return attribute(measure, OVER, methods=methods, seeds=20, key=KEY)
 
 
+@pytest.mark.integration
 def test_the_dataset_has_every_method_and_the_error_of_each(data):
     assert data["orthogonalizer"].values.tolist() == ["half", "muon", "exact"]
     assert data["move"].dims == ("orthogonalizer", "width", "seed")

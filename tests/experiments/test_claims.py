@@ -188,6 +188,7 @@ def test_the_claims_are_the_fourteen():
         assert claim.deciding.startswith(f"claim-{claim.number}-")
 
 
+@pytest.mark.integration
 def test_only_the_claims_asked_for_are_run(tmp_path, capsys):
     assert main(["run", "claims", "--only", "6,5", "--scale", "smoke", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out

@@ -62,6 +62,7 @@ def updates():
     return first()
 
 
+@pytest.mark.integration
 def test_muon_on_w_out_takes_its_step_there_and_adamw_elsewhere(updates):
     found, _ = updates
     for name, update in vars(found["out"]).items():

@@ -1,11 +1,14 @@
 """Verdicts follow from the numbers: the same experiments, judged on data that were tampered with."""
 
 import numpy as np
+import pytest
 import xarray as xr
 
 from specjax import experiments
 from specjax.experiments.outer_product import matrix_factorization as factorization
 from specjax.experiments.outer_product.layers import LAYERS
+
+pytestmark = pytest.mark.integration
 
 WIDTHS = (16, 32, 64, 128, 256)
 

@@ -95,6 +95,7 @@ def test_every_optimizer_takes_the_step_of_its_definition():
     assert np.all((s > 0.25) & (s < 0.65))
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_padding_the_columns_changes_no_curve():
     def errors(k, name):
@@ -248,6 +249,7 @@ def test_sequences_that_break_their_bounds_refute_them():
     assert {name for name, verdict in changed.items() if verdict == "refuted"} == broken
 
 
+@pytest.mark.integration
 def test_sign_descent_that_beats_its_bound_refutes_it():
     config = sign_gradient.Config(kappas=(10.0, 20.0, 30.0, 40.0), context_kappas=(3.0, 4.0, 5.0, 6.0), trials=200)
     data = sign_gradient.run(config)

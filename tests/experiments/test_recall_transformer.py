@@ -47,6 +47,7 @@ def trained():
     return train(5)
 
 
+@pytest.mark.integration
 def test_a_run_that_diverges_stops_alone(trained):
     for values in trained:
         np.testing.assert_array_equal(values[1, :, :2], values[0, :, :2])

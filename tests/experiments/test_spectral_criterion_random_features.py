@@ -31,6 +31,7 @@ def trajectory():
         return a, teacher, {name: np.asarray(value) for name, value in found.items()}
 
 
+@pytest.mark.integration
 def test_spectral_descent_in_the_eigenbasis_is_that_of_the_data(trajectory):
     a, teacher, found = trajectory
     y, w = teacher @ a, jnp.zeros((6, 6))
@@ -118,6 +119,7 @@ def test_a_hundred_thousand_problems_obey_the_rule():
     assert np.all((found["spectral"] - found["gd"]).values[twice] >= -one_step.ROUNDING)
 
 
+@pytest.mark.integration
 def test_the_curvatures_of_the_smooth_losses_bound_their_hessians_and_not_by_much():
     """On one sample with outputs near zero, where the losses are curved the most."""
     z = jnp.asarray([[0.05], [-0.02]])

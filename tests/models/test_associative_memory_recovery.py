@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from specjax.models import associative_memory as memory
 from specjax.models.associative_memory import recovery
 
+pytestmark = pytest.mark.integration
+
 N, D = 300, 3
 
 

@@ -96,6 +96,7 @@ def agrees_with_twin(found, problem, thresholds):
     return losses, took
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("thresholds", [GD, MIXED])
 def test_losses_and_ranks_are_those_of_the_twin(thresholds, problem, trained):
     agrees_with_twin(jax.tree.map(lambda a: a[0], trained[0][thresholds][0]), problem, thresholds)

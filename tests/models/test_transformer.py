@@ -50,6 +50,7 @@ def test_entries_are_standard_normal_over_the_root_of_the_fan_in():
     assert np.abs(correlations).max() < 5 / np.sqrt(4096)  # no two are the same draws
 
 
+@pytest.mark.integration
 def test_a_padded_width_gives_the_same_model_and_the_same_muon_step():
     batch = Sequences(jax.random.randint(KEY, (3, 7), 0, 11))
     optimizer = optim.muon(0.1, labels=transformer.labels, dimension_numbers=optim.OUT_IN, other=optax.sgd(0.1))

@@ -74,6 +74,7 @@ def test_refusals(make, message):
         make()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("plan", ["exact", "padded"])
 def test_seeds_by_width(plan):
     over = {"d": widths(3, 8, 5), "lr": values(1.0, 2.0)}

@@ -35,6 +35,7 @@ def _all_at_once():
     return run(overlap, {"d": widths(5, 9, 2, 16)}, seeds=7, key=KEY, plan="exact", chunk=7)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("plan", "chunk"), [("exact", 3), ("padded", 1), ("padded", 3), ("padded", 100), ("auto", 4)])
 def test_plans_and_chunks_give_the_same_dataset(plan, chunk, monkeypatch):
     # Compilation so cheap that "auto" pads some widths and not others.
@@ -229,6 +230,7 @@ def users(**settings):
     return {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "PJRT_NPROC")} | settings
 
 
+@pytest.mark.integration
 def test_several_decompositions_in_one_program_do_not_deadlock():
     # In a process of its own, so that the deadlock of jaxlib 0.10.1 would cost this test and not the run.
     process = subprocess.run(
@@ -242,6 +244,7 @@ def test_several_decompositions_in_one_program_do_not_deadlock():
     assert process.stdout.strip() == "done", process.stderr
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("cores", "settings", "threads"), [(2, {}, "8"), (64, {}, "None"), (2, {"PJRT_NPROC": "3"}, "3")]
 )

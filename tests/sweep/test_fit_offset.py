@@ -90,6 +90,7 @@ def fits():
     return [fit_offset(coupled(rng, 60, _above_one), "d", resamples=200) for _ in range(70)]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("name", "truth"), [("interval", -1), ("offset_interval", 1), ("prefactor_interval", 30)])
 def test_intervals_cover(fits, name, truth):
     low, high = np.array([getattr(fit, name) for fit in fits]).T

@@ -93,6 +93,7 @@ def test_a_finished_store_is_the_dataset(tmp_path):
     assert read_manifest(tmp_path / "store") == MANIFEST
 
 
+@pytest.mark.integration
 @given(data=st.data())
 def test_blocks_in_any_order_and_of_any_size_come_back(data, tmp_path_factory):
     path = tmp_path_factory.mktemp("any") / "store"
