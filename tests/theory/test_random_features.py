@@ -76,6 +76,14 @@ def test_cross_expansions_agree_with_the_cross_covariance_and_the_printed_one_do
     }
     assert found["cross_covariance_expansion"] < 0.5 * math.sqrt(k) / d
     assert found["cross_covariance_expansion_with_norms"] < 0.5 * math.sqrt(k) / d
+    # With its norms it scales with every row, as the ReLU does.
+    scale_bar, scale = jnp.linspace(0.5, 2, k)[:, None], jnp.linspace(3, 1, k)[:, None]
+    np.testing.assert_allclose(
+        random_features.cross_covariance_expansion_with_norms(scale_bar * v_bar, scale * v),
+        scale_bar * scale.T * random_features.cross_covariance_expansion_with_norms(v_bar, v),
+        rtol=1e-10,
+        atol=1e-12,
+    )
     # Its spike alone is off by (1 - 1/4π) k/d.
     assert found["cross_covariance_expansion_as_printed"] > (1 - 1 / (4 * math.pi)) * k / d - 0.1
 
