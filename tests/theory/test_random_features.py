@@ -44,6 +44,16 @@ def test_mean_and_covariance_are_those_of_samples():
         assert np.all(np.abs(products.mean(axis=-1) - expected) < 4 * stderr)
 
 
+def test_opposite_parallel_and_zero_rows_have_a_covariance():
+    """σ(t) σ(-t) = 0, so that Cov = -‖v‖²/2π; rounding takes cosines beyond ±1. A zero row has no variance."""
+    v = jax.random.normal(jax.random.key(8), (200, 7))
+    squares = jnp.sum(v**2, axis=1)
+    opposite, parallel = (jnp.diagonal(random_features.feature_covariance(sign * v, v)) for sign in (-1, 1))
+    np.testing.assert_allclose(opposite, -squares / (2 * math.pi), rtol=1e-6)
+    np.testing.assert_allclose(parallel, squares * (0.5 - 1 / (2 * math.pi)), rtol=1e-6)
+    np.testing.assert_array_equal(random_features.feature_covariance(v.at[3].set(0), v)[3], jnp.zeros(200))
+
+
 def test_covariance_and_mean_make_the_second_moment_of_the_network():
     v = jax.random.normal(jax.random.key(1), (6, 4))
     mean = random_features.feature_mean(v)
