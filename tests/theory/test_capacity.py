@@ -145,8 +145,8 @@ def test_the_orthogonal_signal_is_one_when_items_are_few():
         (lambda: finite_capacity.expected_count("muon", 8, 8, 1.5), "A count needs 2 <= d < n, got d=8 and n=8."),
         (lambda: finite_capacity.expected_count("muon", 1, 8, 1.5), "A count needs 2 <= d < n, got d=1 and n=8."),
         (
-            lambda: finite_capacity.muon_signal(8, np.full(4, 0.25), np.ones(4)),
-            "Muon's signal needs more items than dimensions, got d=8 and 4 items.",
+            lambda: finite_capacity.muon_signal(4, np.full(4, 0.25), np.ones(4)),
+            "Muon's signal needs more items than dimensions, got d=4 and 4 items.",
         ),
         (
             lambda: finite_capacity.expected_count("muon", 8, 90, 0.5),

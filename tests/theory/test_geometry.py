@@ -63,9 +63,10 @@ def test_the_karcher_mean_is_stationary_and_the_least(spread):
     assert dispersion(matrices, jnp.mean(matrices, axis=0)) > least
 
 
-def test_one_step_is_the_one_of_the_docstring():
+@pytest.mark.parametrize("spread", [0.3, 2.0])
+def test_one_step_is_the_one_of_the_docstring(spread):
     """X^(1/2) exp(θ S) X^(1/2), θ = 2/(1 + c), by SciPy's functions of matrices; so wide a tolerance is met after one step."""
-    matrices = np.asarray(cloud(6, spread=2.0))
+    matrices = np.asarray(cloud(6, spread=spread))
     start = matrices.mean(axis=0)
     root = np.real(scipy.linalg.sqrtm(start))
     inverse = np.linalg.inv(root)

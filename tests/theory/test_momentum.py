@@ -52,6 +52,16 @@ def test_the_threshold_is_where_the_errors_cross(gamma, log_snr):
 
 
 @pytest.mark.usefixtures("x64")
+def test_the_stationary_variance_counts_where_the_past_is_forgotten():
+    """γ = 1/20: m_1 has the error s/400 + 0.95², below 1 for s = 38 and above it for s = 40."""
+    assert (
+        momentum.improves(np.array([38.0, 40.0]), 0.05, 1).tolist()
+        == [38 / 400 + 0.9025 < 1, 40 / 400 + 0.9025 < 1]
+        == [True, False]
+    )
+
+
+@pytest.mark.usefixtures("x64")
 def test_below_the_stationary_variance_every_step_gains():
     assert momentum.improvement_time(0.99 * momentum.stationary_variance(0.9), 0.9) == -np.inf
     assert momentum.improvement_time(1.01 * momentum.stationary_variance(0.9), 0.9) > -np.inf

@@ -31,17 +31,14 @@ def auxiliary_start(target: Float[Array, "d d"], frame: Float[Array, "d k"], ran
     """polar(M V) - H, orthonormal and aligned with M: the auxiliary trajectory starts at η_0 times it (eq. 53; H by Lemma 22).
 
     Muon's first step -polar(G) from α V, G = α²V - M V, is replaced by its nearest aligned neighbour: its part of rank r by polar(M V), and
-    the rest by the partial isometry next to it that maps the complement of the row space of M V into that of its column space, with the
-    projections Q and P. It is within 2 α of Muon's X_1 for small α (eq. 54). M has the given rank r <= k <= d.
+    the rest by the partial isometry H next to it that maps the complement of the row space of M V into that of its column space. It is
+    within 2 α of Muon's X_1 for small α (eq. 54). V is orthonormal, and M, symmetric, has the given rank r <= k <= d.
 
-    That partial isometry is polar(P V Q) for every α at which the largest `rank` singular values of G come from M V [ours]: P G = α² P V,
-    and (GᵀG)^(-1/2) is α⁻² on the null space of M V.
+    H = V Q, with Q the projection on the null space of M V, for every α at which the r largest singular values of G come from M V [ours]:
+    G Q = α² V Q, on Q the power (GᵀG)^(-1/2) is α⁻², and V Q is in the null space of M.
     """
     aligned = spectral.polar(best_approximation(target @ frame, rank))
-    outside = (frame - aligned @ (aligned.T @ frame)) @ (
-        jnp.eye(frame.shape[1], dtype=frame.dtype) - aligned.T @ aligned
-    )
-    return aligned - spectral.polar(best_approximation(outside, frame.shape[1] - rank))
+    return aligned - (frame - (frame @ aligned.T) @ aligned)
 
 
 def gradient_lipschitz(size: ArrayLike, target_norm: ArrayLike) -> Float[Array, "..."]:
