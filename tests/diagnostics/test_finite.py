@@ -17,6 +17,7 @@ def times(where, factor):
     return eqx.tree_at(where, MODEL, where(MODEL) * factor)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("model", "culprit"),
     [

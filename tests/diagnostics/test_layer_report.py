@@ -37,6 +37,7 @@ def network():
     return model, params, (x, y), layer_report(model, params, (x, y), curvature=True)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
 @pytest.mark.usefixtures("x64")
 def test_other_floats_are_told_the_ranks_of_their_matrices(dtype):

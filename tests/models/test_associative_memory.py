@@ -35,6 +35,7 @@ def blocks(request, monkeypatch):
     jax.clear_caches()
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64", "blocks")
 def test_the_streamed_loss_and_gradient_are_those_of_the_dense_loss(problem):
     u, v, q, w = problem
@@ -123,6 +124,7 @@ def test_newton_is_invariant_to_linear_maps_of_the_embeddings():
         assert changed(lambda g, _: np.linalg.svd(g)[0] @ np.linalg.svd(g)[2]) > 0.1
 
 
+@pytest.mark.integration
 def test_padding_changes_no_embedding_and_no_step():
     key = jax.random.key(0)
     wide = Size(8, 5)

@@ -56,6 +56,7 @@ def test_the_gradient_is_the_derivative_of_the_population_loss(problem):
     assert jax.tree.structure(gradient) == jax.tree.structure(params)
 
 
+@pytest.mark.integration
 @each_model
 @pytest.mark.usefixtures("x64")
 def test_sampled_losses_and_their_gradients_average_to_the_population(problem):
@@ -154,6 +155,7 @@ def test_a_padded_network_has_the_same_gradient_and_nothing_in_the_padding(name,
         assert not wide[:, columns:].any()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", padded_problems())
 def test_one_program_maps_over_seeds_and_widths(name):
     gradient, sizes = padded_problems()[name]

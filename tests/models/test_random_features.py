@@ -98,6 +98,7 @@ def moments():
         ]
 
 
+@pytest.mark.integration
 def test_spiked_moments_are_as_the_assumptions_say(moments):
     low, high = spiked.BULK
     for b in moments[0][:2]:

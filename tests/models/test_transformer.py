@@ -71,6 +71,7 @@ def test_a_padded_width_gives_the_same_model_and_the_same_muon_step():
     np.testing.assert_allclose(plain[2].blocks.up, padded[2].blocks.up[:, :32, :8], atol=2e-4)
 
 
+@pytest.mark.integration
 def test_loss_and_accuracy_count_the_chosen_tokens_only():
     model = transformer.init(KEY, Architecture(5, 8, 6))
     tokens = np.array(jax.random.randint(KEY, (4, 7), 0, 5))

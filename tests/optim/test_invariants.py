@@ -122,6 +122,7 @@ def test_it_works_inside_optax(name):
     same(steps(optax.MultiSteps(make(), 2), PARAMS, twice)[0], alone)
 
 
+@pytest.mark.integration
 @every_transform
 def test_an_unrolled_step_can_be_differentiated(name):
     @jax.jit

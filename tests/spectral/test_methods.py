@@ -108,6 +108,7 @@ def test_a_complex_matrix_goes_to_its_unitary_factor_with_its_derivative(method)
     close(scaled, 1j * exact(x), 1e-13)
 
 
+@pytest.mark.integration
 @new_method
 @pytest.mark.usefixtures("x64")
 def test_the_contract(method):
@@ -229,6 +230,7 @@ def errors(method, dtype):
     return result
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("form", [NewtonSchulz, PolarExpress])
 def test_the_stated_accuracy_in_float32_and_bfloat16(form):
     """Against exact arithmetic on the same rounded matrix: the numbers in the docstrings."""

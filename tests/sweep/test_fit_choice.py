@@ -58,6 +58,7 @@ def test_a_curve_that_is_none_of_the_three_is_said_to_be_none():
     assert "so are both models with a term more" in choice.reason
 
 
+@pytest.mark.integration
 def test_tests_are_exact_for_normal_data():
     """With 9 seeds the statistics are far from χ²; Hotelling's and Rao's distributions give p-values that are uniform still."""
     rng = np.random.default_rng(5)

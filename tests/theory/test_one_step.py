@@ -114,6 +114,7 @@ def test_the_spectral_direction_is_the_polar_factor_times_the_nuclear_norm():
     np.testing.assert_allclose(one_step.spectral_direction(g), expected, rtol=1e-12)
 
 
+@pytest.mark.integration
 def test_corrected_steps_descend_as_guaranteed_and_printed_ones_do_not():
     """Logistic loss: f(Z) = mean over the n samples of softplus(-s z), whose gradient has Lipschitz constant 1/4n."""
     n = 40

@@ -81,6 +81,7 @@ def averages(d0, d1, d2, target):
     return np.array([float(diagonal), float(theory.off_diagonal_1(d0, d2)), *second])
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("d0", "d1", "d2", "chunks"), [(1, 3, 2, 20), (2, 4, 2, 20), (4, 3, 3, 20), (25, 20, 12, 3)])
 def test_simulated_gradients_confirm_every_average(d0, d1, d2, chunks):
     """For a target of order one, and for one that outweighs the noise; both from the same networks."""

@@ -144,6 +144,7 @@ def test_the_column_norms_by_their_recursion():
         low, high = (1 - delta) ** 2 * low, (1 + delta) ** 2 * (high + 2)
 
 
+@pytest.mark.integration
 def test_a_block_at_initialization_is_within_its_bounds():
     d, n, delta = 64, 96, 0.2
     keys = jax.random.split(jax.random.key(0), 4)
