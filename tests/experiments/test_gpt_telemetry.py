@@ -47,7 +47,7 @@ def test_stored_trainings_go_on_where_they_were(tmp_path):
     config = dataclasses.replace(EXPERIMENT.scales["smoke"], checkpoints=str(tmp_path))
     with jax.numpy_dtype_promotion("standard"):
         first = EXPERIMENT.run(config)["training"]
-        shutil.rmtree(tmp_path / "muon" / "100")
+        shutil.rmtree(tmp_path / "muon" / "200")
         assert EXPERIMENT.run(config)["training"].identical(first)
 
 
@@ -57,6 +57,7 @@ def test_verdicts_follow_the_numbers(smoke_data):
     found["validation"][:] = float(found["entropy"]) - 1 + 0.01 * np.arange(config.stretches) / config.stretches
     found["validation"].loc[{"optimizer": "muon"}] -= 0.1
     found["stable_rank"][:], found["nuclear_rank"][:] = 3.0, 3.5
+    found["nuclear_rank"].loc[{"step": config.steps}] = 3.6
     found["end_stable_rank"][:], found["embedded_stable_rank"][:], found["embedding_spread"][:] = 6.0, 6.5, 0.1
 
     def verdicts(**spoiled):

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from specjax import sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
-from specjax.experiments.means import Mean
+from specjax.experiments.means import Mean, mean_of
 from specjax.experiments.plots import COLORS, MARKERS, draw_mean
 from specjax.experiments.spectral_criterion.gpt_runs import ENDS, OPTIMIZERS, Config, run
 from specjax.experiments.verdicts import bound_check, lead_check
@@ -31,6 +31,8 @@ def checks(config: Config, data: Data) -> list[Check]:
     lead, lead_error = sweep.mean_and_stderr(final.sel(optimizer="adamw") - final.sel(optimizer="muon"), "stretch")
     one = found.sel(optimizer="muon")
     later, ratio = one.isel(step=slice(1, None)), one["nuclear_rank"] / one["stable_rank"]
+    ranks = later["nuclear_rank"].transpose("step", ...).values.astype(float)
+    kept = mean_of(np.log(ranks[-1] / ranks[0]))
     spread = np.asarray(one["embedding_spread"].isel(step=0))
     start = one.isel(step=0)
     lemma = np.asarray(theory.embedding_bound(spread, 1 / float(start["end_stable_rank"].sel(end="embedding"))))
@@ -69,12 +71,14 @@ def checks(config: Config, data: Data) -> list[Check]:
             "At initialization nr(G) is at least st(A) for every matrix of every block.",
             smallest_margin=float(ratio.isel(step=0).min()) - 1,
         ),
-        bound_check(
+        lead_check(
             "gradients-keep-their-rank",
             f"{PAPER}, Figures 5, 8 and 9",
-            "The nuclear ranks of the gradients stay large: their geometric mean over the matrices of the blocks at the end is no "
-            "smaller than at the first record after initialization.",
-            smallest_margin=float(np.log(_typical(later["nuclear_rank"])[-1] / _typical(later["nuclear_rank"])[0])),
+            "The nuclear ranks of the gradients stay large: at the end they are above those at the first record after initialization; "
+            "difference of the logarithms, over the matrices of the blocks.",
+            lead=kept.mean,
+            stderr=kept.stderr,
+            least=0,
         ),
         bound_check(
             "embeddings-below-the-lemma",
@@ -204,11 +208,6 @@ def _geometric(values: xr.DataArray) -> float:
     return float(np.exp(np.log(values).mean()))
 
 
-def _typical(ranks: xr.DataArray) -> np.ndarray:
-    """The geometric mean over matrices and blocks at each record."""
-    return np.exp(np.log(ranks.transpose("step", ...).values).mean((1, 2)))
-
-
 EXPERIMENT = Experiment(
     name="gpt-telemetry",
     paper=PAPER,
@@ -219,7 +218,7 @@ EXPERIMENT = Experiment(
     "was stopped goes on where it was.",
     scales={
         "smoke": Config(
-            width=48, blocks=1, heads=1, context=16, steps=100, every=50, adamw_rate=0.01, muon_rate=0.05, stretches=256
+            width=48, blocks=1, heads=1, context=16, steps=200, every=50, adamw_rate=0.01, muon_rate=0.05, stretches=256
         ),
         "quick": Config(),
         "paper": Config(
