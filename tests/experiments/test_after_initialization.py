@@ -104,6 +104,7 @@ def test_losses_are_those_of_optax_without_padding(runs, by_optax):
     assert len({round(float(loss), 3) for loss in losses.values()}) == len(losses)
 
 
+@pytest.mark.integration
 def test_ratio_and_distance_are_those_of_the_momentum_in_the_state_of_optax(runs, by_optax):
     _, _, momenta = by_optax
     for index, name in enumerate(OPTIMIZERS):

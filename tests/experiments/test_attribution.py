@@ -55,6 +55,7 @@ def test_the_dataset_has_every_method_and_the_error_of_each(data):
     }
 
 
+@pytest.mark.integration
 def test_every_method_is_what_a_sweep_with_it_alone_measures(data):
     alone = sweep.run(with_polar_error(measure, NewtonSchulz(5)), OVER, seeds=20, key=KEY)
     assert set(alone) == set(data)

@@ -71,6 +71,7 @@ def test_muon_on_w_out_takes_its_step_there_and_adamw_elsewhere(updates):
         np.testing.assert_allclose(update, expected, rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.integration
 def test_rules_have_their_base_rates_and_factors(updates):
     found, gradient = updates
     for name, g in vars(gradient).items():

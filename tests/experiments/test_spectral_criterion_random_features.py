@@ -43,6 +43,7 @@ def test_spectral_descent_in_the_eigenbasis_is_that_of_the_data(trajectory):
         w = model.spectral_step(w, a, y)
 
 
+@pytest.mark.integration
 def test_gradient_descent_and_restarts_are_those_of_the_data(trajectory):
     a, teacher, found = trajectory
     y, path = teacher @ a, [jnp.zeros((6, 6))]

@@ -102,6 +102,7 @@ def test_losses_and_ranks_are_those_of_the_twin(thresholds, problem, trained):
     agrees_with_twin(jax.tree.map(lambda a: a[0], trained[0][thresholds][0]), problem, thresholds)
 
 
+@pytest.mark.integration
 def test_traced_thresholds_decide_as_the_twin_does(problem, trained):
     found = [
         agrees_with_twin(jax.tree.map(lambda a, i=i: a[i], trained[1]), problem, thresholds)

@@ -118,6 +118,7 @@ def test_spiked_moments_are_as_the_assumptions_say(moments):
     assert float(jnp.linalg.svd(top.T @ right, compute_uv=False)[-1]) > 0.95
 
 
+@pytest.mark.integration
 def test_padding_does_not_change_spiked_moments(moments):
     for alone, wide in zip(*moments, strict=True):
         np.testing.assert_allclose(wide[:40, :40], alone, atol=1e-12)

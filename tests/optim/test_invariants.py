@@ -176,6 +176,7 @@ def test_injected_muon_can_be_differentiated_in_reverse():
     np.testing.assert_allclose(derivative, (above - below) / (2 * h), rtol=1e-2)
 
 
+@pytest.mark.integration
 def test_a_sweep_over_learning_rate_and_decay_is_one_program():
     traces = []
 

@@ -97,6 +97,7 @@ def test_intervals_cover(fits, name, truth):
     assert np.mean((low <= truth) & (truth <= high)) >= 0.84  # 4 standard errors below 0.95
 
 
+@pytest.mark.integration
 def test_standard_error_is_the_true_one(fits):
     true = np.std([fit.exponent for fit in fits], ddof=1)
     assert np.mean([fit.stderr for fit in fits]) == pytest.approx(true, rel=0.34)  # 4 standard errors of `true`
