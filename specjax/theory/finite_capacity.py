@@ -71,18 +71,18 @@ def muon_signal(d: int | float, p: Float[np.ndarray, " n"], sizes: Float[np.ndar
         raise ValueError(f"Muon's signal needs more items than dimensions, got d={d} and {sizes.sum():g} items.")
     logs = np.log(p)
 
-    def share(log_g: float) -> float:
-        return float(np.sum(sizes * expit(2 * (logs + log_g))) / d)
+    def shares(log_g: float | np.ndarray) -> np.ndarray:
+        """p² g² / (1 + p² g²) without the overflow of g²."""
+        return expit(2 * (logs[:, None] + log_g))
 
-    largest = brentq(lambda log_g: share(log_g) - 1, -10, 30 - logs.min())
+    largest = brentq(lambda log_g: float(sizes @ shares(log_g)[:, 0]) / d - 1, -10, 30 - logs.min())
     # With g = g(0) e^-s, t is a function of s, and over log s both ends of ∫ … (dt/ds) ds fall off exponentially: a sum converges fast.
     s = np.geomspace(1e-12, largest + logs.max() + 40, _NODES)
     log_g = largest - s
-    # p² g² / (1 + p² g²) without the overflow of g².
-    shares = expit(2 * (logs[:, None] + log_g))
-    falls = 2 * sizes @ (shares * (1 - shares)) / d
-    slope = (1 - sizes @ shares / d + falls) * np.exp(-log_g)
-    return 2 / np.pi * np.log(s[1] / s[0]) * (shares @ (slope * s)) / p
+    each = shares(log_g)
+    # dt/ds, from t g = 1 - (1/d) Σ_k p_k² g² / (1 + p_k² g²).
+    slope = (1 - sizes @ each / d + 2 * sizes @ (each * (1 - each)) / d) * np.exp(-log_g)
+    return 2 / np.pi * np.log(s[1] / s[0]) * (each @ (slope * s)) / p
 
 
 def _muon(d: float, p: Numbers, sizes: Numbers) -> float:
