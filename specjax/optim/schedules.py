@@ -61,9 +61,11 @@ def random_geometric(
 def decay_on_plateau(factor: float = 0.5, patience: int = 10) -> optax.GradientTransformationExtraArgs:
     """Multiplies updates by a scale that falls by `factor` whenever the loss has found no new minimum for `patience` updates.
 
-    `update(updates, state, params, value=loss)` takes the loss at the current parameters. `optax.contrib.reduce_on_plateau` differs
-    in that an improvement counts only if it exceeds a tolerance, which ends the decay of a loss that runs to rounding, and in that
-    it does not run under strict dtype promotion.
+    `update(updates, state, params, value=loss)` takes the loss at the current parameters. NaN is no new minimum. The scale and the
+    smallest loss are in float32 (float64 where that is enabled) whatever the dtype of the parameters, to which the scale alone is rounded,
+    where it is applied. `optax.contrib.reduce_on_plateau` does not serve: it keeps both in dtypes of the parameters, so that in bfloat16
+    a loss that falls by less than 1/256 of itself in `patience` updates stands still; its improvements must exceed a tolerance, which
+    ends the decay of a loss that runs to rounding; and it does not run under strict dtype promotion.
 
     Raises ValueError at once for a factor outside (0, 1) or a patience below 1.
     """
@@ -73,7 +75,8 @@ def decay_on_plateau(factor: float = 0.5, patience: int = 10) -> optax.GradientT
         raise ValueError(f"decay_on_plateau needs a patience of at least 1 update, got {patience}.")
 
     def init(params: PyTree) -> PlateauState:
-        dtype = optax.tree.dtype(params, "highest")
+        del params
+        dtype = jnp.result_type(float)
         return PlateauState(jnp.ones((), dtype), jnp.full((), jnp.inf, dtype), jnp.zeros((), jnp.int32))
 
     def update(
@@ -83,11 +86,13 @@ def decay_on_plateau(factor: float = 0.5, patience: int = 10) -> optax.GradientT
         if "value" not in extra_args:
             raise ValueError("decay_on_plateau needs the loss: update(updates, state, params, value=loss).")
         value = jnp.asarray(extra_args["value"]).astype(state.best.dtype)
-        bad = jnp.where(value < state.best, 0, state.bad + 1)
+        # Not by jnp.minimum: one NaN would stay the best for ever.
+        improved = value < state.best
+        bad = jnp.where(improved, 0, state.bad + 1)
         stuck = bad >= patience
         scale = jnp.where(stuck, state.scale * factor, state.scale)
         scaled = jax.tree.map(lambda u: scale.astype(u.dtype) * u, updates)
-        return scaled, PlateauState(scale, jnp.minimum(value, state.best), jnp.where(stuck, 0, bad))
+        return scaled, PlateauState(scale, jnp.where(improved, value, state.best), jnp.where(stuck, 0, bad))
 
     return optax.GradientTransformationExtraArgs(init, update)
 

@@ -54,6 +54,48 @@ def test_the_scale_falls_after_as_many_updates_without_a_new_minimum():
     assert float(state.best) == pytest.approx(1.8)
 
 
+def scales_after(plateau, losses, dtype):
+    """The scale on the updates of each step, for parameters of a dtype."""
+
+    def step(state, loss):
+        update, state = plateau.update(jnp.ones(1, dtype), state, value=loss)
+        return state, update[0]
+
+    return np.asarray(jax.lax.scan(step, plateau.init(jnp.ones(1, dtype)), losses)[1], float)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_a_falling_loss_is_told_apart_from_a_plateau_whatever_the_precision_of_the_parameters(dtype):
+    """Steps of 1e-6 relative, below the resolution of half precision and eight times that of float32, are all new minima."""
+    losses = jnp.asarray(3 * (1 - 1e-6) ** np.arange(100), jnp.float32)
+    assert (np.diff(losses) < 0).all()
+    np.testing.assert_array_equal(scales_after(schedules.decay_on_plateau(), losses, dtype), np.ones(100))
+
+
+@pytest.mark.usefixtures("x64")
+def test_in_float64_the_loss_may_be_more_precise_than_the_parameters():
+    losses = jnp.asarray(3 * (1 - 1e-13) ** np.arange(50))
+    assert (np.diff(losses) < 0).all()
+    np.testing.assert_array_equal(scales_after(schedules.decay_on_plateau(), losses, "float32"), np.ones(50))
+
+
+def test_the_scale_itself_is_not_rounded_to_the_precision_of_the_parameters():
+    """0.9 again and again, rounded each time to the 8 bits of bfloat16, ends 6 % off after 30 decays."""
+    found = scales_after(schedules.decay_on_plateau(0.9, 1), jnp.ones(31), "bfloat16")
+    np.testing.assert_allclose(found, 0.9 ** np.arange(31), rtol=2**-8)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_one_loss_that_is_nan_is_no_new_minimum_and_is_forgotten(first):
+    losses = np.linspace(3, 1, 60).astype(np.float32)
+    losses[0 if first else 5] = np.nan
+    found = scales_after(schedules.decay_on_plateau(0.5, 2), jnp.asarray(losses), "float32")
+    np.testing.assert_array_equal(found, np.ones(60))
+    losses[20:23] = np.nan  # one of them starts the count, the second halves the scale, the third starts it again
+    found = scales_after(schedules.decay_on_plateau(0.5, 2), jnp.asarray(losses), "float32")
+    np.testing.assert_array_equal(found, np.where(np.arange(60) < 21, 1, 0.5))
+
+
 def test_scaled_gradients_are_those_of_the_paper():
     rng = np.random.default_rng(0)
     g, x = rng.standard_normal((5, 3)), rng.standard_normal((5, 3))
