@@ -1,6 +1,6 @@
 """Trainings on disk, by orbax: a folder with the last two checkpoints, each whole or absent, and what they are checkpoints of."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
@@ -12,6 +12,8 @@ Tree = TypeVar("Tree")
 Plain = str | int | float | bool | None
 
 KEPT = 2
+NAMED = 2
+"""Of the arrays that differ, how many a refusal names."""
 
 
 class Checkpoints:
@@ -38,15 +40,16 @@ class Checkpoints:
     def save(self, step: int, tree: object) -> None:
         """Stores a tree of arrays as the checkpoint of a step."""
         args = self._orbax.args
-        described = args.JsonSave({"configuration": self._configuration, "arrays": _arrays(tree)})
+        described = args.JsonSave({"configuration": self._configuration, "arrays": list(_arrays(tree))})
         run = args.StandardSave(jax.tree.leaves(tree))
         self._manager.save(step, args=args.Composite(run=run, description=described), force=True)
 
     def latest(self, like: Tree) -> Tree:
-        """The newest checkpoint, or `like` itself, a tree of the same shapes, where there is none.
+        """The newest checkpoint, or `like` itself where there is none: every array is that of its path in the tree.
 
         Raises:
-            ValueError: for a checkpoint of another configuration, or of arrays of other shapes.
+            ValueError: for a checkpoint of another configuration, or of arrays of other paths, shapes or dtypes. Optimizers whose
+                states are alike, as those of two learning rates are, only the configuration tells apart.
 
         """
         step = self._manager.latest_step()
@@ -54,27 +57,35 @@ class Checkpoints:
             return like
         args = self._orbax.args
         described = self._manager.restore(step, args=args.Composite(description=args.JsonRestore()))["description"]
-        self._check(described["configuration"], described["arrays"], _arrays(like))
-        leaves, treedef = jax.tree.flatten(like)
-        restored = self._manager.restore(step, args=args.Composite(run=args.StandardRestore(leaves)))
-        return jax.tree.unflatten(treedef, restored["run"])
+        arrays, order = _arrays(like), described["arrays"]
+        self._check(described["configuration"], order, arrays)
+        restored = self._manager.restore(
+            step, args=args.Composite(run=args.StandardRestore([arrays[name] for name in order]))
+        )
+        found = dict(zip(order, restored["run"], strict=True))
+        return jax.tree.unflatten(jax.tree.structure(like), [found[name] for name in arrays])
 
-    def _check(self, stored: Mapping[str, Plain], stored_arrays: list[str], arrays: list[str]) -> None:
+    def _check(self, stored: Mapping[str, Plain], stored_arrays: Iterable[str], arrays: Iterable[str]) -> None:
         for name in sorted({*stored, *self._configuration}):
             then, now = stored.get(name), self._configuration.get(name)
             if then != now:
                 raise ValueError(
                     f"The checkpoint in {self.folder} is of a training with {name}={then!r}, not {now!r}; take another folder for this one."
                 )
-        if stored_arrays != arrays:
+        if set(stored_arrays) != set(arrays):
             raise ValueError(
-                f"The checkpoint in {self.folder} is of a training of {len(stored_arrays)} arrays of other shapes than the "
-                f"{len(arrays)} of this one; take another folder for this one."
+                f"The checkpoint in {self.folder} has {_beyond(stored_arrays, arrays)}, where this training has "
+                f"{_beyond(arrays, stored_arrays)}; take another folder for this one."
             )
 
 
-def _arrays(tree: object) -> list[str]:
-    def described(x: Any) -> str:
-        return f"{x.dtype}{list(x.shape)}"
+def _arrays(tree: object) -> dict[str, Any]:
+    """The arrays of a tree by what is known of them: path, dtype and shape."""
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    return {f"{jax.tree_util.keystr(path)} {leaf.dtype}{list(leaf.shape)}": leaf for path, leaf in leaves}
 
-    return [described(leaf) for leaf in jax.tree.leaves(tree)]
+
+def _beyond(arrays: Iterable[str], others: Iterable[str]) -> str:
+    """The first of the arrays that are not among the others."""
+    rest = [name for name in arrays if name not in set(others)]
+    return ", ".join(rest[:NAMED]) + (f" and {len(rest) - NAMED} more" if len(rest) > NAMED else "") or "none"
