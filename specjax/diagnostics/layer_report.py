@@ -129,16 +129,8 @@ def activation_stable_ranks(model: Model, params: PyTree, batch: PyTree, *, step
 
     """
     probe = Probe(model, params, batch)
-    ranks: list[dict[tuple[int, ...], Array]] = [{} for _ in probe.leaves]
-    for linear_map in probe.maps_of_this_trace():
-        given = inputs_of(linear_map)
-        rank = _iterated_stable_rank(given, steps)
-        earlier = ranks[linear_map.leaf].get(linear_map.layers)
-        # A slice of a parameter has fewer batch axes than another use: the largest of all is what is safe.
-        if earlier is not None and earlier.shape != rank.shape:
-            earlier, rank = jnp.max(earlier), jnp.max(rank)
-        ranks[linear_map.leaf][linear_map.layers] = rank if earlier is None else jnp.maximum(earlier, rank)
-    return probe.unflatten([_assembled(by_index) for by_index in ranks])
+    maps = probe.maps_of_this_trace()
+    return probe.by_parameter(maps, [_iterated_stable_rank(inputs_of(m), steps) for m in maps], jnp.maximum)
 
 
 def _stable_rank(inputs: Inputs, key: Array, exact_up_to: int) -> Bounds:
@@ -212,14 +204,3 @@ def _iterated_stable_rank(inputs: Inputs, steps: int) -> Float[Array, "..."]:
         norm = power_iteration(inputs.gram, jax.random.key(0), steps=steps).value
         squares = jnp.trace(inputs.gram, axis1=-2, axis2=-1)
     return jnp.where(norm > 0, squares / jnp.where(norm > 0, norm, 1), 0)
-
-
-def _assembled(by_index: dict[tuple[int, ...], Array]) -> Array | None:
-    """The ranks of one parameter's layers as an array over them."""
-    if not by_index:
-        return None
-    if list(by_index) == [()]:
-        return by_index[()]
-    extents = tuple(max(index[axis] for index in by_index) + 1 for axis in range(len(next(iter(by_index)))))
-    stacked = jnp.stack([by_index[index] for index in sorted(by_index)])
-    return stacked.reshape(*extents, *stacked.shape[1:])

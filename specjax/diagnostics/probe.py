@@ -1,10 +1,11 @@
 """A model opened up by its parameters: its loss as a function of their leaves, its linear maps, their names, inputs and gradients."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import reduce
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
@@ -54,9 +55,21 @@ class Probe:
         """The maps, evaluated where this is called."""
         return self.found(self.leaves, self.batch)
 
-    def unflatten(self, leaves: Sequence[Any]) -> PyTree:
-        """A tree like the parameters."""
-        return jax.tree.unflatten(self._treedef, leaves)
+    def by_parameter(
+        self, maps: Sequence[LinearMap], values: Sequence[Array], safer: Callable[[Array, Array], Array]
+    ) -> PyTree:
+        """A tree like the parameters of what was computed of their maps, `values` (*maps) each; None for those in no map.
+
+        A parameter stacked over a scan's layers has the values of all, of several uses the one that `safer` chooses.
+        """
+        found: list[dict[tuple[int, ...], Array]] = [{} for _ in self.leaves]
+        for linear_map, value in zip(maps, values, strict=True):
+            earlier = found[linear_map.leaf].get(linear_map.layers)
+            # A slice of a parameter has fewer batch axes than another use: one number for all of them is what is safe.
+            if earlier is not None and earlier.shape != value.shape:
+                earlier, value = (reduce(safer, x.ravel()) for x in (earlier, value))
+            found[linear_map.leaf][linear_map.layers] = value if earlier is None else safer(earlier, value)
+        return jax.tree.unflatten(self._treedef, [_assembled(by_index) for by_index in found])
 
     def gradients_and_inputs(self) -> tuple[list[Array], list[Inputs]]:
         """The gradient matrices (*maps, m, k) and the inputs of every map."""
@@ -106,3 +119,14 @@ def heads(inputs: Inputs) -> list[Inputs]:
         return [Inputs(None, a, None) for a in listed(inputs.columns)]
     assert inputs.gram is not None
     return [Inputs(a, None, None) for a in listed(inputs.gram)]
+
+
+def _assembled(by_index: dict[tuple[int, ...], Array]) -> Array | None:
+    """What was found of one parameter's layers as an array over them."""
+    if not by_index:
+        return None
+    if list(by_index) == [()]:
+        return by_index[()]
+    extents = tuple(max(index[axis] for index in by_index) + 1 for axis in range(len(next(iter(by_index)))))
+    stacked = jnp.stack([by_index[index] for index in sorted(by_index)])
+    return stacked.reshape(*extents, *stacked.shape[1:])

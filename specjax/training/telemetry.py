@@ -4,9 +4,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from specjax.diagnostics import activation_stable_ranks
+from specjax.diagnostics.linear_maps import at_least_float32
+from specjax.diagnostics.probe import Probe, listed
+from specjax.optim.matrices import map_stacked
 from specjax.optim.switch import nuclear_rank
 from specjax.spectral import CUBIC, NewtonSchulz
 
@@ -15,7 +19,10 @@ ITERATIONS = 30
 
 
 class Ranks(NamedTuple):
-    """Trees like the parameters, with None for those in no linear map, and a number for each matrix of a stacked one."""
+    """Trees like the parameters, with None for those in no linear map, and a number for each matrix of a stacked one.
+
+    Of a parameter in several products st(A) is the largest and nr(G) the smallest, so that nr(G)/st(A) is at most that of each.
+    """
 
     stable: PyTree
     """st(A) of the inputs."""
@@ -26,18 +33,20 @@ class Ranks(NamedTuple):
 def measure_ranks(loss: Callable[[PyTree, PyTree], Array], params: PyTree, batch: PyTree) -> Ranks:
     """Both ranks of every linear map on a batch; a pure function without decompositions, to be jitted with a training step.
 
+    Which axes of a parameter are the inputs of its matrices, which the outputs, and which count matrices, is read off the products that it
+    enters, as for `diagnostics.layer_report`: a kernel (d, heads, head) that maps d to heads · head is one matrix.
+
+    Returns:
+        Ranks in float32, or in a wider dtype of the parameters.
+
     Raises:
         ValueError: as `diagnostics.layer_report`.
 
     """
-    stable = activation_stable_ranks(loss, params, batch)
-    gradients = jax.grad(loss)(params, batch)
-    nuclear = jax.tree.map(
-        lambda rank, g: None if rank is None else _nuclear_rank(g), stable, gradients, is_leaf=lambda x: x is None
-    )
-    return Ranks(stable, nuclear)
-
-
-def _nuclear_rank(gradient: Array) -> Array:
-    stack = gradient.reshape(-1, *gradient.shape[-2:])
-    return nuclear_rank(stack, NewtonSchulz(ITERATIONS, CUBIC)).reshape(gradient.shape[:-2])
+    probe = Probe(loss, params, batch)
+    gradients = jax.grad(probe.loss)(probe.leaves, probe.batch)
+    maps = probe.maps_of_this_trace()
+    matrices = [at_least_float32(m.matrices(gradients[m.leaf])) for m in maps]
+    ranks = map_stacked(lambda stack: nuclear_rank(stack, NewtonSchulz(ITERATIONS, CUBIC)), map(listed, matrices))
+    nuclear = [rank.reshape(g.shape[:-2]) for rank, g in zip(ranks, matrices, strict=True)]
+    return Ranks(activation_stable_ranks(loss, params, batch), probe.by_parameter(maps, nuclear, jnp.minimum))
