@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from specjax.diagnostics import first_not_finite
+from specjax.diagnostics.linear_maps import at_least_float32
 from specjax.training.checkpoints import Checkpoints
 
 Loss = Callable[[PyTree, PyTree], Array]
@@ -39,11 +39,11 @@ class Run(NamedTuple):
     records: PyTree
     """With a leading axis over the steps 0, every, 2 every, …, steps; zero beyond the present one."""
     finite: Bool[Array, ""]
-    """False once a loss or a gradient is NaN or infinite: the parameters then stay those it comes from."""
+    """False once a loss, a gradient or a parameter is NaN or infinite: the parameters then stay those, or those it comes from."""
 
 
 class Diverged(ValueError):
-    """A training whose loss or gradient is not finite; the message has the step and the layer, `run` what came before.
+    """A training whose loss, gradient or parameters are not finite; the message has the step and the layer, `run` what came before.
 
     A ValueError, as it is for the caller to choose another learning rate, and the command line tells those in one sentence.
     """
@@ -70,20 +70,22 @@ def train(
     """Trains for `steps` steps, or for those that are left of a stored run.
 
     Args:
-        loss: `loss(params, batch)`, the mean over a batch.
-        params: The initial parameters; all leaves are trained.
+        loss: `loss(params, batch)`, the mean over a batch: one over all of its rows, if microbatches are not to change it.
+        params: The initial parameters; all leaves are trained, and must stay finite.
         optimizer: Any optax transformation. It gets the parameters.
         draw: The batch of a step; its leaves have a leading axis that `microbatches` and the devices of the mesh divide.
         steps: Steps in all.
         every: Steps from one record, and one checkpoint, to the next.
         record: Telemetry; computed with the parameters before the step, and at the end.
-        microbatches: Parts of a batch whose gradients are computed one after the other and averaged, for batches that do not fit.
+        microbatches: Parts of a batch whose gradients are computed one after the other, for batches that do not fit. Their mean, and
+            that of their losses, is taken in float32, or in a wider dtype of theirs, and rounded to the dtype of the parameters once.
         mesh: Devices with the axis "data", over which every (micro)batch is spread; parameters are on each of them.
         checkpoints: Where the run is stored at every record, and continued from if there is one.
         progress: Called at every record.
 
     Raises:
-        ValueError: for steps that are no multiple of every, or a batch that cannot be cut so.
+        ValueError: for steps that are no multiple of every, a batch that cannot be cut so, a mesh without that axis, or a checkpoint
+            of another training.
         Diverged: at the first NaN or infinity.
 
     """
@@ -98,25 +100,29 @@ def train(
         return jax.lax.with_sharding_constraint(batch, NamedSharding(mesh, PartitionSpec(None, DATA)))
 
     def gradients(params: PyTree, step: Array) -> tuple[Array, PyTree]:
+        def part(batch: PyTree) -> tuple[Array, PyTree]:
+            # A sum in half precision stops growing after some hundreds of parts.
+            return jax.tree.map(at_least_float32, jax.value_and_grad(loss)(params, batch))
+
         def add(total: PyTree, batch: PyTree) -> tuple[PyTree, None]:
-            return jax.tree.map(jnp.add, total, jax.value_and_grad(loss)(params, batch)), None
+            return jax.tree.map(jnp.add, total, part(batch)), None
 
         batches = shaped(step)
-        shapes = jax.eval_shape(jax.value_and_grad(loss), params, jax.tree.map(lambda x: x[0], batches))
+        shapes = jax.eval_shape(part, jax.tree.map(lambda x: x[0], batches))
         zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
         total, _ = jax.lax.scan(add, zero, batches)
         value, gradient = jax.tree.map(lambda x: x / microbatches, total)
-        return value, gradient
+        return value, jax.tree.map(lambda g, x: g.astype(x.dtype), gradient, params)
 
     def advance(run: Run, _: None) -> tuple[Run, None]:
         value, gradient = gradients(run.params, run.step)
-        finite = run.finite & jnp.isfinite(value) & jnp.isfinite(optax.tree.norm(gradient))
+        finite = run.finite & _finite((value, gradient))
         updates, state = optimizer.update(gradient, run.optimizer, run.params)
         moved = (optax.apply_updates(run.params, updates), state, run.step + 1)
         params, state, step = jax.tree.map(partial(jnp.where, finite), moved, (run.params, run.optimizer, run.step))
-        return run._replace(
-            params=params, optimizer=state, step=step, losses=run.losses.at[run.step].set(value), finite=finite
-        ), None
+        losses = run.losses.at[run.step].set(value.astype(run.losses.dtype))
+        # The new parameters are looked at by themselves: no later loss may see them.
+        return Run(params, state, step, losses, run.records, finite & _finite(params)), None
 
     # A program of its own, so that trainings that differ in their optimizer compile it once.
     measured = jax.jit(record)
@@ -129,6 +135,18 @@ def train(
     def stretch(run: Run) -> Run:
         return jax.lax.scan(advance, run, length=every)[0]
 
+    # One microbatch may lack what the whole has, such as a token that counts, and the whole may not fit.
+    @jax.jit
+    def judged(params: PyTree, step: Array) -> tuple[PyTree, Bool[Array, " microbatches"]]:
+        batches = shaped(step)
+        return batches, jax.lax.map(lambda batch: _finite(jax.value_and_grad(loss)(params, batch)), batches)
+
+    def culprit(run: Run) -> str:
+        batches, flags = judged(run.params, run.step)
+        first = int(jnp.argmin(flags))
+        found = first_not_finite(loss, run.params, jax.tree.map(lambda x: x[first], batches))
+        return "the mean over microbatches" if found is None else found
+
     run = _start(params, optimizer, record, steps, every)
     if checkpoints is not None:
         run = checkpoints.latest(run)
@@ -137,10 +155,9 @@ def train(
     while int(run.step) < steps:
         run = stretch(recorded(run))
         if not bool(run.finite):
-            step = int(run.step)
-            culprit = first_not_finite(loss, run.params, draw(run.step))
             raise Diverged(
-                f"The training stopped being finite at step {step}, first in {culprit}; lower the learning rate or clip the gradient.",
+                f"The training stopped being finite at step {int(run.step)}, first in {culprit(run)}; lower the learning rate or "
+                "clip the gradient.",
                 run,
             )
         if int(run.step) == steps:
@@ -162,16 +179,23 @@ def _start(params: PyTree, optimizer: optax.GradientTransformation, record: Reco
     return Run(own, optimizer.init(own), start, jnp.zeros(steps, jnp.result_type(float)), records, jnp.asarray(True))
 
 
+def _finite(tree: PyTree) -> Bool[Array, ""]:
+    """Entry by entry: the square of a finite entry, and so a norm, may be infinite."""
+    return jax.tree.reduce(lambda found, leaf: found & jnp.all(jnp.isfinite(leaf)), tree, jnp.asarray(True))
+
+
 @partial(jax.jit, donate_argnums=0)
 def _written(records: PyTree, values: PyTree, index: Int[Array, ""]) -> PyTree:
     return jax.tree.map(lambda all_, one: all_.at[index].set(one), records, values)
 
 
 def _check_batch(batch: PyTree, microbatches: int, mesh: Mesh | None) -> None:
+    if mesh is not None and DATA not in mesh.shape:
+        raise ValueError(f'The mesh of a training needs the axis "{DATA}", got {mesh.axis_names}.')
     devices = 1 if mesh is None else mesh.shape[DATA]
-    counts = {x.shape[0] for x in jax.tree.leaves(batch)}
-    if microbatches < 1 or len(counts) != 1 or min(counts) % (microbatches * devices):
+    counts = {x.shape[0] if x.shape else 0 for x in jax.tree.leaves(batch)}
+    if microbatches < 1 or len(counts) != 1 or 0 in counts or min(counts) % (microbatches * devices):
         raise ValueError(
             f"All leaves of a batch need the same leading axis, a multiple of microbatches={microbatches} times {devices} devices, "
-            f"got {np.unique(list(counts)).tolist()}."
+            f"got {sorted(counts)}."
         )

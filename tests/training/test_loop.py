@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.sharding import Mesh
 
 from specjax import optim
 from specjax.models import transformer
@@ -54,6 +55,12 @@ def whole():
     return trained()
 
 
+def small(loss, params, optimizer, steps=1, rows=1, **options):
+    """A few steps on batches of ones."""
+    batch = jnp.ones(rows)
+    return train(loss, params, optimizer, lambda _: batch, steps=steps, every=steps, record=lambda *_: {}, **options)
+
+
 def same_bits(a, b):
     return all(
         np.array_equal(x, y, equal_nan=True) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
@@ -98,7 +105,10 @@ def test_a_stopped_training_resumes_bit_for_bit(whole, tmp_path):
     with pytest.raises(ValueError, match=r"is of a training with seed=0, not 1; take another folder for this one\."):
         trained(checkpoints=Checkpoints(tmp_path, {"seed": 1}))
     larger = transformer.init(jax.random.key(0), Architecture(7, 16, 6, activation="relu_squared"))
-    with pytest.raises(ValueError, match=r"of other shapes than the \d+ of this one"):
+    with pytest.raises(
+        ValueError,
+        match=r"has \.params\.embedding float32\[7, 8\], .* and \d+ more, where this training has .*\[7, 16\], ",
+    ):
         trained(params=larger, checkpoints=Checkpoints(tmp_path, {"seed": 0}))
 
 
@@ -108,8 +118,30 @@ def test_microbatches_have_the_gradient_of_the_whole(whole):
     assert not same_bits(parts.losses, whole.losses)
 
 
+@pytest.mark.parametrize(("dtype", "parts"), [("bfloat16", 1024), ("float16", 4096), ("float32", 4)])
+def test_means_over_microbatches_do_not_depend_on_the_precision_of_the_parameters(dtype, parts):
+    """Ones, added one after the other, are 256 in bfloat16 and 2048 in float16 however many they are."""
+    run = small(
+        lambda w, x: (w - 1) * jnp.mean(x).astype(w.dtype),
+        jnp.zeros((), dtype),
+        optax.sgd(1.0),
+        rows=parts,
+        microbatches=parts,
+    )
+    assert run.params.dtype == dtype
+    assert float(run.params) == -1
+    assert float(run.losses[0]) == -1
+
+
+@pytest.mark.parametrize(("dtype", "slope"), [("float16", 300.0), ("bfloat16", 1e20), ("float32", 1e20)])
+def test_a_large_gradient_is_finite(dtype, slope):
+    """Its square is not."""
+    run = small(lambda w, x: slope * jnp.sum(w) * jnp.mean(x).astype(w.dtype), jnp.zeros(2, dtype), optax.sgd(1.0))
+    np.testing.assert_array_equal(run.params, jnp.full(2, -slope, dtype))
+
+
 def test_a_run_stops_where_it_stops_being_finite():
-    """The optimizer's sixth update is infinite, so that the seventh loss, of step 6, is of parameters that are not finite."""
+    """The optimizer's sixth update is infinite, so that step 6 would begin with parameters that are not finite."""
     sixth = optax.sgd(lambda count: jnp.where(count == 5, jnp.inf, 0.1))
     with pytest.raises(Diverged, match=r"finite at step 6, first in the parameter embedding; lower") as diverged:
         trained(optimizer=sixth)
@@ -121,8 +153,46 @@ def test_a_run_stops_where_it_stops_being_finite():
     assert run.records["step"].tolist() == [0, 4, 0, 0]
 
 
+@pytest.mark.parametrize("broken", ["seen", "unseen"])
+@pytest.mark.parametrize("last", [3, 4])
+def test_parameters_that_stop_being_finite_are_found_without_a_later_loss(last, broken):
+    """After the last step of all there is none, and some parameters it does not see."""
+    decay = optax.chain(
+        optax.add_decayed_weights(1.0), optax.sgd(lambda count: jnp.where(count == last - 1, jnp.inf, 0.1))
+    )
+    labels = {name: "decay" if name == broken else "sgd" for name in ("seen", "unseen")}
+    optimizer = optax.partition({"sgd": optax.sgd(0.1), "decay": decay}, labels)
+    with pytest.raises(
+        Diverged, match=rf"finite at step {last}, first in the parameter \['{broken}'\]; lower"
+    ) as found:
+        small(lambda w, x: jnp.mean(x) * w["seen"], {"seen": jnp.ones(()), "unseen": jnp.ones(2)}, optimizer, steps=4)
+    assert int(found.value.run.step) == last
+    assert not bool(found.value.run.finite)
+
+
+def test_what_only_one_microbatch_lacks_is_found_in_it():
+    """A mean over what counts is 0/0 where nothing does; that of the whole batch is finite."""
+    counted = jnp.asarray([1.0, 1.0, 0.0])
+    with pytest.raises(Diverged, match=r"finite at step 0, first in the loss; lower"):
+        train(
+            lambda w, x: w * jnp.sum(x) / jnp.sum(x),
+            jnp.ones(()),
+            optax.sgd(0.1),
+            lambda _: counted,
+            steps=1,
+            every=1,
+            record=lambda *_: {},
+            microbatches=3,
+        )
+
+
 def test_what_cannot_be_trained_is_refused():
     with pytest.raises(ValueError, match=r"a positive multiple of every, got steps=12 and every=5\."):
         train(transformer.loss, MODEL, OPTIMIZER, draw, steps=12, every=5, record=record)
     with pytest.raises(ValueError, match=r"a multiple of microbatches=3 times 1 devices, got \[8\]\."):
         trained(microbatches=3)
+    for batch in (jnp.zeros(()), jnp.zeros((0, 2)), {}, {"a": jnp.zeros((4, 1)), "b": jnp.zeros(2)}):
+        with pytest.raises(ValueError, match=r"^All leaves of a batch need the same leading axis, a multiple of .*\.$"):
+            trained(draw=lambda _, batch=batch: batch)
+    with pytest.raises(ValueError, match=r'needs the axis "data", got \(\'model\',\)\.$'):
+        trained(mesh=Mesh(np.array(jax.devices()), ("model",)))
