@@ -26,6 +26,7 @@ class Check:
     """One statement of a paper, judged: the record that `checks.json` holds.
 
     `predicted` and `interval` are None where the statement is a yes/no one; `rule` says how the verdict follows from the numbers.
+    `record` is what the lab knows of it besides, None where the rule is one of `verdicts`.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Check:
     interval: tuple[float, float] | None
     verdict: Verdict
     rule: str
+    record: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
