@@ -19,19 +19,22 @@ def as_contract(experiment: lab.Experiment) -> Experiment:
     """The same experiment with the checks, tables and figure of the report's contract."""
 
     def checks(config: lab.Config, data: Data) -> list[Check]:
-        return [_check(judgement) for judgement in experiment.judge(config, _own(data))]
+        return [_check(experiment.ledger.paper, judgement) for judgement in experiment.judge(config, own(data))]
 
     def tables(config: lab.Config, data: Data) -> list[Table]:
-        own = [] if experiment.tables is None else experiment.tables(config, _own(data))
-        return [Table(table.title, table.header, table.rows) for table in own]
+        found = own(data)
+        tables = [] if experiment.tables is None else experiment.tables(config, found)
+        tables.append(lab.table_of_points(experiment.judge(config, found)))
+        return [Table(table.title, table.header, table.rows) for table in tables]
 
     def plot(config: lab.Config, data: Data) -> Figure:
-        return experiment.draw(config, _own(data))
+        return experiment.draw(config, own(data))
 
+    rows = dict.fromkeys(row for statement in experiment.statements for row in statement.cites)
     return Experiment(
         name=experiment.name,
         paper=experiment.ledger.paper,
-        source=", ".join(dict.fromkeys(row for statement in experiment.statements for row in statement.cites)),
+        source=f"{experiment.ledger.paper}, {', '.join(rows)}",
         title=experiment.title,
         summary=experiment.summary,
         scales={scale: experiment.at(scale) for scale in lab.SCALES},
@@ -43,15 +46,16 @@ def as_contract(experiment: lab.Experiment) -> Experiment:
     )
 
 
-def _check(judgement: lab.Judgement) -> Check:
+def _check(paper: str, judgement: lab.Judgement) -> Check:
     record = lab.record(judgement)
     low, high = record["interval"]
     return Check(
         name=record["name"],
-        source=", ".join(record["cites"]),
+        source=f"{paper}, {', '.join(record['cites'])}",
         statement=record["says"],
-        predicted=record["compared"],
-        measured=judgement.finding.deciding.estimate,
+        # A threshold is no prediction of the number.
+        predicted=None if judgement.finding.away is None else record["compared"],
+        measured=record["estimate"],
         interval=None if low is None or high is None else (low, high),
         verdict=judgement.verdict,
         rule=" ".join(
@@ -65,5 +69,6 @@ def _named(data: xr.Dataset | Mapping[str, xr.Dataset]) -> Data:
     return {_ONE: data} if isinstance(data, xr.Dataset) else data
 
 
-def _own(data: Data) -> xr.Dataset | Data:
+def own(data: Data) -> xr.Dataset | Data:
+    """The data of a stored run as the experiment's statements take them."""
     return data[_ONE] if set(data) == {_ONE} else data

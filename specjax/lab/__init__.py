@@ -18,7 +18,6 @@ from specjax.lab.config import switch as switch
 from specjax.lab.config import text as text
 from specjax.lab.experiment import SCALES as SCALES
 from specjax.lab.experiment import Experiment as Experiment
-from specjax.lab.experiment import Table as Table
 from specjax.lab.forms import closed_form as closed_form
 from specjax.lab.ledger import Citation as Citation
 from specjax.lab.ledger import Ledger as Ledger
@@ -43,3 +42,5 @@ from specjax.lab.relations import vanishes as vanishes
 from specjax.lab.statement import Judgement as Judgement
 from specjax.lab.statement import Statement as Statement
 from specjax.lab.statement import statement as statement
+from specjax.lab.table import Table as Table
+from specjax.lab.table import table_of_points as table_of_points

@@ -13,6 +13,7 @@ from specjax.lab.config import Config
 from specjax.lab.figure import default_figure
 from specjax.lab.ledger import Ledger
 from specjax.lab.statement import Judgement, Statement
+from specjax.lab.table import Table
 
 Data = xr.Dataset | Mapping[str, xr.Dataset]
 """What a run returns: one dataset, or several by name."""
@@ -20,15 +21,6 @@ Data = xr.Dataset | Mapping[str, xr.Dataset]
 ConfigT = TypeVar("ConfigT", bound=Config)
 
 SCALES = ("smoke", "quick", "paper")
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table of a report: a title, column heads, and rows of text cells."""
-
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
