@@ -56,6 +56,12 @@ class Ledger:
     paper: str
     rows: Mapping[str, Row]
 
+    @classmethod
+    def of(cls, paper: str, **says: str) -> "Ledger":
+        """A ledger of conjectures of one's own, `id="What it says."`, an underscore standing for a dash."""
+        ids = {name.replace("_", "-"): text for name, text in says.items()}
+        return cls(paper, {id: Row(id, "conjecture", paper, text) for id, text in ids.items()})
+
     def require(self, ids: Iterable[str], by: str) -> None:
         """Raises ValueError for an id that is no row."""
         for id in ids:
