@@ -274,10 +274,9 @@ def _ledger(arguments: list[str]) -> int:
         "--out", default=DEFAULT_OUT, metavar="DIR", help=f"results that decide (default: {DEFAULT_OUT})"
     )
     given = parser.parse(arguments)
-    from specjax.experiments import ledgers
     from specjax.report import cells, standing
 
-    papers = list(ledgers.PAPERS)
+    papers = list(standing.known())
     if given.paper is not None and given.paper not in papers:
         raise UserError(_unknown("paper", given.paper, papers))
     with _told_in_one_sentence():

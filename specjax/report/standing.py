@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from specjax import experiments, lab
-from specjax.experiments.ledgers import ledger
+from specjax.experiments.ledgers import PAPERS, ledger
 from specjax.report import store
 
 _MOST = 100
@@ -21,6 +21,12 @@ class Standing(NamedTuple):
     decided: tuple[str, ...]
 
 
+def known() -> dict[str, lab.Ledger]:
+    """The ledgers of the five papers, and of whatever else an experiment on the lab belongs to, by paper."""
+    others = {experiment.ledger.paper: experiment.ledger for experiment in experiments.on_the_lab().values()}
+    return {paper: ledger(paper) for paper in PAPERS} | others
+
+
 def of(paper: str, out: Path) -> list[Standing]:
     """Every row of a paper's ledger, in the order of the paper; what was not run in `out` is said so."""
     results = {result.record.name: result for result in store.load_all(out)}
@@ -33,7 +39,7 @@ def of(paper: str, out: Path) -> list[Standing]:
             for id in statement.cites:
                 cited.setdefault(id, []).append(_citation(statement, records.get(statement.name)))
     rows = []
-    for id, row in ledger(paper).rows.items():
+    for id, row in known()[paper].rows.items():
         citations = cited.get(id, [])
         decided = tuple(power for _, power in citations if power)
         rows.append(Standing(row, lab.status(citation for citation, _ in citations), decided))
