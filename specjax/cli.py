@@ -1,4 +1,4 @@
-"""The command line: `specjax list`, `specjax run NAME`, `specjax reproduce` and `specjax verify PATH`.
+"""The command line: `specjax list`, `run NAME`, `reproduce`, `attack NAME`, `ledger` and `verify PATH`.
 
 Whatever a user can get wrong is answered by one sentence on standard error and exit code 2, before anything is computed or
 written. Everything heavy is imported inside the commands, so that `specjax --help` answers at once.
@@ -30,6 +30,8 @@ _OVERVIEW = """commands:
   list                 the experiments: paper, source, title and scales
   run NAME             run one experiment; `specjax run NAME --help` shows its flags
   reproduce            run all experiments and compare every verdict with the expected one
+  attack NAME ...      run experiments, or those of a paper, and try every statement against its rivals and controls
+  ledger [PAPER]       every numbered statement of the papers, and what has become of it
   verify PATH          compare the store of a sweep with the checksums made when it was written"""
 
 
@@ -76,7 +78,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(arguments: list[str]) -> int:
-    commands = {"list": _list, "run": _run, "reproduce": _reproduce, "verify": _verify}
+    commands = {
+        "list": _list,
+        "run": _run,
+        "reproduce": _reproduce,
+        "attack": _attack,
+        "ledger": _ledger,
+        "verify": _verify,
+    }
     if arguments and not arguments[0].startswith("-"):
         command, *rest = arguments
         if command not in commands:
@@ -119,7 +128,7 @@ def _run(arguments: list[str]) -> int:
             parser.parse_args(["--help"])
         raise UserError("The experiment's name comes first, as in `specjax run NAME`; `specjax list` shows the names.")
     from specjax import experiments
-    from specjax.experiments import config_flags
+    from specjax.lab.flags import flags, override
 
     name, *rest = arguments
     if name not in experiments.names():
@@ -131,19 +140,19 @@ def _run(arguments: list[str]) -> int:
     first = _Parser(prog=f"specjax run {name}", add_help=False, allow_abbrev=False)
     first.add_argument("--scale", default=DEFAULT_SCALE)
     scale = _scale(first.parse_known_args(rest)[0].scale)
-    flags = config_flags.flags(experiment.scales[scale])
+    options = flags(experiment.scales[scale])
 
     parser = _parser(f"specjax run {name}", f"{experiment.title}\n\n{textwrap.fill(experiment.summary, 100)}")
     _add_scale_and_out(parser)
     parser.add_argument("--explain", action="store_true", help="print how each sweep was planned, and what it took")
     fields = parser.add_argument_group("configuration", f"defaults are those of --scale {scale}")
-    for flag in flags:
+    for flag in options:
         text = f"{flag.help} (default: {flag.default})".strip().replace("%", "%%")
         fields.add_argument(flag.option, dest=f"field {flag.field}", metavar=flag.metavar, help=text)
     given = vars(parser.parse(rest))
-    texts = {flag.field: given[f"field {flag.field}"] for flag in flags if given[f"field {flag.field}"] is not None}
+    texts = {flag.field: given[f"field {flag.field}"] for flag in options if given[f"field {flag.field}"] is not None}
     with _told_in_one_sentence():
-        config = config_flags.override(experiment.scales[scale], texts)
+        config = override(experiment.scales[scale], texts)
     return _run_one(experiment, scale, config, _out(given["out"]), given["explain"])
 
 
@@ -219,6 +228,66 @@ def _reproduce(arguments: list[str]) -> int:
     for problem in problems:
         print(f"specjax: {problem}", file=sys.stderr)
     return 1 if problems else 0
+
+
+def _attack(arguments: list[str]) -> int:
+    parser = _parser(
+        "specjax attack",
+        "Run experiments and try every statement against its rivals, its controls and the perturbations of its relation.\n"
+        "Exit code 0: each verdict could have come out otherwise. 1: one survives what should have broken it.",
+    )
+    parser.add_argument("names", metavar="NAME", nargs="+", help="an experiment, or a paper for all of its experiments")
+    parser.add_argument("--scale", default=DEFAULT_SCALE, help=f"one of {', '.join(SCALES)} (default: {DEFAULT_SCALE})")
+    given = parser.parse(arguments)
+    scale = _scale(given.scale)
+    from specjax import experiments, lab
+    from specjax.report import cells
+
+    known = experiments.on_the_lab()
+    papers = {experiment.ledger.paper for experiment in known.values()}
+    for name in given.names:
+        if name not in papers and name not in known:
+            raise UserError(_unknown("experiment or paper on the lab", name, [*sorted(papers), *known]))
+    rows = []
+    for name, experiment in known.items():
+        if name in given.names or experiment.ledger.paper in given.names:
+            config = experiment.at(scale)
+            with _told_in_one_sentence():
+                rows += lab.attack_rows(name, experiment.judge(config, experiment.run(config)))
+    header = ("experiment", "statement", "verdict", "against", "outcome", "")
+    print(cells.align([header, *((*row[:-1], "SURVIVES" if row.survived else "") for row in rows)]))
+    survivors = sum(row.survived for row in rows)
+    print(
+        f"{len(rows)} attacks, {survivors} survived that should not have been"
+        if survivors
+        else f"{len(rows)} attacks, no survivor"
+    )
+    return 1 if survivors else 0
+
+
+def _ledger(arguments: list[str]) -> int:
+    parser = _parser(
+        "specjax ledger", "Every numbered statement, figure and table of the papers, and what has become of it."
+    )
+    parser.add_argument("paper", metavar="PAPER", nargs="?", help="one of the papers (default: all)")
+    parser.add_argument(
+        "--out", default=DEFAULT_OUT, metavar="DIR", help=f"results that decide (default: {DEFAULT_OUT})"
+    )
+    given = parser.parse(arguments)
+    from specjax.report import cells, standing
+
+    papers = list(standing.known())
+    if given.paper is not None and given.paper not in papers:
+        raise UserError(_unknown("paper", given.paper, papers))
+    with _told_in_one_sentence():
+        for paper in papers if given.paper is None else [given.paper]:
+            rows = standing.of(paper, _out(given.out))
+            print(f"{paper}: {standing.counts(rows)}")
+            print(
+                cells.align([("row", "where", "status", "decided by", "says or why not"), *map(standing.cells, rows)])
+                + "\n"
+            )
+    return 0
 
 
 def _verify(arguments: list[str]) -> int:

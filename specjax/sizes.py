@@ -7,6 +7,7 @@ row-keyed: the value at index (r, c) is a function of the key and of (r, c) alon
 * for one key, the width-w draw is the leading block of the width-2w draw, which couples widths and tightens exponent fits.
 """
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -63,6 +64,24 @@ def block_mask(sizes: Sequence[AnySize]) -> Bool[Array, "..."]:
     for size in sizes:
         block = block[..., None] & mask(size).reshape((1,) * block.ndim + (-1,))
     return block
+
+
+def stream(key: Key[Array, ""], name: str) -> Key[Array, ""]:
+    """The key of one use of randomness, such as "weights" or "targets", from the root key of a run.
+
+    It depends on the key and the name alone, and is none that `split` or `fold_in` with a number make of the same key: these fold in
+    one 32-bit number, of which `split(key, n)[i]` is the fold of i, so that seeds made by counting can meet. Here two are folded in, by
+    the SHA-256 hash of the name.
+
+    Raises:
+        ValueError: an empty name.
+    """
+    if not name:
+        raise ValueError("A stream of randomness needs a name, such as 'weights'.")
+    digest = hashlib.sha256(name.encode()).digest()
+    for word in (digest[:4], digest[4:8]):
+        key = jax.random.fold_in(key, int.from_bytes(word, "big"))
+    return key
 
 
 def normal(key: Key[Array, ""], sizes: Sequence[AnySize]) -> Shaped[Array, "..."]:

@@ -15,7 +15,7 @@ import xarray as xr
 
 from specjax import diagnostics, experiments, models, optim, sizes, spectral, sweep
 from specjax.cli import main
-from specjax.experiments import config_flags
+from specjax.lab.flags import override
 
 KEY = jax.random.key(0)
 WIDE, SQUARE, VECTOR = jnp.ones((2, 3)), jnp.eye(3), jnp.ones(3)
@@ -193,7 +193,7 @@ ABOVE = [
         "The model must return one number, its loss, got ShapeDtypeStruct(shape=(2, 3), dtype=float32).",
     ),
     (
-        lambda: config_flags.override(experiments.load("dominance").scales["smoke"], {"seeds": "many"}),
+        lambda: override(experiments.load("dominance").scales["smoke"], {"seeds": "many"}),
         "--seeds takes an integer, not 'many'.",
     ),
 ]

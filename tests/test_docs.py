@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from specjax import report
+from specjax.experiments.bridge import own
 
 pytestmark = pytest.mark.integration
 
@@ -98,14 +99,15 @@ def test_who_follows_the_how_to_page_has_an_experiment(newcomer, monkeypatch, ca
         assert leaving.value.code == 0, capsys.readouterr().err
     printed = capsys.readouterr().out
     assert re.search(r"linear-norm +order .* confirmed\n", printed)
-    assert re.search(r"linear-norm +shorter .* refuted\n", printed)
+    assert re.search(r"linear-norm +identity-in-the-middle .* refuted\n", printed)
+    assert "attacks, no survivor" in printed
     assert "--ks INT,INT,..." in printed
 
     # Its tests, without a pytest inside this one, and on the stored data of the first run, whose configuration is theirs.
     assert testing == ["python", "-m", "pytest", "test_linear_norm.py"]
     tests = vars(import_module("test_linear_norm"))
-    data = report.load_data(newcomer / "results" / "linear-norm")
+    data = own(report.load_data(newcomer / "results" / "linear-norm"))
     found = [name for name in tests if name.startswith("test_")]
-    assert len(found) == 4
+    assert len(found) == 3
     for name in found:
         tests[name](*(data for _ in range(tests[name].__code__.co_argcount)))

@@ -173,3 +173,14 @@ def test_a_size_that_follows_another_is_a_multiple_of_both_its_extents():
     assert sizes.times(Size(8, 5), 4) == Size(32, 20)
     drawn = sizes.normal(jax.random.key(0), (sizes.times(Size(4, 3), 2), 2))
     np.testing.assert_array_equal(drawn[:6], sizes.normal(jax.random.key(0), (6, 2)))
+
+
+def test_streams_are_keys_of_their_own():
+    key = jax.random.key(0)
+    names = ["weights", "targets", "inputs", "weight", ""]
+    made = {name: tuple(jax.random.key_data(sizes.stream(key, name)).tolist()) for name in names[:-1]}
+    made |= {f"split {i}": tuple(k.tolist()) for i, k in enumerate(jax.random.key_data(jax.random.split(key, 1000)))}
+    assert len(set(made.values())) == len(made)
+    assert tuple(jax.random.key_data(sizes.stream(jax.random.key(1), "weights")).tolist()) != made["weights"]
+    with pytest.raises(ValueError, match="needs a name"):
+        sizes.stream(key, "")

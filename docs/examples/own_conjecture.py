@@ -2,17 +2,16 @@
 
 Several workers see one gradient, each with noise of its own. Muon may orthogonalize the average of what they saw, or average what each
 has orthogonalized (and orthogonalize that, so that the steps are of one size). Conjecture: the first points closer to the
-factor of the gradient itself, at every level of noise. A rule of `specjax.experiments.verdicts` judges it at each.
+factor of the gradient itself, at every level of noise. What must break it stands beside it: the two exchanged.
 """
 
 import jax
 import jax.numpy as jnp
 
-from specjax import sizes, spectral, sweep
-from specjax.experiments.verdicts import difference_check
+from specjax import lab, sizes, spectral, sweep
 
 N, WORKERS = 12, 4
-SMALLEST = 0.001  # a difference of alignments that would not matter to anybody
+SMALLEST = 0.001  # a lead in alignment that would not matter to anybody
 
 
 def measure(key, noise):
@@ -27,15 +26,22 @@ def measure(key, noise):
 
 
 data = sweep.run(measure, {"noise": sweep.values(0.1, 0.3, 1.0, 3.0)}, seeds=400, key=jax.random.key(0))
-# Paired: both steps of a seed see the same gradient and the same noise.
-difference, stderr = sweep.mean_and_stderr(data["before"] - data["after"])
+
+
+def exchanged(config, data):
+    return data.assign(before=data["after"], after=data["before"])
+
+
+@lab.statement(
+    "own-conjecture",
+    "Averaging before orthogonalizing points closer to the exact factor.",
+    controls={"exchanged": exchanged},
+)
+def averaging_first(config, data):
+    # Paired: both steps of a seed see the same gradient and the same noise.
+    return lab.ahead(data["before"], data["after"], least=SMALLEST)
+
+
 for noise in data["noise"].values:
-    check = difference_check(
-        f"noise-{noise:g}".replace(".", "-"),
-        "a conjecture of mine",
-        "Averaging before orthogonalizing points closer to the exact factor.",
-        difference=difference.sel(noise=noise),
-        stderr=stderr.sel(noise=noise),
-        resolution=SMALLEST,
-    )
-    print(f"noise {noise}: before - after = {check.measured:.4f}, {check.verdict}")
+    judged = averaging_first.judge(None, data.sel(noise=noise))
+    print(f"noise {noise}: before - after = {judged.finding.deciding.estimate:.4f}, {judged.verdict}")

@@ -2,6 +2,8 @@
 
 from importlib import import_module
 
+from specjax import lab
+from specjax.experiments.bridge import as_contract
 from specjax.experiments.contract import AnyExperiment
 
 MODULES = {
@@ -57,7 +59,18 @@ def names() -> list[str]:
 
 def load(name: str) -> AnyExperiment:
     """The experiment called `name`; raises ValueError with the known names if there is none."""
+    experiment = _module_level(name)
+    return as_contract(experiment) if isinstance(experiment, lab.Experiment) else experiment
+
+
+def on_the_lab() -> dict[str, lab.Experiment]:
+    """The experiments that are made of the lab's statements, by name."""
+    found = {name: _module_level(name) for name in MODULES}
+    return {name: experiment for name, experiment in found.items() if isinstance(experiment, lab.Experiment)}
+
+
+def _module_level(name: str) -> AnyExperiment | lab.Experiment:
     if name not in MODULES:
         raise ValueError(f"There is no experiment {name!r}; there are {', '.join(MODULES)}.")
-    experiment: AnyExperiment = import_module(MODULES[name]).EXPERIMENT
+    experiment: AnyExperiment | lab.Experiment = import_module(MODULES[name]).EXPERIMENT
     return experiment

@@ -25,17 +25,19 @@ RUN_FLAGS = frozenset({"scale", "out", "explain", "help"})
 class Check:
     """One statement of a paper, judged: the record that `checks.json` holds.
 
-    `predicted` and `interval` are None where the statement is a yes/no one; `rule` says how the verdict follows from the numbers.
+    `predicted` and `interval` are None where the statement is a yes/no one, and `measured` where no number could be had; `rule` says
+    how the verdict follows from the numbers. `record` is what the lab knows of it besides, None where the rule is one of `verdicts`.
     """
 
     name: str
     source: str
     statement: str
     predicted: float | None
-    measured: float
+    measured: float | None
     interval: tuple[float, float] | None
     verdict: Verdict
     rule: str
+    record: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)

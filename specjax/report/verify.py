@@ -26,7 +26,7 @@ def _plain(where: str, check: Check) -> Check:
         raise ValueError(f"{where} needs a kebab-case name, such as 'slope-of-loss'.")
     # float() because measured numbers tend to be numpy or jax scalars, which JSON does not know.
     predicted = None if check.predicted is None else float(check.predicted)
-    measured = float(check.measured)
+    measured = None if check.measured is None else float(check.measured)
     interval = None if check.interval is None else (float(check.interval[0]), float(check.interval[1]))
     for what, values in (
         ("a prediction", (predicted,)),

@@ -25,23 +25,6 @@ def noisy(curve, dims, noise=0.02, seeds=100):
     return xr.DataArray(values, {dims[0]: list(WIDTHS), "seed": np.arange(seeds)}, dims)
 
 
-def test_the_relu_off_diagonal_scaled_refutes_the_exact_formula():
-    experiment = experiments.load("relu-off-diagonal")
-    config = type(experiment.scales["smoke"])(d0s=(2, 3), seeds=40_000)
-    data = experiment.run(config)
-    assert verdicts(experiment, config, data) == {
-        "off-diagonal-exact": "confirmed",
-        "off-diagonal-printed": "refuted",
-    }
-    scaled = {"sweep": 1.3 * data["sweep"]}
-    assert verdicts(experiment, config, scaled) == {"off-diagonal-exact": "refuted", "off-diagonal-printed": "refuted"}
-    # κ₂ = E[sin θ (π - θ)]/2π², where the angle has density 1/π at d_0 = 2 and ½ sin θ at d_0 = 3: averages 1 and π²/8.
-    printed = np.array([2 / (2 * np.pi**2), 3 / 16])
-    exact = np.array([2, 3]) / (4 * np.pi)
-    moved = {"sweep": data["sweep"] + xr.DataArray(printed - exact, {"d0": [2, 3]}, "d0")}
-    assert verdicts(experiment, config, moved) == {"off-diagonal-exact": "refuted", "off-diagonal-printed": "confirmed"}
-
-
 def test_a_linear_output_one_power_smaller_exchanges_the_orders():
     experiment = experiments.load("deep-linear")
     config = type(experiment.scales["smoke"])(depths=(2,), seeds=1500)

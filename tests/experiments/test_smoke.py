@@ -75,7 +75,7 @@ def checks_keep_the_contract(experiment, checks):
         assert check.source.startswith(experiment.paper)
         assert check.statement.endswith(".")
         assert check.rule
-        assert math.isfinite(check.measured)
+        assert check.measured is None or math.isfinite(check.measured)
         if check.interval is not None:
             low, high = check.interval
             assert -math.inf < low <= check.measured <= high < math.inf

@@ -68,8 +68,10 @@ def _numbers(check: Check, unit: str) -> str:
     return f"→ {check.verdict}: {measured}{predicted}"
 
 
-def _number(value: float) -> str:
+def _number(value: float | None) -> str:
     """Three digits; what is below 1e-10 is rounding and differs between machines."""
+    if value is None:
+        return "–"
     return "0" if abs(value) < 1e-10 else f"{value:.3g}"
 
 

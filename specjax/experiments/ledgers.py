@@ -1,0 +1,23 @@
+"""The ledgers of the five papers: one beside the experiments of each."""
+
+from functools import cache
+from pathlib import Path
+
+from specjax import lab
+
+PAPERS = {
+    "outer-product": "outer_product",
+    "claims": "claims",
+    "preconditioning": "preconditioning",
+    "spectral-criterion": "spectral_criterion",
+    "associative-memory": "associative_memory",
+}
+"""The folder of each paper's experiments."""
+
+
+@cache
+def ledger(paper: str) -> lab.Ledger:
+    """The ledger of a paper; raises ValueError with the known ones for a paper that there is not."""
+    if paper not in PAPERS:
+        raise ValueError(f"There is no paper {paper!r}; there are {', '.join(PAPERS)}.")
+    return lab.read_ledger(Path(__file__).parent / PAPERS[paper] / "ledger.toml", paper)

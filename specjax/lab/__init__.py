@@ -1,0 +1,46 @@
+"""The lab: statements about labelled data, judged by relations that can fail, attacked every time, and kept in ledgers.
+
+    @lab.statement("eq-40", "The off-diagonal is d₀d₂/4π at every input dimension.", rivals={"κ₂": leading_term})
+    def exact(config, data):
+        return lab.equals(data["off_diagonal"], lab.closed_form(theory.off_diagonal_1, data.d0, 1))
+
+Four promises: no verdict without its numbers; no verdict that could not have gone the other way; no statement of a paper without a row;
+no experiment longer than its content.
+"""
+
+from specjax.lab.config import Config as Config
+from specjax.lab.config import integer as integer
+from specjax.lab.config import number as number
+from specjax.lab.config import numbers as numbers
+from specjax.lab.config import seeds as seeds
+from specjax.lab.config import sizes as sizes
+from specjax.lab.config import switch as switch
+from specjax.lab.config import text as text
+from specjax.lab.experiment import SCALES as SCALES
+from specjax.lab.experiment import Experiment as Experiment
+from specjax.lab.forms import closed_form as closed_form
+from specjax.lab.ledger import Citation as Citation
+from specjax.lab.ledger import Ledger as Ledger
+from specjax.lab.ledger import Row as Row
+from specjax.lab.ledger import Status as Status
+from specjax.lab.ledger import read_ledger as read_ledger
+from specjax.lab.ledger import status as status
+from specjax.lab.record import attack_rows as attack_rows
+from specjax.lab.record import record as record
+from specjax.lab.relations import Relation as Relation
+from specjax.lab.relations import above as above
+from specjax.lab.relations import ahead as ahead
+from specjax.lab.relations import always as always
+from specjax.lab.relations import below as below
+from specjax.lab.relations import equals as equals
+from specjax.lab.relations import grows as grows
+from specjax.lab.relations import happens as happens
+from specjax.lab.relations import identity as identity
+from specjax.lab.relations import scales_as as scales_as
+from specjax.lab.relations import settles as settles
+from specjax.lab.relations import vanishes as vanishes
+from specjax.lab.statement import Judgement as Judgement
+from specjax.lab.statement import Statement as Statement
+from specjax.lab.statement import statement as statement
+from specjax.lab.table import Table as Table
+from specjax.lab.table import table_of_points as table_of_points

@@ -1,0 +1,108 @@
+"""Configurations: frozen dataclasses whose fields are flags of the command line and refuse, in one sentence, what cannot be judged.
+
+    class Config(lab.Config):
+        widths: tuple[int, ...] = lab.sizes(16, 32, 64, 128, 256, points=5, help="hidden units")
+        seeds: int = lab.seeds(4000)
+
+Every configuration has the field `seed`, from which all randomness comes: `sizes.stream(key, name)` makes one key for each use.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, dataclass_transform
+
+
+def sizes(*default: int, least: int = 1, points: int = 1, help: str) -> Any:
+    """A field of sizes in ascending order, at least `points` of them, each at least `least`."""
+
+    def check(name: str, value: Any) -> None:
+        ascending = all(low < high for low, high in pairwise(value))
+        if len(value) < points or not ascending or min(value, default=least) < least:
+            number = f"{points} or more different sizes" if points > 1 else "different sizes"
+            raise ValueError(f"{name} needs {number} in ascending order, each at least {least}, got {tuple(value)}.")
+
+    return _field(default, check, help)
+
+
+def integer(default: int, *, least: int = 1, most: int | None = None, help: str) -> Any:
+    """A field of one integer from `least` to `most`."""
+    return _field(default, _between(least, most), help)
+
+
+def number(default: float | int, *, above: float | int = -math.inf, below: float | int = math.inf, help: str) -> Any:
+    """A field of one finite number strictly between `above` and `below`."""
+
+    def check(name: str, value: float) -> None:
+        if not (math.isfinite(value) and above < value < below):
+            ends = "" if math.isinf(above) and math.isinf(below) else f" between {above:g} and {below:g}, ends excluded"
+            raise ValueError(f"{name} must be a finite number{ends}, got {value}.")
+
+    return _field(float(default), check, help)
+
+
+def numbers(*default: float | int, above: float | int = -math.inf, below: float | int = math.inf, help: str) -> Any:
+    """A field of one or more different finite numbers strictly between `above` and `below`."""
+
+    def check(name: str, value: tuple[float, ...]) -> None:
+        if not value or len(set(value)) < len(value) or not all(math.isfinite(v) and above < v < below for v in value):
+            raise ValueError(
+                f"{name} needs one or more different finite numbers between {above:g} and {below:g}, got {value}."
+            )
+
+    return _field(tuple(map(float, default)), check, help)
+
+
+def seeds(default: int, *, least: int = 2, help: str = "independent draws") -> Any:
+    """A field for a number of draws; one draw has no standard error."""
+    return _field(default, _between(least, None), help)
+
+
+def text(default: str, *, help: str) -> Any:
+    """A field of text."""
+    return _field(default, None, help)
+
+
+def switch(default: bool, *, help: str) -> Any:
+    """A field that is true or false."""
+    return _field(default, None, help)
+
+
+@dataclass_transform(
+    frozen_default=True, kw_only_default=True, field_specifiers=(sizes, integer, number, numbers, seeds, text, switch)
+)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """A configuration: subclasses become frozen dataclasses, and every field is checked when one is made.
+
+    What concerns several fields at once is checked in `__post_init__`, after `super().__post_init__()`.
+    """
+
+    seed: int = dataclasses.field(default=0, metadata={"help": "root of all randomness"})
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"seed must be from 0 to 2^32 - 1, got {self.seed}.")
+        for field in dataclasses.fields(self):
+            if "check" in field.metadata:
+                field.metadata["check"](field.name, getattr(self, field.name))
+
+
+def _between(least: int, most: int | None) -> Callable[[str, Any], None]:
+    def check(name: str, value: int) -> None:
+        if value < least or (most is not None and value > most):
+            raise ValueError(
+                f"{name} must be at least {least}{'' if most is None else f' and at most {most}'}, got {value}."
+            )
+
+    return check
+
+
+def _field(default: Any, check: Callable[[str, Any], None] | None, help: str) -> Any:
+    checked = {} if check is None else {"check": check}
+    return dataclasses.field(default=default, metadata={"help": help, **checked})

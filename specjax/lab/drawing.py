@@ -1,0 +1,49 @@
+"""The marks that figures of relations share."""
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+
+from specjax.lab.estimates import Estimate, Number
+
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+"""Okabe and Ito's, which colour-blind readers tell apart."""
+
+
+def first_dim(values: xr.DataArray) -> str | None:
+    """The dimension that becomes the horizontal axis: the first one of more than one point, None where there is none."""
+    return next((str(dim) for dim in values.dims if values.sizes[dim] > 1), None)
+
+
+def draw_estimates(axes: Axes, found: Estimate, dim: str | None, scale: Number = 1.0) -> None:
+    """Estimates with their intervals against `dim`, a curve for each of the other points, all over `scale`."""
+    value, low, high = ((part / scale) for part in (found.value, found.low, found.high))
+    for curve, (middle, lower, upper) in enumerate(
+        zip(*(_curves(part, dim) for part in (value, low, high)), strict=True)
+    ):
+        x = [0] if dim is None else value[dim].values
+        bars = [abs(middle - lower), abs(upper - middle)]
+        axes.errorbar(x, middle, yerr=bars, fmt="o", capsize=2, markersize=4, color=COLORS[curve % len(COLORS)])
+    if dim is None:
+        axes.set_xticks([])
+        return
+    axes.set_xlabel(dim)
+    x = value[dim].values
+    if np.issubdtype(x.dtype, np.number) and x.min() > 0 and x.max() >= 8 * x.min():
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(x, [f"{tick:g}" for tick in x])
+        axes.minorticks_off()
+
+
+def draw_line(axes: Axes, values: xr.DataArray, like: xr.DataArray, dim: str | None, *, label: str, color: str) -> None:
+    """Predicted values as dashed curves over the points of `like`, one for each of the other points."""
+    for place, line in enumerate(_curves(values.broadcast_like(like).transpose(*like.dims), dim)):
+        x = [0] if dim is None else like[dim].values
+        axes.plot(x, line, "x--", linewidth=1, markersize=4, color=color, label=None if place else label)
+
+
+def _curves(values: xr.DataArray, dim: str | None) -> np.ndarray:
+    """The values as rows, each along `dim`; single points are rows of one."""
+    if dim is None:
+        return values.values.reshape(-1, 1)
+    return values.transpose(..., dim).values.reshape(-1, values.sizes[dim])

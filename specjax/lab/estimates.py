@@ -1,0 +1,130 @@
+"""What draws say: an estimate at each point with its interval, which has one width everywhere in the lab.
+
+An interval leaves out as much as four standard deviations of a normal variable do, 6·10⁻⁵: with hundreds of statements in a report a
+95 % interval would miss some dozen true ones. For a mean it is four standard errors to either side, more where draws are few, by
+Student's t; for a quantile it is made of two of the draws (order statistics), whatever their law; for a share it is Clopper and
+Pearson's. So few draws make an interval wide, and a statement inconclusive, never refuted.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import xarray as xr
+from scipy import stats
+
+from specjax import sweep
+
+STANDARD_ERRORS = 4.0
+TAIL = float(stats.norm.sf(STANDARD_ERRORS))
+"""What an interval leaves out at either end."""
+
+Number = xr.DataArray | float | int
+"""A number, or one for each point."""
+
+Estimator = Literal["mean", "median"] | tuple[Literal["quantile"], float]
+"""What is estimated of a law by its draws; `("quantile", 0.9)` is the value below which nine draws in ten lie."""
+
+_NO_DIMENSIONS = "Give draws as a DataArray with the dimension 'seed' (or 'batch'), as sweep.run returns them"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Estimates with the ends of their intervals: three arrays with the dimensions and coordinates of the points.
+
+    An end is infinite where the draws are too few to have one. `draws` is their number at the point with fewest.
+    """
+
+    value: xr.DataArray
+    low: xr.DataArray
+    high: xr.DataArray
+    draws: int
+
+    def contains(self, number: Number) -> xr.DataArray:
+        """Whether a number lies in the interval, at each point."""
+        return (self.low <= number) & (number <= self.high)
+
+    def distance(self, number: Number) -> xr.DataArray:
+        """How far a number is from the estimate at each point, in standard errors: 4 at either end of the interval."""
+        above = number >= self.value
+        half = xr.where(above, self.high - self.value, self.value - self.low)
+        # Without noise a number is the estimate or infinitely far from it.
+        return xr.where(
+            number == self.value,
+            0.0,
+            STANDARD_ERRORS * abs(number - self.value) / half.where(half > 0, np.nextafter(0, 1)),
+        )
+
+
+def estimate(draws: xr.DataArray, by: Estimator = "mean") -> Estimate:
+    """Estimates a law at each point from its draws along "seed", or its mean from those along "batch".
+
+    Raises:
+        ValueError: not draws, fewer than 2 of them, numbers that are not finite, or a quantile outside (0, 1).
+    """
+    dim = draw_dim(draws)
+    if not np.isfinite(draws.values.astype(float)).all() and "seeds" not in draws.coords:
+        failed = int((~np.isfinite(draws.values.astype(float))).sum())
+        raise ValueError(
+            f"{draws.name!r} has {failed} numbers that are not finite; say what they mean for the statement, or leave them out "
+            "with sweep.without_failed."
+        )
+    if by == "mean":
+        return _mean(draws)
+    q = 0.5 if by == "median" else by[1]
+    if not 0 < q < 1:
+        raise ValueError(f"A quantile needs to be between 0 and 1, got {q}; write e.g. ('quantile', 0.9).")
+    return _quantile(draws, dim, q)
+
+
+def known(value: float, low: float, high: float, draws: int) -> Estimate:
+    """An estimate of one number that was made otherwise, by a fit say."""
+    return Estimate(xr.DataArray(value), xr.DataArray(low), xr.DataArray(high), draws)
+
+
+def share(happened: xr.DataArray) -> Estimate:
+    """The share of draws in which something happened, at each point, by Clopper and Pearson's interval.
+
+    Raises:
+        ValueError: not draws, or not truth values.
+    """
+    dim = draw_dim(happened)
+    if happened.dtype != bool:
+        raise ValueError(
+            f"A share is of draws that are true or false, got {happened.dtype}; compare {happened.name!r} with something."
+        )
+    n = happened.sizes[dim]
+    count = happened.sum(dim)
+    low = xr.where(count > 0, stats.beta.ppf(TAIL, count.clip(min=1), n - count + 1), 0.0)
+    high = xr.where(count < n, stats.beta.isf(TAIL, count + 1, (n - count).clip(min=1)), 1.0)
+    return Estimate(count / n, low, high, n)
+
+
+def draw_dim(draws: xr.DataArray) -> str:
+    """The dimension of the draws: "seed", or "batch" where moments were streamed; raises ValueError where there is none."""
+    if not isinstance(draws, xr.DataArray):
+        raise ValueError(f"{_NO_DIMENSIONS}, not a {type(draws).__name__}.")
+    for dim in ("seed", "batch"):
+        if dim in draws.dims:
+            return dim
+    raise ValueError(f"{_NO_DIMENSIONS}; {draws.name!r} has the dimensions {tuple(map(str, draws.dims))}.")
+
+
+def _mean(draws: xr.DataArray) -> Estimate:
+    value, stderr = sweep.mean_and_stderr(draws)
+    dim = draw_dim(draws)
+    n = draws.sizes[dim] if "seeds" not in draws.coords else int(draws["seeds"].min())
+    half = float(stats.t.isf(TAIL, n - 1)) * stderr
+    return Estimate(value, value - half, value + half, n)
+
+
+def _quantile(draws: xr.DataArray, dim: str, q: float) -> Estimate:
+    ordered = np.sort(draws.transpose(..., dim).values.astype(float), axis=-1)
+    n = ordered.shape[-1]
+    # At most `below` draws lie under the quantile, and at most n - above over it, but for a probability TAIL each.
+    below, above = int(stats.binom.ppf(TAIL, n, q)), int(stats.binom.isf(TAIL, n, q))
+    frame = draws.isel({dim: 0}, drop=True).astype(float)
+    low = ordered[..., below - 1] if below > 0 else np.full(ordered.shape[:-1], -np.inf)
+    high = ordered[..., above] if above < n else np.full(ordered.shape[:-1], np.inf)
+    value = np.quantile(ordered, q, axis=-1)
+    return Estimate(frame.copy(data=value), frame.copy(data=low), frame.copy(data=high), n)

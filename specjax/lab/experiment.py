@@ -1,0 +1,90 @@
+"""An experiment: a configuration, a run that returns labelled data, and statements about them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import jax
+import xarray as xr
+from jaxtyping import Array, Key
+from matplotlib.figure import Figure
+
+from specjax.lab.config import Config
+from specjax.lab.figure import default_figure
+from specjax.lab.ledger import Ledger
+from specjax.lab.statement import Judgement, Statement
+from specjax.lab.table import Table
+
+Data = xr.Dataset | Mapping[str, xr.Dataset]
+"""What a run returns: one dataset, or several by name."""
+
+ConfigT = TypeVar("ConfigT", bound=Config)
+
+SCALES = ("smoke", "quick", "paper")
+
+
+@dataclass(frozen=True)
+class Experiment(Generic[ConfigT]):
+    """An experiment: all that `specjax run` needs.
+
+    Attributes:
+        name: Its name on the command line.
+        ledger: The ledger that its statements cite.
+        title: The finding, in one line.
+        summary: The finding, in a few sentences.
+        config: The class of its configurations; its defaults are the scale "quick".
+        measure: The run: of a configuration and the key of its seed, labelled data.
+        statements: What is judged.
+        scales: What the scales "smoke" and "paper" change.
+        figure: The figure, of configuration and data; by default a panel for each statement.
+        tables: Tables beside the one of the statements.
+
+    Raises:
+        ValueError: no statement, two of one name, one that cites no row of the ledger, or a scale that is not known.
+    """
+
+    name: str
+    ledger: Ledger
+    title: str
+    summary: str
+    config: type[ConfigT]
+    measure: Callable[[ConfigT, Key[Array, ""]], Data]
+    statements: tuple[Statement, ...]
+    scales: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    figure: Callable[[ConfigT, Any], Figure] | None = None
+    tables: Callable[[ConfigT, Any], list[Table]] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.statements:
+            raise ValueError(f"The experiment {self.name} states nothing; give it a statement.")
+        names = [statement.name for statement in self.statements]
+        for statement in self.statements:
+            if names.count(statement.name) > 1:
+                raise ValueError(
+                    f"{self.name} has two statements called {statement.name!r}; give each a name of its own."
+                )
+            self.ledger.require(statement.cites, f"The statement {statement.name!r} of {self.name}")
+        if unknown := sorted(set(self.scales) - set(SCALES)):
+            raise ValueError(f"{self.name} has the unknown scale {unknown[0]!r}; there are {', '.join(SCALES)}.")
+
+    def at(self, scale: str, **changed: Any) -> ConfigT:
+        """The configuration of a scale, with some fields changed."""
+        if scale not in SCALES:
+            raise ValueError(f"There is no scale {scale!r}; there are {', '.join(SCALES)}.")
+        return self.config(**{**self.scales.get(scale, {}), **changed})
+
+    def run(self, config: ConfigT) -> Data:
+        """The data of a configuration."""
+        return self.measure(config, jax.random.key(config.seed))
+
+    def judge(self, config: ConfigT, data: Data) -> list[Judgement]:
+        """Every statement, judged on `data` and attacked."""
+        return [statement.judge(config, data) for statement in self.statements]
+
+    def draw(self, config: ConfigT, data: Data) -> Figure:
+        """The figure of a run."""
+        if self.figure is not None:
+            return self.figure(config, data)
+        return default_figure(
+            {s.name: (s.relation(config, data), s.rival_numbers(config, data)) for s in self.statements}
+        )

@@ -1,0 +1,134 @@
+"""Ledgers: every numbered statement, figure and table of a paper, a row each, with what has become of it.
+
+A ledger is a TOML file with one table for each row, under the row's id:
+
+    [theorem-3]
+    kind = "theorem"
+    where = "Section 3.2"
+    says = "One sentence that says what the paper states, with its conditions."
+    finding = "One sentence that says what was found."        # where something was
+    because = "Owed: no experiment yet."                      # where no statement of an experiment cites the row
+
+The status of a row is never typed: it follows from the verdicts of the statements that cite it.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Literal
+
+from specjax.lab.finding import Verdict
+
+KINDS = (
+    "theorem",
+    "lemma",
+    "corollary",
+    "proposition",
+    "conjecture",
+    "claim",
+    "remark",
+    "equation",
+    "figure",
+    "table",
+    "algorithm",
+)
+Status = Literal["holds", "holds corrected", "false", "depends", "open", "not run", "not judged"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a ledger: its id in the paper's own numbering, what kind of thing it is, where it stands and what it says."""
+
+    id: str
+    kind: str
+    where: str
+    says: str
+    finding: str = ""
+    because: str = ""
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The rows of a paper, by id, in the order of the paper."""
+
+    paper: str
+    rows: Mapping[str, Row]
+
+    @classmethod
+    def of(cls, paper: str, **says: str) -> "Ledger":
+        """A ledger of conjectures of one's own, `id="What it says."`, an underscore standing for a dash."""
+        ids = {name.replace("_", "-"): text for name, text in says.items()}
+        return cls(paper, {id: Row(id, "conjecture", paper, text) for id, text in ids.items()})
+
+    def require(self, ids: Iterable[str], by: str) -> None:
+        """Raises ValueError for an id that is no row."""
+        for id in ids:
+            if id not in self.rows:
+                raise ValueError(
+                    f"{by} cites {id!r}, which is no row of the ledger of {self.paper}; add the row or correct the id."
+                )
+
+
+@dataclass(frozen=True)
+class Citation:
+    """One statement that cites a row, as far as the row's status depends on it; the verdict is None where it was not run."""
+
+    verdict: Verdict | None
+    corrected: bool
+    depends: bool
+
+
+def read_ledger(path: Path, paper: str) -> Ledger:
+    """The ledger in a file.
+
+    Raises:
+        ValueError: no TOML, an unknown key or kind, a missing one, or an id that is not in kebab-case.
+    """
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"The ledger {path} is no TOML: {error}.") from error
+    return Ledger(paper, {id: _row(path, id, row) for id, row in content.items()})
+
+
+def status(citations: Iterable[Citation]) -> Status:
+    """What the verdicts on the statements that cite a row make of it.
+
+    A row holds where every statement in its own words is confirmed, and is false where one is refuted: "holds corrected" where a
+    corrected statement beside it is confirmed. It depends where a verdict turns along the length of a training, and is open where a
+    verdict is inconclusive.
+    """
+    cited = list(citations)
+    if not cited:
+        return "not judged"
+    if any(citation.verdict is None for citation in cited):
+        return "not run"
+    if any(citation.depends for citation in cited):
+        return "depends"
+    verdicts = {kind: [c.verdict for c in cited if c.corrected is kind] for kind in (False, True)}
+    if "refuted" in verdicts[False]:
+        return "holds corrected" if verdicts[True] and set(verdicts[True]) == {"confirmed"} else "false"
+    if set(verdicts[False] + verdicts[True]) == {"confirmed"}:
+        return "holds" if verdicts[False] else "holds corrected"
+    return "open" if "refuted" not in verdicts[True] else "false"
+
+
+def _row(path: Path, id: str, row: object) -> Row:
+    known = {field.name for field in fields(Row)} - {"id"}
+    if not isinstance(row, dict):
+        raise ValueError(f"The ledger {path} has {id!r} outside of a table; write [{id}] above its keys.")
+    if unknown := sorted(set(row) - known):
+        raise ValueError(
+            f"The row {id!r} of {path} has the unknown key {unknown[0]!r}; there are {', '.join(sorted(known))}."
+        )
+    if missing := sorted({"kind", "where", "says"} - set(row)):
+        raise ValueError(f"The row {id!r} of {path} lacks the key {missing[0]!r}.")
+    if row["kind"] not in KINDS:
+        raise ValueError(
+            f"The row {id!r} of {path} has the unknown kind {row['kind']!r}; there are {', '.join(KINDS)}."
+        )
+    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", id):
+        raise ValueError(f"The row {id!r} of {path} needs an id in kebab-case, such as 'theorem-3'.")
+    return Row(id, **row)

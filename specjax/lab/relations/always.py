@@ -1,0 +1,93 @@
+"""A bound holds in every draw, and is no larger than it need be."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+
+from specjax.lab import finding
+from specjax.lab.drawing import draw_estimates, first_dim
+from specjax.lab.estimates import Estimate, Number, draw_dim, share
+from specjax.lab.finding import Finding, Verdict
+from specjax.lab.relations.relation import Relation
+
+
+@dataclass(frozen=True, eq=False)
+class Always(Relation):
+    """See :func:`always`."""
+
+    smaller: xr.DataArray
+    larger: xr.DataArray
+    slack: float
+    rounding: float
+
+    def perturbed(self) -> dict[str, Relation]:
+        """The bound tightened by its slack."""
+        return {f"the bound tightened by {self.slack:g}": self._tightened()}
+
+    def judge(self, rivals: Mapping[str, Number]) -> Finding:
+        """Confirmed if no draw violates the bound and one violates the tightened bound; refuted if one violates the bound."""
+        margins = self._margins()
+        smallest = float(margins.min())
+        rate = self._violations()
+        verdict: Verdict = "refuted" if float(rate.value.max()) > 0 else "confirmed"
+        reason = f"The smallest margin is {smallest:.3g} of the bound; at most {float(rate.high.max()):.2g} of all draws violate it."
+        if verdict == "confirmed" and not bool((self._tightened()._margins() < 0).any()):
+            verdict = "inconclusive"
+            reason += f" No draw would violate a bound that is tighter by {self.slack:g}: these data cannot put it to the test."
+        return Finding(
+            verdict,
+            f"share of draws that violate the bound by more than rounding ({self.rounding:g}): refuted if there is one; confirmed "
+            f"if there is none, and the bound tightened by {self.slack:g} is violated",
+            finding.points(rate, 0.0, first=-margins.min(draw_dim(margins))),
+            rate.draws,
+            (),
+            reason,
+        )
+
+    def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
+        """The smallest, the median and the largest ratio of the two sides at each point."""
+        ratio = self.smaller / self.larger
+        dim = draw_dim(ratio)
+        middle = Estimate(ratio.median(dim), ratio.min(dim), ratio.max(dim), ratio.sizes[dim])
+        draw_estimates(axes, middle, first_dim(middle.value))
+        axes.axhline(1, color="black", linewidth=1)
+        axes.set_ylabel("smaller side / larger side: median, least, most")
+
+    def _tightened(self) -> "Always":
+        return replace(self, larger=self.larger - self.slack * abs(self.larger))
+
+    def _margins(self) -> xr.DataArray:
+        sizes = abs(self.larger), abs(self.smaller)
+        scale = xr.where(sizes[0] > sizes[1], *sizes)
+        return (self.larger - self.smaller) / scale.where(scale > 0, 1.0) + self.rounding
+
+    def _violations(self) -> Estimate:
+        return share(self._margins() < 0)
+
+
+def always(smaller: xr.DataArray, larger: xr.DataArray, *, slack: float | int, rounding: float | int = 0.0) -> Always:
+    """`smaller` is at most `larger` in every draw, at every point.
+
+    Args:
+        smaller: Dimensions of the points, and "seed".
+        larger: The same, or numbers without draws.
+        slack: How loose the bound may be, as a share of it, from 0 to 1: tightened by as much, it must be violated by some draw. A bound
+            that no draw comes near is not put to the test.
+        rounding: The relative error of floating-point numbers that is no violation.
+
+    Raises:
+        ValueError: no draws, numbers that are not finite, or a slack outside (0, 1).
+    """
+    draw_dim(smaller)
+    if not 0 < slack < 1:
+        raise ValueError(f"The slack of a bound is a share of it between 0 and 1, got {slack}.")
+    larger = xr.DataArray(larger).broadcast_like(smaller)
+    for side in (smaller, larger):
+        if not np.isfinite(side.values).all():
+            raise ValueError(
+                f"A bound needs finite numbers, and {side.name!r} has others; leave these draws out, and say why."
+            )
+    return Always(smaller.astype(float), larger.astype(float), slack, rounding)

@@ -1,0 +1,96 @@
+"""Means are a closed form, at every point."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import cycle
+
+import xarray as xr
+from matplotlib.axes import Axes
+
+from specjax.lab import finding
+from specjax.lab.drawing import COLORS, draw_estimates, draw_line, first_dim
+from specjax.lab.estimates import Estimator, Number, estimate
+from specjax.lab.finding import Finding, Verdict
+from specjax.lab.relations.relation import Relation
+
+
+@dataclass(frozen=True, eq=False)
+class Equals(Relation):
+    """See :func:`equals`."""
+
+    draws: xr.DataArray
+    form: Number
+    by: Estimator
+    resolution: float | None
+
+    @property
+    def prediction(self) -> Number:
+        """The closed form."""
+        return self.form
+
+    def against(self, rival: Number) -> "Equals":
+        """With the rival in the place of the form, which then is a rival itself: no resolution is needed."""
+        return replace(self, form=rival, resolution=None)
+
+    def perturbed(self) -> dict[str, Relation]:
+        """The form a little larger and a little smaller, where there is a resolution."""
+        return {name: self.against(form) for name, form in self._nearby().items()}
+
+    def judge(self, rivals: Mapping[str, Number]) -> Finding:
+        """Confirmed if the form lies in every interval and each rival outside of one; refuted if the form lies outside of one."""
+        found = estimate(self.draws, self.by)
+        away = found.distance(self.form)
+        distances = finding.distances(found, {**rivals, **self._nearby()})
+        verdict: Verdict = "refuted"
+        if bool(found.contains(self.form).all()):
+            verdict = "confirmed" if distances and all(d.excluded for d in distances) else "inconclusive"
+        return Finding(
+            verdict,
+            "confirmed if the closed form lies within 4 standard errors (Student's t) of the estimate at every point and each rival "
+            "outside at one or more; refuted if it lies outside at one",
+            finding.points(found, self.form, first=away),
+            found.draws,
+            distances,
+            away=float(away.max()),
+        )
+
+    def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
+        """The estimate over the form, at each point; the rivals over the form as lines."""
+        form, found = xr.DataArray(self.form), estimate(self.draws, self.by)
+        dim = first_dim(found.value)
+        draw_estimates(axes, found, dim, scale=form)
+        for color, (name, rival) in zip(cycle(COLORS[::-1]), rivals.items(), strict=False):
+            draw_line(axes, xr.DataArray(rival) / form, found.value, dim, label=name, color=color)
+        axes.axhline(1, color="black", linewidth=1)
+        axes.set_ylabel(f"{self.draws.name or 'estimate'} / closed form")
+
+    def _nearby(self) -> dict[str, Number]:
+        if self.resolution is None:
+            return {}
+        return {f"the form × {factor:g}": self.form * factor for factor in (1 + self.resolution, 1 - self.resolution)}
+
+
+def equals(
+    draws: xr.DataArray, form: Number, *, by: Estimator = "mean", resolution: float | int | None = None
+) -> Equals:
+    """The law of `draws` has the mean, or median or quantile, `form` at every point.
+
+    Args:
+        draws: Dimensions of the points, and "seed" or "batch".
+        form: A number, or one for each point, as `lab.along` makes it.
+        by: What is estimated.
+        resolution: A relative error of the form that must be excluded; only for a statement without rivals.
+
+    Raises:
+        ValueError: a form that is not finite, or has dimensions that the draws lack; a resolution that is not positive.
+    """
+    wanted = xr.DataArray(form)
+    if lacking := [str(dim) for dim in wanted.dims if dim not in draws.dims]:
+        raise ValueError(
+            f"The closed form has the dimensions {lacking}, which {draws.name!r} lacks; select or average them first."
+        )
+    if not bool(xr.ufuncs.isfinite(wanted).all()):
+        raise ValueError(f"The closed form of {draws.name!r} is not finite at one point or more; say where it holds.")
+    if resolution is not None and not resolution > 0:
+        raise ValueError(f"A resolution is a positive relative error, got {resolution}.")
+    return Equals(draws, form, by, resolution)

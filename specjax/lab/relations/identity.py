@@ -1,0 +1,64 @@
+"""Two sides are the same in every draw, up to rounding."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+
+from specjax.lab import finding
+from specjax.lab.drawing import draw_estimates, first_dim
+from specjax.lab.estimates import Estimate, Number, draw_dim
+from specjax.lab.finding import Finding
+from specjax.lab.relations.relation import Relation
+
+
+@dataclass(frozen=True, eq=False)
+class Identity(Relation):
+    """See :func:`identity`."""
+
+    error: xr.DataArray
+    tolerance: float
+
+    def perturbed(self) -> dict[str, Relation]:
+        """None: only a control can show that the error would be seen."""
+        return {}
+
+    def judge(self, rivals: Mapping[str, Number]) -> Finding:
+        """Confirmed if no error is larger than the tolerance, refuted if one is."""
+        dim = draw_dim(self.error)
+        largest = self.error.max(dim)
+        found = Estimate(largest, self.error.min(dim), largest, self.error.sizes[dim])
+        return Finding(
+            "confirmed" if bool((largest <= self.tolerance).all()) else "refuted",
+            f"largest error over all draws: confirmed up to {self.tolerance:.3g}, which is for rounding, refuted above",
+            finding.points(found, self.tolerance, first=largest),
+            found.draws,
+        )
+
+    def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
+        """The largest error at each point, and the tolerance."""
+        dim = draw_dim(self.error)
+        found = Estimate(self.error.max(dim), self.error.min(dim), self.error.max(dim), self.error.sizes[dim])
+        draw_estimates(axes, found, first_dim(found.value))
+        axes.axhline(self.tolerance, color="black", linewidth=1, linestyle="--", label="rounding")
+        axes.set_ylabel("largest error")
+
+
+def identity(error: xr.DataArray, *, tolerance: float | int) -> Identity:
+    """`error`, the distance of two sides relative to their size, is rounding in every draw.
+
+    The statement needs a control in which the identity is false: there the error must be larger than the tolerance.
+
+    Raises:
+        ValueError: no draws, errors that are not finite or negative, or a tolerance that is not positive.
+    """
+    draw_dim(error)
+    if not (np.isfinite(error.values).all() and (error.values >= 0).all()):
+        raise ValueError(
+            f"{error.name!r} needs finite errors, none of them negative; leave failed draws out, and say why."
+        )
+    if not tolerance > 0:
+        raise ValueError(f"A tolerance for rounding is positive, got {tolerance}.")
+    return Identity(error, tolerance)

@@ -1,0 +1,63 @@
+"""What every relation can do: be judged, be attacked, be drawn."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+
+import xarray as xr
+from matplotlib.axes import Axes
+
+from specjax.lab.estimates import Number
+from specjax.lab.finding import Finding
+
+
+class Relation(ABC):
+    """Something that labelled data can have or not: a frozen dataclass whose fields are the data and the numbers it is about.
+
+    `judge` takes the rivals of the statement, by name: what could stand in the place of its prediction, and must be excluded before it
+    is confirmed. `against` is the same relation with a rival in that place, and `perturbed` are the versions that the relation itself
+    knows to be wrong wherever it is right.
+    """
+
+    @abstractmethod
+    def judge(self, rivals: Mapping[str, Number]) -> Finding:
+        """The verdict on these data, by the one rule of the relation."""
+
+    @abstractmethod
+    def perturbed(self) -> dict[str, "Relation"]:
+        """Versions of the relation that must not be confirmed where it is, by what was done to it."""
+
+    @abstractmethod
+    def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
+        """The data, what they are compared with, and the rivals."""
+
+    def against(self, rival: Number) -> "Relation":
+        """The relation with a rival in its prediction's place; raises ValueError where it predicts no number."""
+        raise ValueError(
+            f"{type(self).__name__} predicts no number that a rival could replace; give the statement controls."
+        )
+
+    @property
+    def prediction(self) -> Number | None:
+        """What a rival replaces, None where there is no such number."""
+        return None
+
+    def at(self, dim: str, place: int) -> "Relation":
+        """The relation between the same data at one coordinate of `dim`; what has no such dimension stays."""
+        assert is_dataclass(self)
+        sliced = {
+            field.name: value.isel({dim: place})
+            for field in fields(self)
+            if isinstance(value := getattr(self, field.name), xr.DataArray) and dim in value.dims
+        }
+        sliced_relation: Relation = replace(self, **sliced)
+        return sliced_relation
+
+    def lengths(self, dim: str) -> xr.DataArray:
+        """The coordinates along `dim`; raises ValueError where no data have it."""
+        assert is_dataclass(self)
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, xr.DataArray) and dim in value.dims:
+                return value[dim]
+        raise ValueError(f"{type(self).__name__} is to be judged along {dim!r}, which none of its data have.")

@@ -1,0 +1,123 @@
+"""An estimate lies on one side of a threshold that has a name: a mean, a lead of one thing on another, a share of draws."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import xarray as xr
+from matplotlib.axes import Axes
+
+from specjax.lab import finding
+from specjax.lab.drawing import draw_estimates, draw_line, first_dim
+from specjax.lab.estimates import Estimate, Estimator, Number, draw_dim, estimate, share
+from specjax.lab.finding import Finding, Verdict
+from specjax.lab.relations.relation import Relation
+
+
+@dataclass(frozen=True, eq=False)
+class OnOneSide(Relation):
+    """See :func:`above`, :func:`below`, :func:`ahead` and :func:`happens`."""
+
+    draws: xr.DataArray
+    threshold: Number
+    called: str
+    upper: bool
+    by: Estimator | None
+    """What is estimated; None for the share of draws that are true."""
+
+    def perturbed(self) -> dict[str, Relation]:
+        """The threshold as far beyond the estimate as it is before it."""
+        value = self._estimate().value
+        return {"the threshold moved past the estimate": replace(self, threshold=2 * value - self.threshold)}
+
+    def judge(self, rivals: Mapping[str, Number]) -> Finding:
+        """Confirmed if every interval lies on the side, refuted if one lies on the other."""
+        found = self._estimate()
+        inside, outside = found.low > self.threshold, found.high <= self.threshold
+        if not self.upper:
+            inside, outside = found.high < self.threshold, found.low >= self.threshold
+        verdict: Verdict = "inconclusive"
+        if bool(inside.all()):
+            verdict = "confirmed"
+        elif bool(outside.any()):
+            verdict = "refuted"
+        beyond = (self.threshold - found.value) * (1 if self.upper else -1)
+        side = "above" if self.upper else "below"
+        return Finding(
+            verdict,
+            f"confirmed if every interval ({'Clopper-Pearson' if self.by is None else '4 standard errors'}) lies {side} {self.called}, "
+            "refuted if one lies on the other side",
+            finding.points(found, self.threshold, first=beyond),
+            found.draws,
+        )
+
+    def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
+        """The estimate at each point, and the threshold."""
+        found = self._estimate()
+        dim = first_dim(found.value)
+        draw_estimates(axes, found, dim)
+        draw_line(axes, xr.DataArray(self.threshold), found.value, dim, label=self.called, color="black")
+        axes.set_ylabel(str(self.draws.name or "estimate"))
+
+    def _estimate(self) -> Estimate:
+        return share(self.draws) if self.by is None else estimate(self.draws, self.by)
+
+
+def above(draws: xr.DataArray, threshold: Number, called: str, *, by: Estimator = "mean") -> OnOneSide:
+    """The mean of `draws`, or another estimate, lies above `threshold` at every point.
+
+    Args:
+        draws: Dimensions of the points, and "seed" or "batch".
+        threshold: A number, or one for each point.
+        called: What the threshold is, in words that a reader of the record understands.
+        by: What is estimated.
+
+    Raises:
+        ValueError: no draws.
+    """
+    draw_dim(draws)
+    return OnOneSide(draws, threshold, called, True, by)
+
+
+def below(draws: xr.DataArray, threshold: Number, called: str, *, by: Estimator = "mean") -> OnOneSide:
+    """The mean of `draws`, or another estimate, lies below `threshold` at every point; as for :func:`above`."""
+    draw_dim(draws)
+    return OnOneSide(draws, threshold, called, False, by)
+
+
+def ahead(first: xr.DataArray, second: xr.DataArray, *, least: float | int, by: Estimator = "mean") -> OnOneSide:
+    """`first` is larger than `second`, in pairs of draws, by more than `least`: the smallest lead that counts.
+
+    Raises:
+        ValueError: the two are not the same draws at the same points.
+    """
+    draw_dim(first)
+    try:
+        lead = xr.align(first, second, join="exact")
+    except ValueError as error:
+        raise ValueError(
+            f"A lead is of two quantities of the same draws at the same points; {first.name!r} and {second.name!r} differ."
+        ) from error
+    return OnOneSide(
+        (lead[0] - lead[1]).rename(f"{first.name} less {second.name}"),
+        float(least),
+        f"the least lead that counts, {least:g},",
+        True,
+        by,
+    )
+
+
+def happens(
+    draws: xr.DataArray, *, more_than: float | int | None = None, less_than: float | int | None = None
+) -> OnOneSide:
+    """The share of draws that are true lies above, or below, a number at every point.
+
+    Raises:
+        ValueError: draws that are not true or false; not exactly one of the two shares, or one outside [0, 1].
+    """
+    share(draws)
+    given = [level for level in (more_than, less_than) if level is not None]
+    if len(given) != 1 or not 0 <= given[0] <= 1:
+        raise ValueError(
+            f"A share is compared with one number from 0 to 1, got more_than={more_than} and less_than={less_than}."
+        )
+    return OnOneSide(draws, given[0], f"a share of {given[0]:g}", more_than is not None, None)

@@ -1,0 +1,183 @@
+"""A statement: a sentence, the rows of a ledger that it decides, what it must reject, and the relation that judges it.
+
+    @lab.statement("eq-40", "The off-diagonal is d₀d₂/4π at every input dimension.", rivals={"κ₂": leading_term})
+    def exact(config, data):
+        return lab.equals(data["off_diagonal"], closed_form(data))
+
+What must break it stands beside the sentence, not in the data: a *rival* is another prediction, which a confirmed statement must have
+excluded; a *control* makes other data of the same form (weights zero, noise in the place of a gradient, the other optimizer's run),
+in which a confirmed statement must not be confirmed. A refuted statement needs one of either that is confirmed, or its verdict could not
+have come out otherwise. Both are tried every time that a statement is judged.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import xarray as xr
+
+from specjax.lab.estimates import Number
+from specjax.lab.finding import Finding, Verdict
+from specjax.lab.relations import Relation
+
+Judge = Callable[[Any, Any], Relation]
+Rival = Number | Callable[[Any, Any], Number]
+Control = Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True)
+class Attack:
+    """What became of a statement under a rival, a control or a perturbation: `kind`, its name, and what was found."""
+
+    kind: str
+    name: str
+    finding: Finding
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A statement judged: its verdict with what was found, and how it fared under every attack.
+
+    The verdict is that of the finding, but inconclusive where an attack shows that it could not have come out otherwise; `survivors`
+    names these attacks.
+    """
+
+    statement: "Statement"
+    finding: Finding
+    attacks: tuple[Attack, ...]
+    survivors: tuple[str, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict after the attacks."""
+        return "inconclusive" if self.survivors else self.finding.verdict
+
+    @property
+    def reason(self) -> str:
+        """Why the verdict is not that of the numbers alone, or what else there is to say; empty where they say all."""
+        if not self.survivors:
+            return self.finding.reason
+        if self.finding.verdict == "confirmed":
+            return f"It is confirmed as well with {'; with '.join(self.survivors)}: these data cannot tell."
+        return "The numbers contradict it, but no rival and no control is confirmed: nothing shows that it could have been."
+
+
+@dataclass(frozen=True)
+class Statement:
+    """See :func:`statement`, which makes one of a function."""
+
+    name: str
+    cites: tuple[str, ...]
+    says: str
+    relation: Judge
+    rivals: Mapping[str, Rival] = field(default_factory=dict)
+    controls: Mapping[str, Control] = field(default_factory=dict)
+    holds: bool | None = True
+    corrected: bool = False
+    along: str | None = None
+    post_hoc: str = ""
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", self.name):
+            raise ValueError(f"The statement {self.name!r} needs a name in kebab-case, such as 'slope-of-loss'.")
+        if not self.cites:
+            raise ValueError(f"The statement {self.name!r} cites nothing; name the rows of the ledger that it decides.")
+        if not self.rivals and not self.controls:
+            raise ValueError(
+                f"The statement {self.name!r} has neither a rival nor a control, so that nothing would show if it could not fail; "
+                "name a wrong formula, or data in which it is false."
+            )
+
+    def judge(self, config: Any, data: Any) -> Judgement:
+        """The verdict on `data`, after every rival, control and perturbation was tried."""
+        relation = self.relation(config, data)
+        rivals = self.rival_numbers(config, data)
+        found = self._along(relation, rivals)
+        attacks = tuple(self._attacks(config, data, relation, rivals))
+        return Judgement(self, found, attacks, _survivors(found, attacks))
+
+    def rival_numbers(self, config: Any, data: Any) -> dict[str, Number]:
+        """What each rival predicts for these data."""
+        return {name: rival(config, data) if callable(rival) else rival for name, rival in self.rivals.items()}
+
+    def _attacks(self, config: Any, data: Any, relation: Relation, rivals: Mapping[str, Number]) -> list[Attack]:
+        attacks = []
+        for name, rival in rivals.items():
+            others = {other: number for other, number in rivals.items() if other != name}
+            if relation.prediction is not None:
+                others["the statement"] = relation.prediction
+            attacks.append(Attack("rival", name, self._along(relation.against(rival), others)))
+        for name, control in self.controls.items():
+            attacks.append(Attack("control", name, self._along(self.relation(config, control(config, data)), rivals)))
+        for name, perturbed in relation.perturbed().items():
+            attacks.append(Attack("perturbation", name, self._along(perturbed, rivals)))
+        return attacks
+
+    def _along(self, relation: Relation, rivals: Mapping[str, Number]) -> Finding:
+        """The finding, or where a length is a dimension of the data, the one that all lengths agree on."""
+        if self.along is None:
+            return relation.judge(rivals)
+        lengths = relation.lengths(self.along).values
+        found = [relation.at(self.along, place).judge(_at(rivals, self.along, place)) for place in range(len(lengths))]
+        last = found[-1]
+        turns = [place for place in range(1, len(found)) if found[place].verdict != found[place - 1].verdict]
+        if not turns:
+            return last
+        told = ", ".join(f"{found[place].verdict} from {self.along} = {lengths[place]:g}" for place in (0, *turns))
+        return replace(last, verdict="inconclusive", turns=True, reason=f"It depends on the length: {told}.")
+
+
+def statement(
+    cites: str | tuple[str, ...],
+    says: str,
+    *,
+    name: str | None = None,
+    rivals: Mapping[str, Rival] | None = None,
+    controls: Mapping[str, Control] | None = None,
+    holds: bool | None = True,
+    corrected: bool = False,
+    along: str | None = None,
+    post_hoc: str = "",
+) -> Callable[[Judge], Statement]:
+    """Makes a statement of a function of configuration and data that returns a relation.
+
+    Args:
+        cites: Rows of the ledger that it decides.
+        says: One sentence.
+        name: Its name in records; by default that of the function, in kebab-case.
+        rivals: Other predictions by name: numbers, or functions of configuration and data.
+        controls: By name, functions of configuration and data that return data of the same form, in which the statement must not hold; of
+            a statement that is refuted, in which it must.
+        holds: What `specjax reproduce` expects: confirmed, refuted (False), or nothing, where it is held open (None).
+        corrected: Whether it is ours, put in the place of what the cited rows say.
+        along: The dimension of the data that is the length of a training: the verdict must be the same at every length.
+        post_hoc: Why its rule was changed after data were seen; it is then judged on fresh seeds.
+
+    Raises:
+        ValueError: no rival and no control, no row cited, or a name that is not in kebab-case.
+    """
+
+    def named(relation: Judge) -> Statement:
+        called = name or getattr(relation, "__name__", "").replace("_", "-")
+        rows = (cites,) if isinstance(cites, str) else tuple(cites)
+        return Statement(called, rows, says, relation, rivals or {}, controls or {}, holds, corrected, along, post_hoc)
+
+    return named
+
+
+def _at(rivals: Mapping[str, Number], dim: str, place: int) -> dict[str, Number]:
+    return {
+        name: rival.isel({dim: place}) if isinstance(rival, xr.DataArray) and dim in rival.dims else rival
+        for name, rival in rivals.items()
+    }
+
+
+def _survivors(found: Finding, attacks: tuple[Attack, ...]) -> tuple[str, ...]:
+    confirmed = tuple(
+        f"the {attack.kind} {attack.name!r}" for attack in attacks if attack.finding.verdict == "confirmed"
+    )
+    if found.verdict == "confirmed":
+        return confirmed
+    shown = any(attack.finding.verdict == "confirmed" for attack in attacks if attack.kind != "perturbation")
+    return ("any data",) if found.verdict == "refuted" and not shown else ()

@@ -1,0 +1,62 @@
+"""Configurations refuse, in one sentence, what could not be judged at the end."""
+
+import dataclasses
+
+import pytest
+
+from specjax import lab
+from specjax.lab.flags import flags, override
+
+
+class Config(lab.Config):
+    """One field of each kind."""
+
+    ds: tuple[int, ...] = lab.sizes(8, 16, 32, least=2, points=2, help="sizes")
+    d1: int = lab.integer(6, least=2, most=10, help="hidden units")
+    rate: float = lab.number(0.1, above=0, help="step size")
+    alphas: tuple[float, ...] = lab.numbers(1.25, 2, above=1, help="exponents")
+    draws: int = lab.seeds(100)
+    target: str = lab.text("", help="a file")
+    exact: bool = lab.switch(True, help="exact in x")
+
+
+def test_the_defaults_are_a_configuration_and_its_fields_are_flags():
+    config = Config()
+    assert dataclasses.asdict(config) == {
+        "seed": 0,
+        "ds": (8, 16, 32),
+        "d1": 6,
+        "rate": 0.1,
+        "alphas": (1.25, 2.0),
+        "draws": 100,
+        "target": "",
+        "exact": True,
+    }
+    assert {flag.option for flag in flags(config)} >= {"--seed", "--ds", "--d1", "--rate"}
+    assert override(config, {"ds": "4,8", "exact": "false"}) == Config(ds=(4, 8), exact=False)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.d1 = 3
+
+
+@pytest.mark.parametrize(
+    ("fields", "match"),
+    [
+        ({"ds": (8,)}, "ds needs 2 or more different sizes in ascending order, each at least 2"),
+        ({"ds": (16, 8)}, "ascending order"),
+        ({"ds": (8, 8)}, "ascending order"),
+        ({"ds": (1, 8)}, "at least 2, got"),
+        ({"d1": 1}, "d1 must be at least 2 and at most 10, got 1"),
+        ({"d1": 11}, "d1 must be at least 2 and at most 10, got 11"),
+        ({"rate": 0.0}, "rate must be a finite number between 0 and inf"),
+        ({"rate": float("nan")}, "rate must be a finite number"),
+        ({"alphas": ()}, "alphas needs one or more"),
+        ({"alphas": (2.0, 2.0)}, "different finite numbers"),
+        ({"alphas": (1.0,)}, "between 1 and inf"),
+        ({"draws": 1}, "draws must be at least 2, got 1"),
+        ({"seed": -1}, "seed must be from 0"),
+        ({"seed": 2**32}, "seed must be from 0"),
+    ],
+)
+def test_a_field_refuses_what_cannot_be_judged(fields, match):
+    with pytest.raises(ValueError, match=match):
+        Config(**fields)

@@ -1,0 +1,94 @@
+"""Intervals of the lab against their definitions: tails summed one by one."""
+
+from math import comb
+
+import numpy as np
+import pytest
+import xarray as xr
+from scipy import stats
+
+from specjax.lab import estimates
+from specjax.lab.estimates import TAIL
+
+
+def draws(values: np.ndarray) -> xr.DataArray:
+    return xr.DataArray(values, dims=("d", "seed"), coords={"d": [2, 3]}, name="y")
+
+
+def tail_from(n: int, p: float, k: int) -> float:
+    """P(at least k of n)."""
+    return sum(comb(n, i) * p**i * (1 - p) ** (n - i) for i in range(k, n + 1))
+
+
+@pytest.mark.parametrize("n", [2, 5, 300])
+def test_a_mean_has_the_interval_of_students_t(n):
+    y = np.random.default_rng(0).normal(size=(2, n))
+    found = estimates.estimate(draws(y))
+    for row in range(2):
+        low, high = stats.ttest_1samp(y[row], 0.0).confidence_interval(1 - 2 * TAIL)
+        np.testing.assert_allclose([found.low[row], found.high[row]], [low, high], rtol=1e-6)
+    assert found.draws == n
+
+
+def test_two_draws_decide_nothing_and_many_have_four_standard_errors():
+    rng = np.random.default_rng(1)
+    few, many = (estimates.estimate(draws(rng.normal(size=(2, n)))) for n in (2, 100_000))
+    assert float((few.high - few.low).min()) > 1000
+    np.testing.assert_allclose((many.high - many.low) / 2, 4 / np.sqrt(100_000), rtol=0.01)
+
+
+def test_distances_are_four_at_the_ends_of_the_interval():
+    found = estimates.estimate(draws(np.random.default_rng(2).normal(size=(2, 50))))
+    np.testing.assert_allclose(found.distance(found.high), 4.0)
+    np.testing.assert_allclose(found.distance(found.low), 4.0)
+    same = estimates.estimate(draws(np.ones((2, 5))))
+    assert (same.distance(1.0) == 0).all()
+    assert np.isinf(same.distance(1.0 + 1e-7)).all()
+
+
+@pytest.mark.parametrize(("n", "q"), [(60, 0.5), (400, 0.9), (45, 0.3)])
+def test_an_interval_of_a_quantile_ends_at_the_last_order_statistics_that_the_tail_allows(n, q):
+    # Of 0, 1, ..., n - 1 an order statistic says its own rank.
+    found = estimates.estimate(draws(np.tile(np.arange(n, dtype=float), (2, 1))), ("quantile", q))
+    low, high = int(found.low[0]) + 1, int(found.high[0]) + 1
+    # The low end lies above the quantile where fewer than `low` draws lie under it, and the high end below it where `high` or more do.
+    assert 1 - tail_from(n, q, low) <= TAIL < 1 - tail_from(n, q, low + 1)
+    assert tail_from(n, q, high) <= TAIL < tail_from(n, q, high - 1)
+
+
+def test_few_draws_have_no_interval_of_a_median():
+    found = estimates.estimate(draws(np.random.default_rng(0).normal(size=(2, 10))), "median")
+    assert np.isneginf(found.low).all()
+    assert np.isposinf(found.high).all()
+
+
+@pytest.mark.parametrize(("n", "k"), [(20, 7), (200, 0), (30, 30), (1000, 990)])
+def test_a_share_has_clopper_and_pearsons_interval(n, k):
+    happened = np.zeros((2, n), bool)
+    happened[:, :k] = True
+    found = estimates.share(draws(happened))
+    low, high = float(found.low[0]), float(found.high[0])
+    if k > 0:
+        assert tail_from(n, low, k) == pytest.approx(TAIL, rel=1e-6)
+    else:
+        assert low == 0
+    if k < n:
+        assert 1 - tail_from(n, high, k + 1) == pytest.approx(TAIL, rel=1e-6)
+    else:
+        assert high == 1
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda: estimates.estimate(np.zeros(3)), "not a ndarray"),
+        (lambda: estimates.estimate(xr.DataArray(np.zeros(3), dims="d")), r"dimensions \('d',\)"),
+        (lambda: estimates.estimate(draws(np.full((2, 3), np.nan))), "6 numbers that are not finite"),
+        (lambda: estimates.estimate(draws(np.zeros((2, 3))), ("quantile", 1.0)), "between 0 and 1, got 1.0"),
+        (lambda: estimates.share(draws(np.zeros((2, 3)))), "true or false, got float64"),
+    ],
+)
+def test_what_cannot_be_estimated_is_told_in_a_sentence(call, match):
+    with pytest.raises(ValueError, match=match):
+        call()

@@ -1,0 +1,79 @@
+"""Ledgers: what a row may hold, and how its status follows from verdicts."""
+
+import pytest
+
+from specjax import lab
+from specjax.experiments import ledgers, on_the_lab
+
+ROW = '[theorem-3]\nkind = "theorem"\nwhere = "Section 3"\nsays = "It holds."\n'
+
+
+def cited(verdict, corrected=False, depends=False):
+    return lab.Citation(verdict, corrected, depends)
+
+
+@pytest.mark.parametrize(
+    ("citations", "status"),
+    [
+        ([], "not judged"),
+        ([cited(None)], "not run"),
+        ([cited("confirmed"), cited(None)], "not run"),
+        ([cited("confirmed")], "holds"),
+        ([cited("confirmed"), cited("confirmed", corrected=True)], "holds"),
+        ([cited("refuted")], "false"),
+        ([cited("refuted"), cited("confirmed", corrected=True)], "holds corrected"),
+        ([cited("refuted"), cited("inconclusive", corrected=True)], "false"),
+        ([cited("confirmed", corrected=True)], "holds corrected"),
+        ([cited("confirmed"), cited("inconclusive")], "open"),
+        ([cited("confirmed"), cited("inconclusive", depends=True)], "depends"),
+        ([cited("confirmed"), cited("refuted", corrected=True)], "false"),
+    ],
+)
+def test_a_status_follows_from_the_verdicts(citations, status):
+    assert lab.status(citations) == status
+
+
+def test_a_ledger_is_read_in_the_order_of_the_paper(tmp_path):
+    path = tmp_path / "ledger.toml"
+    path.write_text(ROW.replace("theorem-3", "lemma-9") + ROW + 'because = "Owed."\n')
+    ledger = lab.read_ledger(path, "paper")
+    assert list(ledger.rows) == ["lemma-9", "theorem-3"]
+    assert ledger.rows["theorem-3"] == lab.Row("theorem-3", "theorem", "Section 3", "It holds.", "", "Owed.")
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        ("[a\n", "is no TOML"),
+        ("a = 1\n", "'a' outside of a table"),
+        (ROW + 'status = "holds"\n', "unknown key 'status'"),
+        ('[a]\nkind = "theorem"\nsays = "It."\n', "lacks the key 'where'"),
+        (ROW.replace('"theorem"', '"axiom"'), "unknown kind 'axiom'"),
+        (ROW.replace("theorem-3", "Theorem_3"), "needs an id in kebab-case"),
+    ],
+)
+def test_what_is_no_ledger_is_refused_in_a_sentence(tmp_path, content, match):
+    path = tmp_path / "ledger.toml"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=match):
+        lab.read_ledger(path, "paper")
+
+
+@pytest.mark.parametrize("paper", ledgers.PAPERS)
+def test_every_row_is_judged_or_says_why_not(paper):
+    cited = {
+        id
+        for experiment in on_the_lab().values()
+        if experiment.ledger.paper == paper
+        for statement in experiment.statements
+        for id in statement.cites
+    }
+    for id, row in ledgers.ledger(paper).rows.items():
+        assert (id in cited) != bool(row.because), (
+            f"{id} of {paper} needs a statement that cites it or a reason, and not both"
+        )
+
+
+def test_there_is_no_sixth_paper():
+    with pytest.raises(ValueError, match="There is no paper 'muon'; there are outer-product"):
+        ledgers.ledger("muon")

@@ -1,0 +1,211 @@
+"""Each relation on data in which it holds, in which it does not, and on too few to tell."""
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+import xarray as xr
+from matplotlib.figure import Figure
+
+from specjax import lab
+
+mpl.use("agg")
+SIZES = np.array([8.0, 16.0, 32.0, 64.0, 128.0])
+
+
+def noisy(mean: np.ndarray, n: int = 400, noise: float = 0.05, seed: int = 0) -> xr.DataArray:
+    """Independent draws with these means at SIZES, and a relative noise."""
+    factors = 1 + noise * np.random.default_rng(seed).normal(size=(len(SIZES), n))
+    return xr.DataArray(mean[:, None] * factors, dims=("d", "seed"), coords={"d": SIZES}, name="y")
+
+
+def labelled(values: np.ndarray) -> xr.DataArray:
+    return xr.DataArray(values, dims="d", coords={"d": SIZES})
+
+
+def verdict(relation: lab.Relation, **rivals) -> str:
+    return relation.judge(rivals).verdict
+
+
+def test_equals_tells_the_form_from_its_rivals_or_says_that_it_cannot():
+    y, form = noisy(2 * SIZES), labelled(2 * SIZES)
+    rival = labelled(2 * SIZES + 1)
+    assert verdict(lab.equals(y, form), rival=rival) == "confirmed"
+    assert verdict(lab.equals(y, rival), rival=form) == "refuted"
+    few = noisy(2 * SIZES, n=12)
+    assert verdict(lab.equals(few, form), rival=rival) == "inconclusive"
+    assert verdict(lab.equals(few, rival), rival=form) == "inconclusive"
+    # One rival of two that is not excluded is enough.
+    assert verdict(lab.equals(y, form), rival=rival, near=form * (1 + 1e-4)) == "inconclusive"
+
+
+def test_equals_reports_the_point_that_decides_and_how_far_rivals_are():
+    y = noisy(2 * SIZES)
+    wrong = labelled(np.where(SIZES == 32, 66.0, 2 * SIZES))
+    found = lab.equals(y, wrong).judge({"rival": labelled(2 * SIZES)})
+    assert found.deciding.label == "d = 32"
+    assert found.deciding.compared == 66
+    mean, stderr = float(y.sel(d=32).mean()), float(y.sel(d=32).std(ddof=1)) / np.sqrt(400)
+    # Student's t with 399 degrees of freedom is wider than four standard errors by 2 %.
+    assert found.away == pytest.approx((66 - mean) / stderr, rel=0.03)
+    assert len(found.points) == len(SIZES)
+    assert found.draws == 400
+
+
+def test_a_resolution_stands_for_rivals_where_there_are_none():
+    y, form = noisy(2 * SIZES), labelled(2 * SIZES)
+    assert verdict(lab.equals(y, form, resolution=0.05)) == "confirmed"
+    assert verdict(lab.equals(y, form, resolution=0.001)) == "inconclusive"
+    perturbed = lab.equals(y, form, resolution=0.05).perturbed()
+    assert len(perturbed) == 2
+    assert {verdict(relation) for relation in perturbed.values()} == {"refuted"}
+
+
+def test_equals_takes_medians_of_heavy_tails():
+    heavy = xr.DataArray(
+        1 + np.random.default_rng(0).standard_cauchy((1, 2000)), dims=("d", "seed"), coords={"d": [1]}, name="y"
+    )
+    assert verdict(lab.equals(heavy, 1.0, by="median"), rival=1.5) == "confirmed"
+    assert verdict(lab.equals(heavy, 1.5, by="median"), rival=1.0) == "refuted"
+
+
+def test_scales_as_finds_an_exponent_and_excludes_its_rivals():
+    y = noisy(3 * SIZES**1.5)
+    assert verdict(lab.scales_as(y, "d", 1.5, fit="power law"), other=1.6) == "confirmed"
+    assert verdict(lab.scales_as(y, "d", 1.6, fit="power law"), other=1.5) == "refuted"
+    assert verdict(lab.scales_as(y, "d", 1.5, fit="power law"), near=1.501) == "inconclusive"
+    bent = noisy(SIZES**2 * (1 + 3 / SIZES), noise=0.01)
+    assert verdict(lab.scales_as(bent, "d", 2), other=1.75) == "confirmed"
+    assert verdict(lab.scales_as(bent, "d", 1.75), other=2) == "refuted"
+
+
+def test_scales_as_decides_nothing_where_the_data_are_no_power():
+    saturating = noisy(1 - 4 / SIZES**2 * 8, noise=0.001)
+    found = lab.scales_as(saturating, "d", 0.05, fit="power law").judge({"constant": 0.0})
+    assert found.verdict == "inconclusive"
+    assert "contradicted" in found.reason
+    crossing = xr.DataArray(
+        np.random.default_rng(0).normal(size=(5, 50)), dims=("d", "seed"), coords={"d": SIZES}, name="y"
+    )
+    found = lab.scales_as(crossing, "d", 1).judge({"other": 2})
+    assert found.verdict == "inconclusive"
+    assert "mean" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("mean", "true"),
+    [
+        (1 / SIZES, "vanishes"),
+        (SIZES**-0.5, "vanishes"),
+        (1 - 1 / SIZES, "settles"),
+        (SIZES**0.5, "grows"),
+        (SIZES, "grows"),
+    ],
+)
+def test_vanishing_settling_and_growing_are_told_apart(mean, true):
+    y = noisy(mean)
+    relations = {"vanishes": lab.vanishes(y, "d"), "settles": lab.settles(y, "d"), "grows": lab.grows(y, "d")}
+    for name, relation in relations.items():
+        assert verdict(relation) == ("confirmed" if name == true else "refuted"), name
+    assert {verdict(relation) for relation in relations[true].perturbed().values()} <= {"refuted", "inconclusive"}
+    assert relations[true].perturbed()
+
+
+def test_what_happens_at_the_end_needs_draws():
+    y = noisy(SIZES**-0.5, n=12, noise=1.0, seed=3)
+    assert verdict(lab.vanishes(y, "d")) == "inconclusive"
+
+
+def test_sides_of_a_threshold():
+    y = noisy(np.full(5, 2.0))
+    assert verdict(lab.above(y, 1.9, "a threshold")) == "confirmed"
+    assert verdict(lab.above(y, 2.1, "a threshold")) == "refuted"
+    assert verdict(lab.below(y, 2.1, "a threshold")) == "confirmed"
+    assert verdict(lab.below(y, 1.9, "a threshold")) == "refuted"
+    assert verdict(lab.above(y, 2.0, "a threshold")) == "inconclusive"
+    # One point on the other side refutes what the others have.
+    assert verdict(lab.above(y, labelled(np.array([1, 1, 3, 1, 1.0])), "a threshold")) == "refuted"
+    assert verdict(lab.above(y, 1.9, "a threshold").perturbed()["the threshold moved past the estimate"]) == "refuted"
+
+
+def test_a_lead_is_of_pairs():
+    common = np.random.default_rng(0).normal(size=(5, 40)) * 100
+    second = xr.DataArray(common, dims=("d", "seed"), coords={"d": SIZES}, name="second")
+    first = (second + 1).rename("first")
+    assert verdict(lab.ahead(first, second, least=0.5)) == "confirmed"
+    assert verdict(lab.ahead(second, first, least=0.5)) == "refuted"
+    with pytest.raises(ValueError, match="'first' and 'second' differ"):
+        lab.ahead(first, second.isel(d=slice(2)), least=0)
+
+
+def test_shares_of_draws():
+    happened = noisy(np.ones(5)) > 0.5
+    assert verdict(lab.happens(happened, more_than=0.9)) == "confirmed"
+    assert verdict(lab.happens(~happened, more_than=0.9)) == "refuted"
+    assert verdict(lab.happens(~happened, less_than=0.1)) == "confirmed"
+    assert verdict(lab.happens(happened.isel(seed=slice(10)), more_than=0.9)) == "inconclusive"
+
+
+def test_a_bound_holds_always_and_is_no_larger_than_it_need_be():
+    y = noisy(SIZES)
+    assert verdict(lab.always(y, labelled(1.3 * SIZES), slack=0.3)) == "confirmed"
+    assert verdict(lab.always(y, labelled(1.0 * SIZES), slack=0.3)) == "refuted"
+    loose = lab.always(y, labelled(1000 * SIZES), slack=0.3).judge({})
+    assert loose.verdict == "inconclusive"
+    assert "cannot put it to the test" in loose.reason
+    # A violation by rounding is none.
+    assert verdict(lab.always(y, y * (1 - 1e-7), slack=0.3, rounding=1e-6)) == "confirmed"
+    assert verdict(lab.always(y, y * (1 - 1e-5), slack=0.3, rounding=1e-6)) == "refuted"
+
+
+def test_a_negative_bound_is_tightened_downwards():
+    y = noisy(-SIZES)
+    assert verdict(lab.always(y, labelled(-0.8 * SIZES), slack=0.5)) == "confirmed"
+    assert verdict(lab.always(y, labelled(-1.0 * SIZES), slack=0.5)) == "refuted"
+
+
+def test_identities_hold_up_to_rounding():
+    error = abs(noisy(np.full(5, 1e-7)))
+    assert verdict(lab.identity(error, tolerance=1e-6)) == "confirmed"
+    assert verdict(lab.identity(error, tolerance=1e-8)) == "refuted"
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda y: lab.equals(y, xr.DataArray([1.0, 2.0], dims="k")), r"dimensions \['k'\], which 'y' lacks"),
+        (lambda y: lab.equals(y, np.nan), "not finite"),
+        (lambda y: lab.equals(y, 1.0, resolution=0), "positive relative error, got 0"),
+        (lambda y: lab.scales_as(y, "width", 1), r"A power of 'width' needs the dimensions \['seed', 'width'\]"),
+        (lambda y: lab.scales_as(y.isel(d=slice(4)), "d", 1), "at least 5 sizes, got 4"),
+        (lambda y: lab.vanishes(y, "width"), r"vanishes with 'width' needs the dimensions"),
+        (lambda y: lab.settles(y.isel(d=slice(2)), "d"), "at least 3 sizes, got 2"),
+        (lambda y: lab.above(y.mean("seed"), 1.0, "one"), "Give draws"),
+        (lambda y: lab.happens(y > 0), "one number from 0 to 1"),
+        (lambda y: lab.happens(y > 0, more_than=1.5), "one number from 0 to 1"),
+        (lambda y: lab.always(y, 2 * y, slack=1.0), "between 0 and 1, got 1.0"),
+        (lambda y: lab.always(y, y * np.inf, slack=0.5), "finite numbers"),
+        (lambda y: lab.identity(-y, tolerance=1.0), "none of them negative"),
+        (lambda y: lab.identity(y, tolerance=0.0), "positive, got 0.0"),
+    ],
+)
+def test_data_that_cannot_bear_the_relation_are_refused_in_a_sentence(call, match):
+    with pytest.raises(ValueError, match=match):
+        call(noisy(SIZES))
+
+
+def test_every_relation_draws_itself():
+    y = noisy(SIZES)
+    relations = [
+        lab.equals(y, labelled(SIZES)),
+        lab.scales_as(y, "d", 1),
+        lab.grows(y, "d"),
+        lab.above(y, 1.0, "one"),
+        lab.happens(y > 0, more_than=0.5),
+        lab.always(y, 2 * y, slack=0.6),
+        lab.identity(y, tolerance=1000.0),
+    ]
+    for relation in relations:
+        axes = Figure().subplots()
+        relation.draw(axes, {"rival": labelled(2 * SIZES)})
+        assert axes.has_data()
+        assert axes.get_ylabel()

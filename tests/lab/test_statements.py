@@ -1,0 +1,197 @@
+"""Statements: what they refuse to be without, and what an attack that they survive makes of a verdict."""
+
+import json
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from specjax import lab
+
+SIZES = np.array([8, 16, 32, 64, 128])
+RNG = np.random.default_rng(0)
+DATA = xr.Dataset(
+    {"y": (("d", "seed"), 2 * SIZES[:, None] * (1 + 0.05 * RNG.normal(size=(5, 300))))}, coords={"d": SIZES}
+)
+LEDGER = lab.Ledger("paper", {"theorem-1": lab.Row("theorem-1", "theorem", "Section 1", "y is 2d.")})
+
+
+class Config(lab.Config):
+    ds: tuple[int, ...] = lab.sizes(8, 16, help="sizes")
+
+
+def doubled(config, data):
+    return 2.0 * data.d
+
+
+def zero(config, data):
+    return data.assign(y=0 * data["y"] + RNG.normal(size=data["y"].shape))
+
+
+def judged(statement: lab.Statement, data: xr.Dataset = DATA) -> lab.Judgement:
+    return statement.judge(Config(), data)
+
+
+def test_a_statement_takes_its_name_from_its_function():
+    @lab.statement("theorem-1", "y is 2d.", rivals={"d": lambda config, data: 1.0 * data.d})
+    def the_mean(config, data):
+        return lab.equals(data["y"], doubled(config, data))
+
+    assert the_mean.name == "the-mean"
+    judgement = judged(the_mean)
+    assert judgement.verdict == "confirmed"
+    assert judgement.reason == ""
+    assert [(a.kind, a.name, a.finding.verdict) for a in judgement.attacks] == [("rival", "d", "refuted")]
+
+
+def test_a_control_that_is_confirmed_too_leaves_nothing_confirmed():
+    """The rule that a bound "no draw is below -1000" is true of noise as well."""
+
+    @lab.statement("theorem-1", "y is above -1000.", controls={"noise": zero})
+    def weak(config, data):
+        return lab.above(data["y"], -1000.0, "-1000")
+
+    judgement = judged(weak)
+    assert judgement.finding.verdict == "confirmed"
+    assert judgement.verdict == "inconclusive"
+    assert "the control 'noise'" in judgement.reason
+
+    @lab.statement("theorem-1", "y is above 1.", controls={"noise": zero})
+    def strong(config, data):
+        return lab.above(data["y"], 1.0, "1")
+
+    assert judged(strong).verdict == "confirmed"
+
+
+def test_a_refutation_needs_a_rival_or_control_that_is_confirmed():
+    @lab.statement("theorem-1", "y is 5d.", rivals={"3d": lambda config, data: 3.0 * data.d}, holds=False)
+    def without(config, data):
+        return lab.equals(data["y"], 5.0 * data.d)
+
+    judgement = judged(without)
+    assert judgement.finding.verdict == "refuted"
+    assert judgement.verdict == "inconclusive"
+    assert "no rival and no control is confirmed" in judgement.reason
+
+    @lab.statement("theorem-1", "y is 5d.", rivals={"2d": doubled}, holds=False)
+    def within(config, data):
+        return lab.equals(data["y"], 5.0 * data.d)
+
+    assert judged(within).verdict == "refuted"
+
+
+def test_a_verdict_that_turns_along_a_training_is_inconclusive_and_says_where():
+    loss = xr.DataArray(
+        np.array([3.0, 2.0, 0.5])[:, None] + 0.01 * RNG.normal(size=(3, 50)),
+        dims=("step", "seed"),
+        coords={"step": [10, 100, 1000]},
+        name="loss",
+    )
+    data = xr.Dataset({"loss": loss})
+
+    def statement(threshold: float) -> lab.Statement:
+        @lab.statement(
+            "theorem-1", "The loss is above.", controls={"trained": lambda c, d: d - 5}, along="step", name="loss-above"
+        )
+        def above(config, data):
+            return lab.above(data["loss"], threshold, "a threshold")
+
+        return above
+
+    turning, lasting = judged(statement(1.0), data), judged(statement(0.1), data)
+    assert turning.verdict == "inconclusive"
+    assert turning.reason == "It depends on the length: confirmed from step = 10, refuted from step = 1000."
+    assert lab.record(turning)["depends"] is True
+    assert lasting.verdict == "confirmed"
+    assert lab.record(lasting)["depends"] is False
+
+
+def test_rivals_of_a_training_are_cut_along_its_length_too():
+    data = xr.Dataset(
+        {"loss": (("step", "seed"), np.array([3.0, 2.0])[:, None] + 0.01 * RNG.normal(size=(2, 50)))},
+        coords={"step": [1, 2]},
+    )
+    form = xr.DataArray([3.0, 2.0], dims="step", coords={"step": [1, 2]})
+
+    @lab.statement("theorem-1", "The loss.", rivals={"less": lambda c, d: form - 1}, along="step")
+    def loss(config, data):
+        return lab.equals(data["loss"], form)
+
+    assert judged(loss, data).verdict == "confirmed"
+
+
+def test_a_record_is_json_and_holds_what_the_verdict_follows_from():
+    @lab.statement("theorem-1", "The median of y is 2d.", rivals={"d": lambda config, data: 1.0 * data.d})
+    def median(config, data):
+        return lab.equals(data["y"].isel(seed=slice(10)), doubled(config, data), by="median")
+
+    record = json.loads(json.dumps(lab.record(judged(median)), allow_nan=False))
+    assert record["verdict"] == "inconclusive"
+    assert record["interval"] == [None, None]  # of ten draws
+    assert record["draws"] == 10
+    assert record["cites"] == ["theorem-1"]
+    assert record["rivals"][0]["name"] == "d"
+    assert record["rivals"][0]["excluded"] is False
+    assert record["attacks"] == [{"kind": "rival", "name": "d", "verdict": "inconclusive", "survived": False}]
+    assert record["expected"] == "confirmed"
+    assert record["rule"].startswith("confirmed if")
+
+
+def test_attack_rows_mark_the_survivors():
+    @lab.statement("theorem-1", "y is above -1000.", controls={"noise": zero})
+    def weak(config, data):
+        return lab.above(data["y"], -1000.0, "-1000")
+
+    rows = lab.attack_rows("e", [judged(weak)])
+    assert [(row.attack, row.outcome, row.survived) for row in rows] == [
+        ("control: noise", "confirmed", True),
+        ("perturbation: the threshold moved past the estimate", "refuted", False),
+    ]
+
+
+@pytest.fixture
+def fine() -> lab.Statement:
+    @lab.statement("theorem-1", "y is 2d.", rivals={"d": lambda config, data: 1.0 * data.d})
+    def mean(config, data):
+        return lab.equals(data["y"], doubled(config, data))
+
+    return mean
+
+
+def experiment(*statements: lab.Statement, **changed) -> lab.Experiment:
+    fields = {"title": "t", "summary": "s", "config": Config, "measure": lambda config, key: DATA} | changed
+    return lab.Experiment("e", LEDGER, statements=statements, **fields)
+
+
+def test_an_experiment_judges_and_draws_itself(fine):
+    made = experiment(fine, scales={"smoke": {"ds": (8,)}})
+    assert made.at("smoke").ds == (8,)
+    assert made.at("quick").ds == (8, 16)
+    assert made.at("quick", seed=3).seed == 3
+    data = made.run(made.at("quick"))
+    assert [j.verdict for j in made.judge(made.at("quick"), data)] == ["confirmed"]
+    assert len(made.draw(made.at("quick"), data).axes) == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda fine: lab.statement("theorem-1", "y.")(lambda config, data: None), "kebab-case"),
+        (
+            lambda fine: lab.statement("theorem-1", "y.", name="y")(fine.relation),
+            "'y' has neither a rival nor a control",
+        ),
+        (lambda fine: lab.statement((), "y.", name="y", rivals={"a": 1.0})(fine.relation), "'y' cites nothing"),
+        (lambda fine: experiment(), "states nothing"),
+        (lambda fine: experiment(fine, fine), "two statements called 'mean'"),
+        (lambda fine: experiment(fine, scales={"huge": {}}), "unknown scale 'huge'"),
+        (lambda fine: experiment(fine).at("huge"), "There is no scale 'huge'"),
+        (
+            lambda fine: experiment(lab.statement("theorem-2", "y.", name="y", rivals={"a": 1.0})(fine.relation)),
+            "'y' of e cites 'theorem-2', which is no row of the ledger of paper",
+        ),
+    ],
+)
+def test_what_is_no_statement_does_not_import(fine, call, match):
+    with pytest.raises(ValueError, match=match):
+        call(fine)
