@@ -44,7 +44,8 @@ _DECOMPOSITIONS = frozenset(
 def one_by_one(function: Callable[..., Any], *arrays: Array) -> Any:
     """function(*arrays), and under `vmap` on a CPU one after the other if `function` decomposes matrices, by its trace.
 
-    Derivatives of both modes and any order are those of `function`; what they decompose comes one by one as well.
+    Derivatives of both modes and any order are those of `function`. What they decompose comes one by one as well, except for triangular
+    solves with the tangents themselves, as in the derivative of a solution.
 
     Args:
         function: Takes arrays to a tree of arrays. It may close over traced values.
