@@ -58,7 +58,7 @@ OPTIMIZERS = {
     "orthogonalize": lambda: optim.orthogonalize(by_eigh),
     "spectral_descent": lambda: optim.spectral_descent(2.0),
     "rank_switch": lambda: optim.rank_switch(optim.spectral_descent(2.0), optax.identity()),
-    "muon": lambda: optim.muon(0.1, method=SVD(), dimension_numbers=optim.IN_OUT, labels="matrix"),
+    "orthogonalize-svd": lambda: optim.orthogonalize(SVD()),
     "scale_by_factor_gram": lambda: optim.scale_by_factor_gram(0.5),
 }
 
