@@ -1,11 +1,14 @@
 """ScaledGD (Tong, Ma and Chi 2021): the gradient of a symmetric factorization, preconditioned by the factor's own Gram matrix."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from specjax.optim.matrices import IN_OUT, matrices_of
+from specjax.spectral.one_by_one import compiled_one_by_one
 
 
 def scale_by_factor_gram(damping: ArrayLike = 0.0) -> optax.GradientTransformationExtraArgs:
@@ -47,4 +50,5 @@ def _preconditioned(g: Float[Array, "*n d k"], x: Float[Array, "*n d k"], dampin
     factor, gradient = x.astype(dtype), g.astype(dtype)
     ridge = jnp.asarray(damping, dtype) * jnp.eye(x.shape[-1], dtype=dtype)
     gram = jnp.matmul(factor.mT, factor) + jnp.broadcast_to(ridge, (*x.shape[:-2], *ridge.shape))
-    return jnp.linalg.solve(gram, gradient.mT).mT.astype(g.dtype)
+    solve = jnp.vectorize(partial(compiled_one_by_one, jnp.linalg.solve), signature="(k,k),(k,d)->(k,d)")
+    return solve(gram, gradient.mT).mT.astype(g.dtype)

@@ -42,9 +42,8 @@ def rank_switch(
     Args:
         spectral_step: For example `spectral_descent(curvature)` or `orthogonalize()`.
         euclidean_step: For example `optax.sgd(learning_rate)` or `optax.identity()`.
-        method: For the nuclear norm in nr(G), as ⟨G, polar(G)⟩; by default `SVD()`, exact. On a CPU with few cores several batched
-            decompositions in one compiled program can stop jaxlib 0.10 for good: with several matrix shapes take an iteration that
-            converges, such as `NewtonSchulz(30, CUBIC)`.
+        method: For the nuclear norm in nr(G), as ⟨G, polar(G)⟩; by default `SVD()`, exact; on a CPU an iteration that
+            converges, such as `NewtonSchulz(30, CUBIC)`, is faster.
         dimension_numbers: As for `orthogonalize`.
 
     Returns:

@@ -3,6 +3,8 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from specjax.spectral.one_by_one import svd
+
 
 def row_blocks(h: Float[Array, "mn mn"], rows: int) -> Float[Array, "m m n n"]:
     """The blocks H_ab = ∂²L/∂w_a∂w_b of a matrix on vec(W), for W with `rows` rows.
@@ -29,7 +31,7 @@ def diagonal_block_share(h: Float[Array, "mn mn"], rows: int) -> Float[Array, ""
 
 def row_metric(v: Float[Array, "m n"]) -> Float[Array, "m m"]:
     """(V Vᵀ)^{1/2}: how Muon's metric couples the rows of a weight. From the SVD of V, which keeps all digits of small values."""
-    u, s, _ = jnp.linalg.svd(v, full_matrices=False)
+    u, s, _ = svd(v)
     return (u * s[None, :]) @ u.T
 
 

@@ -23,6 +23,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Inexact
 
 from specjax.spectral.methods import ExactPolar
+from specjax.spectral.one_by_one import compiled_one_by_one, eigh, one_by_one
 from specjax.spectral.products import adjoint, product
 
 Linear = Callable[[Array], Array]
@@ -31,7 +32,9 @@ Linear = Callable[[Array], Array]
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def differentiable_factor(method: ExactPolar, x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
     """method(x), with the derivative of the exact polar factor whatever the method does inside; m <= n."""
-    return method(x)
+    # A method with arrays cannot be hashed, which a compiled one must be.
+    call = one_by_one if jax.tree.leaves(method) else compiled_one_by_one
+    return call(method, x)
 
 
 @differentiable_factor.defjvp
@@ -46,7 +49,7 @@ def _derivative(method: ExactPolar, primals: tuple[Array], tangents: tuple[Array
 
 def _solvers(h: Array) -> tuple[Linear, Linear]:
     """The solutions W of H W + W H = C and E of H E = B for H Hermitian positive semidefinite, zero on its null space."""
-    values, q = jnp.linalg.eigh(jax.lax.stop_gradient(h), symmetrize_input=False)
+    values, q = eigh(jax.lax.stop_gradient(h))
     kept = values > 32 * jnp.finfo(h.dtype).eps * values[-1]
     values = jnp.where(kept, values, 0)
     sums = values[:, None] + values[None, :]

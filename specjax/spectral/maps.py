@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from specjax.spectral.methods.contract import zero_where_zero
+from specjax.spectral.one_by_one import svd
 from specjax.spectral.products import product
 
 Scalar = float | Float[Array, ""]
@@ -84,7 +85,7 @@ def stabilized_sign(x: Float[Array, "*batch m n"], lam: Scalar) -> Float[Array, 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def _map(h: Callable[..., Array], rtol: float | None, x: Array, *arrays: Array) -> Array:
     """The map of one matrix, m <= n."""
-    u, s, vt = jnp.linalg.svd(x, full_matrices=False)
+    u, s, vt = svd(x)
     values = _values(h, rtol, s, arrays)[1]
     return zero_where_zero(product(u * values[None, :], vt), x)
 
@@ -108,7 +109,7 @@ def _map_derivative(
     x, *parameters = primals
     dx, *changes = tangents
     arrays = tuple(parameters)
-    u, s, vt = jnp.linalg.svd(x, full_matrices=False)
+    u, s, vt = svd(x)
     s, values, slopes = _values(h, rtol, s, arrays)
     symmetric, antisymmetric, ratios = _divided_differences(h, s, values, slopes, arrays)
 

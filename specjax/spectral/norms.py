@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from specjax.spectral.one_by_one import singular_values
 from specjax.spectral.scaling import divided_by
 
 
@@ -77,4 +78,4 @@ def _singular_values(x: Array) -> Array:
         raise ValueError(
             f"Norms and ranks need matrices in the last two axes, got shape {x.shape}; add an axis with x[None, :]."
         )
-    return jnp.linalg.svd(x, compute_uv=False)
+    return singular_values(x)

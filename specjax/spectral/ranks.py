@@ -20,6 +20,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
+from specjax.spectral.one_by_one import qr, singular_values, svd
+
 MatVec = Callable[[Array], Array]
 
 STANDARD_ERRORS = 4.0
@@ -67,7 +69,7 @@ def estimate_stable_rank(x: Float[Array, "m n"], key: Key[Array, ""], *, steps: 
     fixed = jax.lax.stop_gradient(tall)
     starts = jax.random.normal(key, (_NORM_STARTS, columns), x.dtype)
     bases = _bidiagonalize(lambda v: fixed @ v, lambda u: fixed.T @ u, starts, steps)
-    left, values, right = jnp.linalg.svd(bases.bidiagonal)
+    left, values, right = svd(bases.bidiagonal)
     best = jnp.argmax(values[:, 0])
     u, v = bases.left[best].T @ left[best, :, 0], bases.right[best].T @ right[best, 0]
     # The Ritz value as a function of the matrix: its derivative at fixed vectors is the derivative.
@@ -152,7 +154,7 @@ def estimate_ranks(
     weights = jnp.sum(starts**2, axis=-1)
     bases = _bidiagonalize(apply, transposed, starts, steps)
 
-    values = jnp.linalg.svd(bases.bidiagonal, compute_uv=False)
+    values = singular_values(bases.bidiagonal)
     largest = jnp.max(values[:, 0])
     slack = _norm_slack(columns, min(steps, columns), columns)
 
@@ -251,7 +253,7 @@ def _unit(
 
 def _form(bidiagonal: Float[Array, "starts k k"]) -> Float[Array, " starts"]:
     """e_1ᵀ (BᵀB)^(1/2) e_1: the quadrature of √λ."""
-    _, values, right = jnp.linalg.svd(bidiagonal)
+    _, values, right = svd(bidiagonal)
     return jnp.sum(values * right[:, :, 0] ** 2, axis=-1)
 
 
@@ -268,7 +270,7 @@ def _dominant_directions(
     if directions == columns:
         return jnp.eye(columns, dtype=dtype)
     for _ in range(2):
-        basis = jnp.linalg.qr(jax.vmap(transposed, 1, 1)(jax.vmap(apply, 1, 1)(basis)))[0]
+        basis = qr(jax.vmap(transposed, 1, 1)(jax.vmap(apply, 1, 1)(basis)))[0]
     return basis
 
 

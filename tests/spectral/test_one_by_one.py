@@ -1,0 +1,159 @@
+"""No decomposition of specjax is cut into tasks that XLA's threads could wait for, on a CPU; nothing else changes."""
+
+import re
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from specjax import optim, spectral
+from specjax.spectral import QDWH, SVD, Newton, NewtonSchulz
+from specjax.spectral.one_by_one import one_by_one
+
+X = jnp.asarray(np.random.default_rng(0).normal(size=(3, 2, 4, 6)), jnp.float32)
+
+
+def by_eigh(x):
+    """A method as a user writes it."""
+    values, vectors = jnp.linalg.eigh(x @ x.T)
+    return (vectors / jnp.sqrt(values)[None, :]) @ vectors.T @ x
+
+
+def twice(function):
+    return jax.vmap(jax.vmap(function))
+
+
+def lapack_calls(function, *args):
+    """The types of operands and results of every call of LAPACK on a CPU."""
+    text = jax.jit(function).trace(*args).lower(lowering_platforms=("cpu",)).as_text()
+    return [line for line in text.splitlines() if "@lapack_" in line]
+
+
+def optimizer(transform):
+    leaves = {"a": X[0], "b": X[:, :, :3], "c": X[0, 0]}
+    extra = {"stable_ranks": dict.fromkeys(leaves, jnp.float32(2))}
+    return lambda scale: transform.update(
+        jax.tree.map(lambda x: scale * x, leaves), transform.init(leaves), leaves, **extra
+    )[0]
+
+
+DECOMPOSING = {
+    "polar-svd": lambda x: spectral.polar(x, SVD()),
+    "polar-newton": lambda x: spectral.polar(x, Newton()),
+    "polar-qdwh": lambda x: spectral.polar(x, QDWH()),
+    "polar-own": lambda x: spectral.polar(x, by_eigh),
+    "derivative-exact": jax.grad(lambda x: jnp.sum(spectral.polar(x, SVD())[..., 0])),
+    "derivative-own": jax.grad(lambda x: jnp.sum(spectral.polar(x, by_eigh)[..., 0])),
+    "method_error": lambda x: spectral.method_error(x, by_eigh),
+    "nuclear_norm": spectral.nuclear_norm,
+    "stabilized_sign": lambda x: spectral.stabilized_sign(x, 0.1),
+    "row_metric": twice(spectral.row_metric),
+    "estimate_ranks": twice(lambda x: spectral.estimate_ranks(x, jax.random.key(0))),
+}
+OPTIMIZERS = {
+    "orthogonalize": lambda: optim.orthogonalize(by_eigh),
+    "spectral_descent": lambda: optim.spectral_descent(2.0),
+    "rank_switch": lambda: optim.rank_switch(optim.spectral_descent(2.0), optax.identity()),
+    "orthogonalize-svd": lambda: optim.orthogonalize(SVD()),
+    "scale_by_factor_gram": lambda: optim.scale_by_factor_gram(0.5),
+}
+
+
+def assert_single(calls):
+    assert calls
+    # A tensor with three extents would be a batch of matrices.
+    assert not [call for call in calls if re.search(r"tensor<\d+x\d+x\d+x[a-z]", call)]
+
+
+@pytest.mark.parametrize("name", DECOMPOSING)
+def test_every_call_of_lapack_gets_one_matrix(name):
+    assert_single(lapack_calls(DECOMPOSING[name], X))
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_call_of_lapack_in_an_update_gets_one_matrix_under_vmap_too(name):
+    update = optimizer(OPTIMIZERS[name]())
+    assert_single(lapack_calls(update, jnp.float32(2)))
+    assert_single(lapack_calls(jax.vmap(update), jnp.ones(3)))
+
+
+@pytest.mark.parametrize("batch_axes", [1, 2])
+def test_elsewhere_than_on_a_cpu_a_batch_stays_a_batch(batch_axes):
+    x = X if batch_axes == 2 else X[0]
+    lowered = jax.jit(lambda x: spectral.polar(x, by_eigh)).trace(x).lower(lowering_platforms=("tpu",)).as_text()
+    plain = jax.jit(twice(by_eigh) if batch_axes == 2 else jax.vmap(by_eigh)).trace(x)
+    assert lowered.count("stablehlo.while") == plain.lower(lowering_platforms=("tpu",)).as_text().count(
+        "stablehlo.while"
+    )
+
+
+def test_a_method_without_decompositions_stays_one_batch():
+    text = jax.jit(lambda x: spectral.polar(x, NewtonSchulz())).lower(X).as_text()
+    assert "stablehlo.while" not in text
+
+
+def test_values_and_derivatives_are_those_of_the_function():
+    guarded = twice(lambda x: one_by_one(by_eigh, x))
+    dx = jnp.sin(X + 1)
+    np.testing.assert_allclose(guarded(X), twice(by_eigh)(X), rtol=0, atol=1e-6)
+
+    def loss(function):
+        return lambda x: jnp.sum(jnp.sin(3 * function(x)))
+
+    for derivative in (
+        lambda f: jax.jvp(f, (X,), (dx,))[1],
+        lambda f: jax.grad(loss(f))(X),
+        lambda f: jax.jvp(jax.grad(loss(f)), (X,), (dx,))[1],
+        lambda f: jax.grad(lambda x: jnp.sum(jax.grad(loss(f))(x) ** 2))(X),
+    ):
+        found, expected = (derivative(f) for f in (guarded, twice(by_eigh)))
+        np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5 * float(jnp.max(jnp.abs(expected))))
+
+
+def test_a_function_may_close_over_traced_values():
+    def total(scales, apply):
+        rows = jax.vmap(lambda c, x: apply(lambda x: c * by_eigh(c * x), x))(scales, X[:, 0])
+        return jnp.sum(rows**3)
+
+    scales = jnp.array([1.0, 2.0, -3.0])
+    found, expected = (
+        jax.jit(jax.value_and_grad(lambda s: total(s, apply)))(scales)  # noqa: B023
+        for apply in (one_by_one, lambda f, x: f(x))
+    )
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
+    np.testing.assert_allclose(found[1], expected[1], rtol=1e-5)
+
+
+_TRAINING = """
+import jax, jax.numpy as jnp, optax
+from specjax import optim, spectral
+from specjax.models import transformer
+
+architecture = transformer.Architecture(vocabulary=48, width=32, context=16, blocks=2, heads=2)
+model = transformer.init(jax.random.key(0), architecture)
+optimizer = optim.orthogonalize(spectral.QDWH(), dimension_numbers=optim.OUT_IN)
+
+@jax.jit
+def step(model, key):
+    gradient = jax.grad(transformer.loss)(model, transformer.Sequences(jax.random.randint(key, (8, 17), 0, 48)))
+    return optax.apply_updates(model, optimizer.update(gradient, optimizer.init(model))[0])
+
+for i in range(20):
+    model = step(model, jax.random.key(i))
+jax.block_until_ready(model)
+print("done")
+"""
+
+
+@pytest.mark.slow
+def test_a_training_with_several_decompositions_ends(optimized_environment):
+    # In a process of its own, without what the tests set to keep decompositions apart, so that waiting for ever costs this test alone.
+    environment = {k: v for k, v in optimized_environment.items() if k not in ("XLA_FLAGS", "PJRT_NPROC")}
+    process = subprocess.run(
+        [sys.executable, "-c", _TRAINING], env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert process.stdout.strip() == "done", process.stderr
