@@ -1,0 +1,53 @@
+"""scripts/perturbed_verdicts.py: it moves draws by their last bits, and says which verdicts differ."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "perturbed_verdicts.py"
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location("perturbed_verdicts", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+@pytest.mark.parametrize("bits", [1, -1])
+def test_draws_move_by_one_or_two_last_bits(script, dtype, bits):
+    key = jax.random.key(0)
+    draws, moved = (np.asarray(f(key, (1000,), dtype), float) for f in (jax.random.normal, moved_normal(script, bits)))
+    spacing = float(jnp.finfo(dtype).eps) * 2.0 ** np.floor(np.log2(np.abs(draws)))
+    assert set(np.round(np.abs(moved - draws) / spacing, 6)) <= {0.5, 1.0, 2.0}
+    assert (np.sign(np.abs(moved) - np.abs(draws)) == bits).all()
+
+
+def moved_normal(script, bits):
+    return script.moved(jax.random.normal, bits)
+
+
+def test_what_differs_is_a_verdict_and_not_a_number(script, tmp_path):
+    results = {
+        "baseline": {"a": ["confirmed", 1.0, [0.5, 1.5]], "b": ["refuted", 2.0, None], "(run)": ["failed", 0.0, None]},
+        "threads": {
+            "a": ["confirmed", 1.1, [0.6, 1.6]],
+            "b": ["inconclusive", 2.5, None],
+            "c": ["confirmed", 3.0, None],
+        },
+    }
+    for label, checks in results.items():
+        script.result_path(tmp_path, label).write_text(json.dumps({"experiment": "e", "checks": checks}) + "\n")
+    assert script.differences({label: script.found(tmp_path, label) for label in results}) == [
+        "e: (run): failed in the baseline",
+        "e: b: refuted at 2; with threads inconclusive at 2.5",
+        "e: (run): failed at 0; with threads absent at nan",
+        "e: c: absent at nan; with threads confirmed at 3",
+    ]
