@@ -37,9 +37,12 @@ PERTURBATIONS = {
     "draws-up": Perturbation(draws=1),
     "draws-down": Perturbation(draws=-1),
     "threads": Perturbation({"OPENBLAS_NUM_THREADS": "2"}),
+    # LAPACK as on another processor: of its kernels at least one differs from those of the processor here.
+    "haswell": Perturbation({"OPENBLAS_CORETYPE": "Haswell"}),
+    "nehalem": Perturbation({"OPENBLAS_CORETYPE": "Nehalem"}),
     "level-1": Perturbation(OPTIMIZED, "--xla_backend_optimization_level=1"),
     "level-3": Perturbation(OPTIMIZED, "--xla_backend_optimization_level=3"),
-    # The instructions and the kernels of a processor without AVX-512.
+    # Kernels, and instructions too, of a processor without AVX-512, as a user compiles.
     "processor": Perturbation({"OPENBLAS_CORETYPE": "Haswell", **OPTIMIZED}, "--xla_cpu_max_isa=AVX2"),
 }
 

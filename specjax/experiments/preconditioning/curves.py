@@ -307,6 +307,8 @@ def _draw_map(axes, arrived: xr.DataArray) -> None:  # type: ignore[no-untyped-d
     for (row, column), share in np.ndenumerate(values):
         color = "white" if share > 0.6 else "black"
         axes.text(column, row, f"{share:.2g}", ha="center", va="center", fontsize="x-small", color=color)
+    for end in range(len(PATIENCES), len(columns), len(PATIENCES)):
+        axes.axvline(end - 0.5, color="black", linewidth=1)
     axes.set_xticks(
         range(len(columns)),
         [f"{patience}\nκ = {kappa:g}" if patience == PATIENCES[0] else f"{patience}" for kappa, patience in columns],
