@@ -1,4 +1,4 @@
-"""scripts/perturbed_verdicts.py: it moves draws by their last bits, and says which verdicts differ."""
+"""scripts/perturbed_verdicts.py: it moves draws by their last bits, and says which verdicts differ; and room where some once did."""
 
 import importlib.util
 import json
@@ -8,6 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
+from specjax import experiments, sweep
+from specjax.experiments.associative_memory import minibatch
+from specjax.experiments.spectral_criterion.activations import BATCH
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "perturbed_verdicts.py"
 
@@ -51,3 +55,28 @@ def test_what_differs_is_a_verdict_and_not_a_number(script, tmp_path):
         "e: (run): failed at 0; with threads absent at nan",
         "e: c: absent at nan; with threads confirmed at 3",
     ]
+
+
+@pytest.mark.integration
+def test_the_slope_on_a_matrix_regression_is_far_from_its_bound(smoke_data):
+    experiment = experiments.load("condition-number")
+    checks = experiment.checks(experiment.scales["smoke"], smoke_data("condition-number"))
+    low, high = next(check.interval for check in checks if check.name == "regression-muon-grows")
+    # Chaotic runs move the slope by a quarter of its interval: that must not reach the bound at 0.05.
+    assert low - (high - low) / 4 > 0.05
+
+
+@pytest.mark.integration
+def test_means_of_odd_activations_have_the_spread_of_their_draws(smoke_data):
+    moments = smoke_data("activations")["moments"]
+    mean, stderr = sweep.mean_and_stderr(moments["tanh.mean"])
+    second, _ = sweep.mean_and_stderr(moments["tanh.second"])
+    batches = moments.sizes["seed"]
+    np.testing.assert_allclose(stderr, np.sqrt((second - mean**2) / (batches * BATCH)), rtol=4 / np.sqrt(2 * batches))
+
+
+@pytest.mark.integration
+def test_critical_batches_have_a_logarithm(smoke_data):
+    critical = minibatch._critical(smoke_data("memory-minibatch"), "muon")
+    mean, stderr = sweep.mean_and_stderr(critical)
+    assert (mean > 6 * stderr).all()
