@@ -279,7 +279,7 @@ def tables(config: Config, data: Data) -> list[Table]:
 def plot(config: Config, data: Data) -> Figure:
     """Rows: Figure 1 over κ, over k, Figure 2 in two rows, with medians and ranges of the seeds, and the map of plateau settings."""
     figure = Figure(figsize=(11.5, 14), layout="constrained")
-    above, below = figure.subfigures(2, 1, height_ratios=(6, 1))
+    above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(6, 1)).ravel()
     panels = above.subplots(4, 3, sharey=True)
     for over_kappa, over_k, name in zip(panels[0], panels[1], FACTORIZATION, strict=True):
         found = data["factorization"][name]
