@@ -5,7 +5,8 @@
 
 Each perturbation is a process of its own that runs the experiments one after another; the first, `baseline`, compiles as the tests do,
 without most optimizations. Results are kept in `--out`, one line of JSON for each experiment. What is printed is every verdict that
-differs from that of the baseline; the exit code is 1 if there is any, or an experiment fails. At smoke scale each takes some ten minutes of a core.
+differs from that of the baseline; the exit code is 1 if there is any, or an experiment fails. At smoke scale each process takes some ten
+minutes of a core.
 """
 
 import argparse
