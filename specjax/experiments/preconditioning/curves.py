@@ -351,7 +351,9 @@ EXPERIMENT = Experiment(
     scales={
         "smoke": Config(d=4, r=2, ks=(2, 6), kappas=(1.0, 10.0, 1e3), context_d=4, steps=1200, seeds=24),
         "quick": Config(),
-        "paper": Config(d=20, r=5, ks=(5, 10, 20, 30), kappas=(1.0, 10.0, 100.0, 1e3, 1e4), context_d=20, steps=10_000),
+        "paper": Config(
+            d=20, r=5, ks=(5, 10, 20, 30), kappas=(1.0, 10.0, 100.0, 1e3, 1e4), context_d=20, steps=10_000, seeds=24
+        ),
     },
     run=run,
     checks=checks,
