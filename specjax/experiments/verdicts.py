@@ -4,10 +4,13 @@ All intervals are four standard errors to either side: with a hundred checks in 
 statements. A statement is confirmed only where the interval is also narrow enough to tell it from the nearest other candidate.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from specjax.experiments.contract import Check, Verdict
+from specjax.experiments.counts import Share
 from specjax.experiments.means import STANDARD_ERRORS, Mean
 from specjax.sweep import AsymptoticExponent, PowerLawFit
 
@@ -246,6 +249,27 @@ def lead_check(name: str, source: str, statement: str, *, lead: Numbers, stderr:
         verdict=verdict,
         rule=f"lead ± 4 standard errors: confirmed if all of it lies above {least:.3g}, the smallest lead that counts, "
         "refuted if none does",
+    )
+
+
+def majority_check(name: str, source: str, statement: str, *, shares: Sequence[Share]) -> Check:
+    """Judges what most draws do in every case, by the case in which the smallest share of them does it."""
+    least = min(shares, key=lambda share: (share.low, share.high))
+    verdict: Verdict = "inconclusive"
+    if least.low > 1 / 2:
+        verdict = "confirmed"
+    elif any(share.high < 1 / 2 for share in shares):
+        verdict = "refuted"
+    return Check(
+        name=name,
+        source=source,
+        statement=statement,
+        predicted=None,
+        measured=least.value,
+        interval=(least.low, least.high),
+        verdict=verdict,
+        rule=f"smallest share of the draws over {len(shares)} cases, with the interval of Clopper and Pearson at the level of 4 "
+        "standard errors: confirmed if all of it lies above 1/2, refuted if all of it lies below in any case",
     )
 
 

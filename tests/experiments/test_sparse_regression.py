@@ -8,8 +8,8 @@ import xarray as xr
 from scipy.stats import binom
 
 from specjax.experiments import load
+from specjax.experiments.counts import MISSED, share_of
 from specjax.experiments.spectral_criterion import sparse_regression as experiment
-from specjax.experiments.spectral_criterion.counts import MISSED, share_of
 from specjax.experiments.spectral_criterion.sparse_training import LIMIT, METHODS, Config, runs_of
 
 CONFIG = Config(iterations=20, gated_iterations=20, records=2, seeds=16, gated_seeds=(16, 12))

@@ -155,11 +155,18 @@ OPTIMIZERS: dict[str, Optimizer] = {
 
 
 def transformation(
-    name: str, key: Array, rate: Array, problem: Problem, rho: float = 0.0, length: int = 0
+    name: str,
+    key: Array,
+    rate: Array,
+    problem: Problem,
+    rho: float = 0.0,
+    length: int = 0,
+    plateau: tuple[float, int] = (0.5, 10),
 ) -> optax.GradientTransformationExtraArgs:
     """The optimizer with step size `rate` in its unit.
 
-    The geometric schedules decay by `rho`, have prefactors uniform in [rate, 2 rate] and are drawn for `length` steps.
+    The geometric schedules decay by `rho`, have prefactors uniform in [rate, 2 rate] and are drawn for `length` steps. The plateau
+    schedule has the factor and the patience of `plateau`.
     """
     chosen = OPTIMIZERS[name]
     size = (
@@ -172,8 +179,8 @@ def transformation(
         steps = optax.scale_by_schedule(lambda count: rates[count])
     else:
         steps = optax.stateless(lambda updates, _: jax.tree.map(lambda u: size * u, updates))
-    plateau = [decay_on_plateau()] if chosen.schedule == "plateau" else []
-    return optax.with_extra_args_support(optax.chain(chosen.direction(), steps, optax.scale(-1.0), *plateau))
+    decay = [decay_on_plateau(*plateau)] if chosen.schedule == "plateau" else []
+    return optax.with_extra_args_support(optax.chain(chosen.direction(), steps, optax.scale(-1.0), *decay))
 
 
 def steps_to(

@@ -6,9 +6,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from specjax.experiments.contract import Check, Data, Experiment, Table
+from specjax.experiments.counts import Share, share_of
 from specjax.experiments.means import STANDARD_ERRORS, mean_of
 from specjax.experiments.plots import COLORS
-from specjax.experiments.spectral_criterion.counts import Share, share_of
 from specjax.experiments.spectral_criterion.sparse_training import CAP, INTERNAL, METHODS, Config, Runs, run, runs_of
 from specjax.experiments.verdicts import bound_check, equality_check, mean_check
 

@@ -1,0 +1,82 @@
+"""scripts/perturbed_verdicts.py: it moves draws by their last bits, and says which verdicts differ; and room where some once did."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import experiments, sweep
+from specjax.experiments.associative_memory import minibatch
+from specjax.experiments.spectral_criterion.activations import BATCH
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "perturbed_verdicts.py"
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location("perturbed_verdicts", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+@pytest.mark.parametrize("bits", [1, -1])
+def test_draws_move_by_one_or_two_last_bits(script, dtype, bits):
+    key = jax.random.key(0)
+    draws, moved = (np.asarray(f(key, (1000,), dtype), float) for f in (jax.random.normal, moved_normal(script, bits)))
+    spacing = float(jnp.finfo(dtype).eps) * 2.0 ** np.floor(np.log2(np.abs(draws)))
+    assert set(np.round(np.abs(moved - draws) / spacing, 6)) <= {0.5, 1.0, 2.0}
+    assert (np.sign(np.abs(moved) - np.abs(draws)) == bits).all()
+
+
+def moved_normal(script, bits):
+    return script.moved(jax.random.normal, bits)
+
+
+def test_what_differs_is_a_verdict_and_not_a_number(script, tmp_path):
+    results = {
+        "baseline": {"a": ["confirmed", 1.0, [0.5, 1.5]], "b": ["refuted", 2.0, None], "(run)": ["failed", 0.0, None]},
+        "threads": {
+            "a": ["confirmed", 1.1, [0.6, 1.6]],
+            "b": ["inconclusive", 2.5, None],
+            "c": ["confirmed", 3.0, None],
+        },
+    }
+    for label, checks in results.items():
+        script.result_path(tmp_path, label).write_text(json.dumps({"experiment": "e", "checks": checks}) + "\n")
+    assert script.differences({label: script.found(tmp_path, label) for label in results}) == [
+        "e: (run): failed in the baseline",
+        "e: b: refuted at 2; with threads inconclusive at 2.5",
+        "e: (run): failed at 0; with threads absent at nan",
+        "e: c: absent at nan; with threads confirmed at 3",
+    ]
+
+
+@pytest.mark.integration
+def test_the_slope_on_a_matrix_regression_is_far_from_its_bound(smoke_data):
+    experiment = experiments.load("condition-number")
+    checks = experiment.checks(experiment.scales["smoke"], smoke_data("condition-number"))
+    low, high = next(check.interval for check in checks if check.name == "regression-muon-grows")
+    # Chaotic runs move the slope by a quarter of its interval: that must not reach the bound at 0.05.
+    assert low - (high - low) / 4 > 0.05
+
+
+@pytest.mark.integration
+def test_means_of_odd_activations_have_the_spread_of_their_draws(smoke_data):
+    moments = smoke_data("activations")["moments"]
+    mean, stderr = sweep.mean_and_stderr(moments["tanh.mean"])
+    second, _ = sweep.mean_and_stderr(moments["tanh.second"])
+    batches = moments.sizes["seed"]
+    np.testing.assert_allclose(stderr, np.sqrt((second - mean**2) / (batches * BATCH)), rtol=4 / np.sqrt(2 * batches))
+
+
+@pytest.mark.integration
+def test_critical_batches_have_a_logarithm(smoke_data):
+    critical = minibatch._critical(smoke_data("memory-minibatch"), "muon")
+    mean, stderr = sweep.mean_and_stderr(critical)
+    assert (mean > 6 * stderr).all()
