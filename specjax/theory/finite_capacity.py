@@ -30,6 +30,7 @@ from scipy.special import expit, gammaincinv, log_ndtr, ndtr, ndtri
 from scipy.stats import qmc
 
 from specjax.theory.capacity import OPTIMIZERS, check_alpha
+from specjax.theory.closed_forms import check_in
 
 LENGTHS = 2.5
 """d times the relative variance of ‖u_i‖² ‖v_i‖."""
@@ -69,7 +70,13 @@ def expected_count(optimizer: str, d: int | float, n: int | float, alpha: float)
 
 
 def distinct_items(n: int, alpha: float, batch: int | float) -> float:
-    """The expected number of distinct items among `batch` draws from p_i ∝ i^-α, i <= n: Σ_i 1 - (1 - p_i)^B."""
+    """The expected number of distinct items among `batch` draws from p_i ∝ i^-α, i <= n: Σ_i 1 - (1 - p_i)^B.
+
+    Raises:
+        ValueError: n < 1 or a negative batch.
+    """
+    check_in("[1, inf)", n=n)
+    check_in("[0, inf)", batch=batch)
     p = np.arange(1.0, n + 1) ** -alpha
     return float(-np.expm1(batch * np.log1p(-p / p.sum())).sum())
 

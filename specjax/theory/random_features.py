@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from specjax.theory.angles import arc_cosine_1_of
+from specjax.theory.closed_forms import check_in, floats, in_float64
 
 MEAN_WEIGHT = (np.pi - 3) / (4 * np.pi)
 """What is left of the diagonal of Σ/‖v_i‖² beside the first two terms of its expansion."""
@@ -115,6 +116,8 @@ def cross_bulk_edges(gamma: float) -> tuple[float, float]:
     return (gamma**0.5 - 1) ** 2 / 4, (gamma**0.5 + 1) ** 2 / 4
 
 
+@in_float64
 def spike(k: ArrayLike) -> Float[Array, "..."]:
     """E‖E σ(V x)‖² = k/2π for rows N(0, I/d), exact: the eigenvalue that the mean puts on top of E[σ(V x) σ(V x)ᵀ]."""
-    return jnp.asarray(k, jnp.result_type(float)) / (2 * np.pi)
+    check_in("[0, inf)", k=k)
+    return floats(k)[0] / (2 * np.pi)
