@@ -12,6 +12,8 @@ import numpy as np
 from jaxtyping import Array, Float
 from jaxtyping import ArrayLike as _ArrayLike
 
+from specjax.theory.closed_forms import check_in
+
 # arccos x = √(1 - x) times this polynomial, lowest power first, for 0 <= x <= 1, to 2e-8 (Abramowitz and Stegun, 4.4.46).
 _ARCCOS = (
     1.5707963050,
@@ -39,7 +41,11 @@ def angle_mean(q: Callable[[Float[Array, "..."]], Float[Array, "..."]], d: _Arra
     Returns:
         The averages, in the shape of d and JAX's default float dtype; relative error a few roundings.
 
+    Raises:
+        ValueError: d < 1.
+
     """
+    check_in("[1, inf)", d=d)
     dimension = jnp.asarray(d, jnp.result_type(float))[..., None]
     reach = jnp.minimum(_REACH / jnp.sqrt(dimension), np.pi / 2)
     along = (1,) * (dimension.ndim - 1) + (-1,)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from specjax.theory.closed_forms import check_in
+
 OPTIMIZERS = ("gd", "muon", "newton")
 
 
@@ -18,8 +20,9 @@ def one_step_exponent(optimizer: str, alpha: float, batch_exponent: float = math
     min(1 + 1/(2α), b/α) for "muon" and "newton", min(1/(2α), b/α) for "gd", with a batch of size d^b; by default the population.
 
     Raises:
-        ValueError: α <= 1, or another optimizer.
+        ValueError: α <= 1, a negative batch exponent, or another optimizer.
     """
+    check_in("[0, inf]", batch_exponent=batch_exponent)
     return min(_step_exponent(optimizer, alpha), batch_exponent / alpha)
 
 
@@ -35,13 +38,14 @@ def multi_step_exponents(optimizer: str, alpha: float, steps: int, batch_exponen
     1/α + (1 - 1/(2α)) e. Each is at most b/α with batches of size d^b.
 
     Raises:
-        ValueError: α <= 1, an optimizer other than these two, or fewer than 0 steps.
+        ValueError: α <= 1, an optimizer other than these two, a negative batch exponent, or fewer than 0 steps.
     """
     check_alpha(alpha)
     if optimizer not in ("gd", "muon"):
         raise ValueError(f"Several steps are predicted for 'gd' and 'muon', not {optimizer!r}.")
     if steps < 0:
         raise ValueError(f"The number of steps must not be negative, got {steps}.")
+    check_in("[0, inf]", batch_exponent=batch_exponent)
     half, limit = 1 / (2 * alpha), batch_exponent / alpha
     exponents = [0.0]
     for t in range(1, steps + 1):

@@ -1,7 +1,8 @@
 """E[G_i G_iᵀ] of deep linear networks W_L ⋯ W_1 with independent N(0, 1) weights, for every layer and depth.
 
 With B_i = W_{i-1} ⋯ W_1 and A_i = W_L ⋯ W_{i+1} the layer's gradient is G_i = A_iᵀ (W_L ⋯ W_1 - Φ) B_iᵀ, and
-E[G_i G_iᵀ] = V_i s_i I + T_i (outer-product, Theorem 2). Layers are numbered 1 to L, as there.
+E[G_i G_iᵀ] = V_i s_i I + T_i (outer-product, Theorem 2). Layers are numbered 1 to L, as there. The products of the widths leave the
+range of float32 from seven layers of 1000 on: everything is float64. Sizes below 1 are a ValueError.
 """
 
 from collections.abc import Sequence
@@ -10,9 +11,12 @@ from itertools import pairwise
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from specjax.theory.closed_forms import check_in, floats, in_float64
+
 _Numbers = Float[Array, "..."]
 
 
+@in_float64
 def backward_moments(dims: Sequence[ArrayLike]) -> tuple[list[_Numbers], list[_Numbers]]:
     """r_i and v_i for i = 1 … L: E[(B_i B_iᵀ)²] = r_i I and E[tr(B_i B_iᵀ)²] = v_i; exact (outer-product, eqs. 21-22)."""
     d = _floats(dims)
@@ -24,6 +28,7 @@ def backward_moments(dims: Sequence[ArrayLike]) -> tuple[list[_Numbers], list[_N
     return r, v
 
 
+@in_float64
 def forward_moments(dims: Sequence[ArrayLike]) -> tuple[list[_Numbers], list[_Numbers]]:
     """s_i and u_i for i = 1 … L: E[(A_iᵀ A_i)²] = s_i I and E[tr(A_iᵀ A_i)²] = u_i; exact (outer-product, eqs. 23-24).
 
@@ -33,6 +38,7 @@ def forward_moments(dims: Sequence[ArrayLike]) -> tuple[list[_Numbers], list[_Nu
     return s[::-1], u[::-1]
 
 
+@in_float64
 def expected_outer_product(
     dims: Sequence[ArrayLike], target: Float[Array, "out in"], layer: int
 ) -> Float[Array, "m m"]:
@@ -44,18 +50,20 @@ def expected_outer_product(
         layer: i, from 1 to L.
 
     Returns:
-        A matrix of shape (d_i, d_i).
+        A float64 matrix of shape (d_i, d_i).
 
     Raises:
         ValueError: if the layer does not exist.
 
     """
     noise, signal = noise_coefficient(dims, layer), target_coefficient(dims, layer)
+    (target,) = floats(target)
     if layer == len(dims) - 1:
         return noise * jnp.eye(target.shape[0]) + signal * target @ target.T
     return (noise + signal * jnp.sum(target**2)) * jnp.eye(int(dims[layer]))  # type: ignore[arg-type]
 
 
+@in_float64
 def noise_coefficient(dims: Sequence[ArrayLike], layer: int) -> _Numbers:
     """V_i s_i, the target-free part of the diagonal, with V_i = d_{i-1} r_i; exact and vectorized over the sizes (eq. 25)."""
     _check_layer(dims, layer)
@@ -64,6 +72,7 @@ def noise_coefficient(dims: Sequence[ArrayLike], layer: int) -> _Numbers:
     return _floats(dims)[layer - 1] * r[layer - 1] * s[layer - 1]
 
 
+@in_float64
 def target_coefficient(dims: Sequence[ArrayLike], layer: int) -> _Numbers:
     """The factor of Φ Φᵀ (output layer) or of ‖Φ‖_F² I (hidden layers) in T_i: the product of the other inner widths (eq. 26)."""
     _check_layer(dims, layer)
@@ -74,6 +83,7 @@ def target_coefficient(dims: Sequence[ArrayLike], layer: int) -> _Numbers:
     return product
 
 
+@in_float64
 def order_as_printed(dims: Sequence[ArrayLike], layer: int) -> _Numbers:
     """d_{i-1} (∏_{j<=i-2} d_j)² (∏_{j>i} d_j)², the order Corollary 2 and the summary print for V_i s_i. Wrong in the inner widths.
 
@@ -102,7 +112,9 @@ def output_noise_exponent_as_printed(depth: int) -> int:
 
 
 def _floats(dims: Sequence[ArrayLike]) -> list[Array]:
-    return list(jnp.broadcast_arrays(*(jnp.asarray(d, jnp.result_type(float)) for d in dims)))
+    for size in dims:
+        check_in("[1, inf)", dims=size)
+    return list(jnp.broadcast_arrays(*floats(*dims)))
 
 
 def _check_layer(dims: Sequence[ArrayLike], layer: int) -> None:

@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
+from specjax.theory.closed_forms import check_in, floats, in_float64
+
 GAUSSIAN_NUCLEAR_RANK = 64 / (9 * np.pi**2)
 """nr(W)/k of a k×k matrix with independent N(0, σ²) entries as k → ∞: (8/3π)², by the quarter-circle law."""
 
@@ -51,6 +53,7 @@ def steps_to_relative_gap(
     Of order d log(1/δ) for a bulk of order one below λ_1 = 1/η of order d; the paper's introduction has log(d/δ), which is right for an
     absolute gap: :func:`steps_to_absolute_gap` (spectral-criterion, Sections 1 and 3.1.4).
     """
+    check_in("(0, inf)", accuracy=accuracy)
     slowest = jnp.min(eigenvalues, axis=-1)
     return jnp.log(1 / jnp.asarray(accuracy, eigenvalues.dtype)) / (-2 * jnp.log1p(-rate * slowest))
 
@@ -62,6 +65,7 @@ def steps_to_absolute_gap(
     accuracy: ArrayLike,
 ) -> Float[Array, "*batch"]:
     """log(gap/ε)/(-2 log(1 - η λ_min)): after so many steps a first gap, which is of order d for unit variances, is at most ε."""
+    check_in("(0, inf)", accuracy=accuracy)
     return steps_to_relative_gap(eigenvalues, rate, jnp.asarray(accuracy, eigenvalues.dtype) / gap)
 
 
@@ -81,23 +85,27 @@ def weighted_nuclear_norm_bound(
     return jnp.min(jnp.where(kept, jnp.abs(weights), jnp.inf)) * nuclear
 
 
+@in_float64
 def late_nuclear_rank_uniform(k: ArrayLike, low: ArrayLike, high: ArrayLike, time: ArrayLike) -> Float[Array, "..."]:
     """(2k/wθ)(1 + ε)²/(1 + ε + ε²/2), ε = 1/(θ low): nr(∇L) at ηt = θ, spikes dead, W_# orthogonal, for a uniform bulk.
 
     The k eigenvalues of the bulk are uniform on [low, high] of width w. The factors are λ e^{-θλ}, of which only those within O(1/θ)
     of the lower edge are left. Exact up to e^{-wθ} and to η, for k ≫ wθ; to leading order it is 2k/wθ.
     """
-    k, low, high, time = (jnp.asarray(value, jnp.result_type(float)) for value in (k, low, high, time))
+    check_in("(0, inf)", k=k, low=low, high=high, time=time)
+    k, low, high, time = floats(k, low, high, time)
     inner = 1 / (time * low)
     return 2 * k / ((high - low) * time) * (1 + inner) ** 2 / (1 + inner + inner**2 / 2)
 
 
+@in_float64
 def late_nuclear_rank_square_root(k: ArrayLike, width: ArrayLike, time: ArrayLike) -> Float[Array, "..."]:
     """(8/π) Γ(3/2) (2/wθ)^{3/2} k = (4/√π)(2/wθ)^{3/2} k: as the uniform one, for a semicircle of width w, to leading order in 1/θ.
 
     Its edge is a square root: near it the density is (8/π) √x at w = 1, and ∫√x e^{-θx} dx = Γ(3/2) θ^{-3/2}.
     """
-    k, width, time = (jnp.asarray(value, jnp.result_type(float)) for value in (k, width, time))
+    check_in("(0, inf)", k=k, width=width, time=time)
+    k, width, time = floats(k, width, time)
     return 4 / np.sqrt(np.pi) * (2 / (width * time)) ** 1.5 * k
 
 

@@ -1,11 +1,13 @@
-"""E[G Gᵀ] of symmetric matrix factorization, G = (U Uᵀ - M) U with U ∈ R^{d×k} of independent N(0, 1) entries."""
+"""E[G Gᵀ] of symmetric matrix factorization, G = (U Uᵀ - M) U with U ∈ R^{d×k} of independent N(0, 1) entries; in float64."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from specjax.theory.closed_forms import floats, in_float64
 from specjax.theory.wishart import wishart_moments
 
 
+@in_float64
 def expected_outer_product(target: Float[Array, "d d"], k: ArrayLike) -> Float[Array, "*k d d"]:
     """α_3 I - 2 α_2 M + k M², exact for every symmetric M (outer-product, Theorem 1).
 
@@ -14,14 +16,17 @@ def expected_outer_product(target: Float[Array, "d d"], k: ArrayLike) -> Float[A
         k: Widths, any shape.
 
     """
+    (target,) = floats(target)
     return _combine(target, k, target @ target)
 
 
+@in_float64
 def corollary_1_as_printed(target: Float[Array, "d d"], k: ArrayLike) -> Float[Array, "*k d d"]:
     """What Corollary 1 of the outer-product paper prints: the square of each entry where M² belongs. Wrong unless M is diagonal.
 
     Kept so that the difference can be measured; use :func:`expected_outer_product`.
     """
+    (target,) = floats(target)
     return _combine(target, k, target**2)
 
 

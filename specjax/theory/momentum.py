@@ -2,67 +2,85 @@
 
 The average m_t = γ m_{t-1} + (1 - γ) g_t of independent samples g_t = μ + ε_t with Var ε_t = σ², started at m_0, is compared with
 g_t itself, both as estimates of μ. Everything depends on s = μ²/σ² (for m_0 = 0) and γ alone. The functions are elementwise in
-arrays that broadcast.
+arrays that broadcast, are evaluated in float64, and raise ValueError for γ outside (0, 1), or a negative σ or s.
 """
 
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from specjax.theory.closed_forms import check_in, floats, in_float64
 
+
+@in_float64
 def ema_mse(
     mu: ArrayLike, sigma: ArrayLike, gamma: ArrayLike, t: ArrayLike, start: ArrayLike = 0.0
 ) -> Float[Array, "..."]:
     """E[(m_t - μ)²] = (μ - m_0)² γ^(2t) + σ² v (1 - γ^(2t)) with v = (1 - γ)/(1 + γ); exact (Claim 5, there for m_0 = 0)."""
-    mu, sigma, gamma, t, start = _arrays(mu, sigma, gamma, t, start)
+    check_in("(0, 1)", gamma=gamma)
+    check_in("[0, inf)", sigma=sigma)
+    mu, sigma, gamma, t, start = floats(mu, sigma, gamma, t, start)
     kept = gamma ** (2 * t)
     return (mu - start) ** 2 * kept + sigma**2 * stationary_variance(gamma) * (1 - kept)
 
 
+@in_float64
 def debiased_ema_mse(sigma: ArrayLike, gamma: ArrayLike, t: ArrayLike) -> Float[Array, "..."]:
     """E[(m_t / (1 - γ^t) - μ)²] = σ² v (1 + γ^t) / (1 - γ^t) for m_0 = 0: no bias left, and never above σ²; exact [ours].
 
     It is σ² at t = 1 and falls from there, so Adam's correction makes the average help from the second step on at every μ.
     """
-    sigma, gamma, t = _arrays(sigma, gamma, t)
+    check_in("(0, 1)", gamma=gamma)
+    check_in("[0, inf)", sigma=sigma)
+    check_in("[1, inf)", t=t)
+    sigma, gamma, t = floats(sigma, gamma, t)
     return sigma**2 * stationary_variance(gamma) * (1 + gamma**t) / (1 - gamma**t)
 
 
+@in_float64
 def stationary_variance(gamma: ArrayLike) -> Float[Array, "..."]:
     """The variance of the average at large t, in units of σ²: v = (1 - γ)/(1 + γ)."""
-    (gamma,) = _arrays(gamma)
+    check_in("(0, 1)", gamma=gamma)
+    (gamma,) = floats(gamma)
     return (1 - gamma) / (1 + gamma)
 
 
+@in_float64
 def improvement_time(snr: ArrayLike, gamma: ArrayLike) -> Float[Array, "..."]:
     """T*: the average started at 0 beats the newest sample in exactly the steps t > T* (Claim 6).
 
     T* = ln[2γ / ((1 + γ) s - (1 - γ))] / (2 ln γ) for s = `snr` > v. It is below 1, so that already the first step gains, for
     s < :func:`first_step_snr`; for s <= v every step gains and the result is -inf.
     """
-    snr, gamma = _arrays(snr, gamma)
+    check_in("(0, 1)", gamma=gamma)
+    check_in("[0, inf)", snr=snr)
+    snr, gamma = floats(snr, gamma)
     excess = (1 + gamma) * snr - (1 - gamma)
     safe = jnp.where(excess > 0, excess, 1)
     return jnp.where(excess > 0, jnp.log(2 * gamma / safe) / (2 * jnp.log(gamma)), -jnp.inf)
 
 
+@in_float64
 def first_step_snr(gamma: ArrayLike) -> Float[Array, "..."]:
     """(2 + γ - γ²) / (γ (1 + γ)): m_1 beats g_1 if and only if s is below it; Claim 6 gives only the smaller v [ours]."""
-    (gamma,) = _arrays(gamma)
+    check_in("(0, 1)", gamma=gamma)
+    (gamma,) = floats(gamma)
     return (2 + gamma - gamma**2) / (gamma * (1 + gamma))
 
 
+@in_float64
 def improves(snr: ArrayLike, gamma: ArrayLike, t: ArrayLike) -> Array:
     """Whether E[(m_t - μ)²] < σ²: (s - v) γ^(2t) < 2γ / (1 + γ), the inequality that Claim 6 should display."""
-    snr, gamma, t = _arrays(snr, gamma, t)
+    check_in("(0, 1)", gamma=gamma)
+    check_in("[0, inf)", snr=snr)
+    snr, gamma, t = floats(snr, gamma, t)
     return (snr - stationary_variance(gamma)) * gamma ** (2 * t) < 2 * gamma / (1 + gamma)
 
 
+@in_float64
 def improves_as_printed(snr: ArrayLike, gamma: ArrayLike, t: ArrayLike) -> Array:
     """The inequality that Claim 6 displays, s γ^(2t) < (1 - γ^(2t)) / (1 + γ). It does not follow; use :func:`improves`."""
-    snr, gamma, t = _arrays(snr, gamma, t)
+    check_in("(0, 1)", gamma=gamma)
+    check_in("[0, inf)", snr=snr)
+    snr, gamma, t = floats(snr, gamma, t)
     kept = gamma ** (2 * t)
     return snr * kept < (1 - kept) / (1 + gamma)
-
-
-def _arrays(*numbers: ArrayLike) -> tuple[Array, ...]:
-    return tuple(jnp.asarray(x, jnp.result_type(float)) for x in numbers)

@@ -9,12 +9,18 @@ mere halving as long as e is large.
 import numpy as np
 from jaxtyping import ArrayLike, Float
 
+from specjax.theory.closed_forms import check_in
+
 
 def newton_errors(smallest: ArrayLike, largest: ArrayLike, steps: int) -> Float[np.ndarray, "..."]:
     """The largest |s - 1| of the iterates X_0 ... X_steps for singular values from `smallest` to `largest`, along axis 0; exact.
 
     After the first step the largest singular value is that of one of the two ends, since s + 1/s has no maximum inside.
+
+    Raises:
+        ValueError: a singular value that is not positive, which no step can move to 1.
     """
+    check_in("(0, inf)", smallest=smallest, largest=largest)
     ends = np.stack(np.broadcast_arrays(np.asarray(smallest, float), np.asarray(largest, float)))
     errors = [np.max(np.abs(ends - 1), axis=0)]
     for _ in range(steps):

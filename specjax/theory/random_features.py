@@ -1,4 +1,6 @@
-"""ReLU features σ(V x) of x ~ N(0, I_d): mean, covariance, its expansion for incoherent rows, spike and bulk.
+"""ReLU features σ(V x) of x ~ N(0, I_d): mean, covariance, its expansion for incoherent rows, spike.
+
+`feature_bulk` says where the bulk ends.
 
 V ∈ R^{k×d} has rows v_i (spectral-criterion, Sections 3.1.1 and 3.2.1). "Cross" is the covariance of σ(V̄ x) and σ(V x).
 """
@@ -8,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from specjax.theory.angles import arc_cosine_1_of
+from specjax.theory.closed_forms import check_in, floats, in_float64
 
 MEAN_WEIGHT = (np.pi - 3) / (4 * np.pi)
 """What is left of the diagonal of Σ/‖v_i‖² beside the first two terms of its expansion."""
@@ -113,17 +116,8 @@ def cross_bulk_edges(gamma: float) -> tuple[float, float]:
     return (gamma**0.5 - 1) ** 2 / 4, (gamma**0.5 + 1) ** 2 / 4
 
 
+@in_float64
 def spike(k: ArrayLike) -> Float[Array, "..."]:
     """E‖E σ(V x)‖² = k/2π for rows N(0, I/d), exact: the eigenvalue that the mean puts on top of E[σ(V x) σ(V x)ᵀ]."""
-    return jnp.asarray(k, jnp.result_type(float)) / (2 * np.pi)
-
-
-def bulk_edges(gamma: ArrayLike) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
-    """Smallest and largest eigenvalue of the covariance beside a weak outlier, for k/d → γ: ¼(1 ± √γ)² + (π-2)/4π.
-
-    Asymptotic (El Karoui 2010): the covariance acts as ¼VVᵀ + ((π-2)/4π) I, so for γ >= 1 the lower edge is (π-2)/4π = 0.0908.
-    """
-    gamma = jnp.asarray(gamma, jnp.result_type(float))
-    identity = (np.pi - 2) / (4 * np.pi)
-    low = jnp.where(gamma < 1, (1 - jnp.sqrt(gamma)) ** 2 / 4, 0)
-    return low + identity, (1 + jnp.sqrt(gamma)) ** 2 / 4 + identity
+    check_in("[0, inf)", k=k)
+    return floats(k)[0] / (2 * np.pi)

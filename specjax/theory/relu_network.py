@@ -1,7 +1,7 @@
 """E[G_i G_iᵀ] of a two-layer ReLU network W_2 σ(W_1 x) with independent N(0, 1) weights and x ~ N(0, I).
 
 W_1: d_1×d_0, W_2: d_2×d_1, target Φ: d_2×d_0. Everything is exact at every finite size (outer-product, Theorem 3) and
-vectorized over the sizes; the off-diagonal of layer 1 is sharper than the theorem.
+vectorized over the sizes, in float64; sizes below 1 are a ValueError. The off-diagonal of layer 1 is sharper than the theorem.
 """
 
 import jax.numpy as jnp
@@ -9,16 +9,20 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from specjax.theory.angles import angle_mean, arc_cosine_0, arc_cosine_1
+from specjax.theory.closed_forms import check_in, floats, in_float64
 
 _Numbers = Float[Array, "..."]
 
 
+@in_float64
 def alpha(d0: ArrayLike, d1: ArrayLike) -> _Numbers:
     """α = E[tr H²] = d_1 d_0 (d_0 + 2)/4 + d_1 (d_1 - 1) d_0² E[g(θ)²], H = E_x[σ(W_1 x) σ(W_1 x)ᵀ] (outer-product, C.5)."""
-    d0, d1 = _floats(d0, d1)
+    check_in("[1, inf)", d0=d0, d1=d1)
+    d0, d1 = floats(d0, d1)
     return d1 * d0 * (d0 + 2) / 4 + d1 * (d1 - 1) * d0**2 * angle_mean(lambda t: arc_cosine_1(t) ** 2, d0)
 
 
+@in_float64
 def kappa_1(d0: ArrayLike) -> _Numbers:
     """κ_1 = E[(sin² θ + (π - θ)²)/4π² + sin θ cos θ (π - θ)/2π²]; tends to 1/4π² + 1/16 (outer-product, eq. 36)."""
     return angle_mean(
@@ -29,25 +33,32 @@ def kappa_1(d0: ArrayLike) -> _Numbers:
     )
 
 
+@in_float64
 def kappa_2(d0: ArrayLike) -> _Numbers:
     """κ_2 = E[sin θ (π - θ)]/2π², which the paper takes for the off-diagonal; tends to 1/4π (outer-product, eq. 37)."""
     return angle_mean(lambda t: jnp.sin(t) * arc_cosine_0(t) / np.pi, d0)
 
 
+@in_float64
 def expected_outer_product_2(target: Float[Array, "d2 d0"], d1: ArrayLike) -> Float[Array, "*d1 d2 d2"]:
     """E[G_2 G_2ᵀ] = α I + (d_1/4) Φ Φᵀ, for each d_1 (outer-product, eq. 38)."""
+    (target,) = floats(target)
     d2, d0 = target.shape
-    isotropic, width = alpha(d0, d1)[..., None, None], _floats(d1)[0][..., None, None]
+    isotropic, width = alpha(d0, d1)[..., None, None], floats(d1)[0][..., None, None]
     each_d1 = (1,) * (width.ndim - 2) + (d2, d2)
     return isotropic * jnp.eye(d2).reshape(each_d1) + width / 4 * (target @ target.T).reshape(each_d1)
 
 
+@in_float64
 def diagonal_1(d0: ArrayLike, d1: ArrayLike, d2: ArrayLike, target_norm_squared: ArrayLike) -> _Numbers:
     """E[(G_1 G_1ᵀ)_aa] = d_0 d_2²/4 + d_0 d_2 [(d_1 - 1) κ_1 + 1/2] + ‖Φ‖_F²/4, exact (outer-product, eq. 39)."""
-    d0, d1, d2, norm_squared = _floats(d0, d1, d2, target_norm_squared)
+    check_in("[1, inf)", d0=d0, d1=d1, d2=d2)
+    check_in("[0, inf)", target_norm_squared=target_norm_squared)
+    d0, d1, d2, norm_squared = floats(d0, d1, d2, target_norm_squared)
     return d0 * d2**2 / 4 + d0 * d2 * ((d1 - 1) * kappa_1(d0) + 0.5) + norm_squared / 4
 
 
+@in_float64
 def off_diagonal_1(d0: ArrayLike, d2: ArrayLike) -> _Numbers:
     """E[(G_1 G_1ᵀ)_ac] = d_0 d_2/4π for a != c, exact at every size: sharper than the paper's d_0 d_2 κ_2 + O(d_2 √d_0).
 
@@ -55,18 +66,17 @@ def off_diagonal_1(d0: ArrayLike, d2: ArrayLike) -> _Numbers:
     independent Gaussians x and y and exchange the averages: E_u[σ'(uᵀx) σ(uᵀy)] = ‖y‖ (1 + cos φ)/(2√2π), φ the angle of x and y.
     So T_3/d_2 = E[(x·y) ‖x‖‖y‖ (1 + cos φ)²]/8π = E[‖x‖²‖y‖²] E[cos φ (1 + cos φ)²]/8π = d_0² (2/d_0)/8π.
     """
-    d0, d2 = _floats(d0, d2)
+    check_in("[1, inf)", d0=d0, d2=d2)
+    d0, d2 = floats(d0, d2)
     return d0 * d2 / (4 * np.pi)
 
 
+@in_float64
 def off_diagonal_1_as_printed(d0: ArrayLike, d2: ArrayLike) -> _Numbers:
     """d_0 d_2 κ_2, the paper's leading term for the off-diagonal of layer 1 (eq. 40): 36% too small at d_0 = 2, 2% at 25.
 
     Kept so that the difference can be measured; use :func:`off_diagonal_1`.
     """
-    d0, d2 = _floats(d0, d2)
+    check_in("[1, inf)", d0=d0, d2=d2)
+    d0, d2 = floats(d0, d2)
     return d0 * d2 * kappa_2(d0)
-
-
-def _floats(*numbers: ArrayLike) -> list[Array]:
-    return [jnp.asarray(number, jnp.result_type(float)) for number in numbers]

@@ -1,9 +1,11 @@
 """Moments of the Wishart matrix W = U Uᵀ, U ∈ R^{d×k} with independent N(0, 1) entries: E[Wᵐ] = α_m I_d."""
 
-import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from specjax.theory.closed_forms import check_in, floats, in_float64
 
+
+@in_float64
 def wishart_moments(d: ArrayLike, k: ArrayLike) -> tuple[Float[Array, "..."], Float[Array, "..."], Float[Array, "..."]]:
     """α_1, α_2, α_3: the diagonal entries of E[W], E[W²], E[W³]; exact (outer-product, eqs. 8-10).
 
@@ -11,8 +13,16 @@ def wishart_moments(d: ArrayLike, k: ArrayLike) -> tuple[Float[Array, "..."], Fl
         d: Rows of U, any shape.
         k: Columns of U (degrees of freedom), broadcast against d.
 
+    Returns:
+        Three float64 arrays.
+
+    Raises:
+        ValueError: d < 1 or k < 0.
+
     """
-    d, k = jnp.asarray(d, jnp.result_type(float)), jnp.asarray(k, jnp.result_type(float))
+    check_in("[1, inf)", d=d)
+    check_in("[0, inf)", k=k)
+    d, k = floats(d, k)
     first = k + 0 * d
     second = k * (k + d + 1)
     third = k**3 + 3 * (d + 1) * k**2 + (d**2 + 3 * d + 4) * k

@@ -1,3 +1,7 @@
+import math
+from fractions import Fraction
+from itertools import pairwise
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -96,7 +100,7 @@ def test_simulated_gradients_agree_at_every_layer(dims, chunks):
 
 
 def test_hidden_layers_have_no_expected_off_diagonal_entry():
-    expected = theory.expected_outer_product((3, 4, 5, 2), jnp.ones((2, 3)), 2)
+    expected = np.asarray(theory.expected_outer_product((3, 4, 5, 2), jnp.ones((2, 3)), 2))
     np.testing.assert_array_equal(expected, expected[0, 0] * np.eye(5))
 
 
@@ -137,3 +141,45 @@ def test_a_layer_that_does_not_exist_is_refused(layer):
             f((2, 3, 4), layer)
     with pytest.raises(ValueError, match="has layers 1 to 2"):
         theory.expected_outer_product((2, 3, 4), jnp.ones((4, 2)), layer)
+
+
+def moments_in_whole_numbers(dims):
+    """r_i and v_i from the Wishart average of one more layer: E[W A Wᵀ W A Wᵀ] and E[tr(W A Wᵀ)²] in exact arithmetic."""
+    r, v = [Fraction(1)], [Fraction(dims[0]) ** 2]
+    for inner, outer in pairwise(dims[:-1]):
+        # E(W A W^T)^2 = ((tr A)^2 + (outer + 1) tr A^2) I for W of `outer` rows; E tr^2 = outer^2 (tr A)^2 + 2 outer tr A^2.
+        trace_of_square = inner * r[-1]
+        r, v = [*r, v[-1] + (outer + 1) * trace_of_square], [*v, outer**2 * v[-1] + 2 * outer * trace_of_square]
+    return r, v
+
+
+@pytest.mark.parametrize(
+    "dims",
+    [(1000,) * 7 + (2,), (2,) + (1000,) * 7, (10**6,) * 11, (1,) * 11, (10**6, 1, 10**6, 3)],
+    ids=["deep", "reversed", "largest", "ones", "bottleneck"],
+)
+def test_large_products_do_not_overflow(dims):
+    """In float32, without a scope of the caller's, seven layers of 1000 were NaN."""
+    depth = len(dims) - 1
+    r, _ = moments_in_whole_numbers(dims)
+    s, _ = moments_in_whole_numbers(dims[::-1])
+    s = s[::-1]
+    for layer in range(1, depth + 1):
+        noise = dims[layer - 1] * r[layer - 1] * s[layer - 1]
+        assert float(theory.noise_coefficient(dims, layer)) == pytest.approx(float(noise), rel=1e-13)
+        others = math.prod(dims[j] for j in range(1, depth) if j != layer)
+        assert float(theory.target_coefficient(dims, layer)) == pytest.approx(float(others), rel=1e-13)
+    if dims[0] == 1000:
+        target = np.random.default_rng(0).choice([-1.0, 1.0], (2, 1000)).astype(np.float32)
+        signal = (target.astype(int) @ target.T.astype(int)).astype(object) * 1000**6
+        noise = int(dims[-2] * r[-1])
+        expected = [[float(signal[a, b] + noise * (a == b)) for b in range(2)] for a in range(2)]
+        np.testing.assert_allclose(
+            theory.expected_outer_product(dims, jnp.asarray(target), depth), expected, rtol=1e-13
+        )
+
+
+def test_sizes_below_one_are_refused():
+    for f in (theory.noise_coefficient, theory.target_coefficient, theory.order_as_printed):
+        with pytest.raises(ValueError, match=r"^dims must be in \[1, inf\), got 0\.$"):
+            f((2, np.array([0, 3]), 4), 1)

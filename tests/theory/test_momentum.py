@@ -1,7 +1,10 @@
 """The moving average against brute force: the sum of its weights, step by step, and a simulation."""
 
+import re
+from decimal import Decimal, localcontext
 from fractions import Fraction
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -94,3 +97,43 @@ def test_the_printed_inequality_in_whole_numbers(gamma):
     # γ = 1/2 and t = 1: 2/4 is not below (3/4)/(3/2).
     assert not bool(momentum.improves_as_printed(2, 0.5, 1))
     assert bool(momentum.improves_as_printed(2 - 2**-40, 0.5, 1))
+
+
+@pytest.mark.parametrize(("gamma", "snr"), [(0.9999, 1e4), (0.5, 10.0), (1 - 1e-6, 1e6), (0.05, 30.0)])
+def test_the_threshold_is_float64_without_a_scope(gamma, snr):
+    """In 40 digits; in float32 it is 46042.0 for 46049.65 at γ = 0.9999 and s = 10⁴."""
+    with localcontext() as context:
+        context.prec = 40
+        g, s = Decimal(gamma), Decimal(snr)
+        expected = (2 * g / ((1 + g) * s - (1 - g))).ln() / (2 * g.ln())
+        other = (1 - g) / (1 + g)
+    assert float(momentum.improvement_time(snr, gamma)) == pytest.approx(float(expected), rel=1e-9)
+    assert float(momentum.stationary_variance(gamma)) == pytest.approx(float(other), rel=1e-14)
+    results = [
+        momentum.ema_mse(1.0, 1.0, gamma, 3),
+        momentum.debiased_ema_mse(1.0, gamma, 3),
+        momentum.first_step_snr(gamma),
+        momentum.improvement_time(jnp.float32(snr), jnp.float32(gamma)),
+    ]
+    assert {str(x.dtype) for x in results} == {"float64"}
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("gamma", [0.0, 1.0, -0.5, 1.5, float("nan")])
+def test_a_decay_outside_its_interval_is_refused(gamma):
+    sentence = f"^{re.escape(f'gamma must be in (0, 1), got {gamma:g}.')}$"
+    for call in (
+        lambda: momentum.ema_mse(1.0, 1.0, gamma, 3),
+        lambda: momentum.debiased_ema_mse(1.0, gamma, 3),
+        lambda: momentum.stationary_variance(gamma),
+        lambda: momentum.improvement_time(2.0, np.array([0.5, gamma])),
+        lambda: momentum.first_step_snr(gamma),
+        lambda: momentum.improves(2.0, gamma, 1),
+        lambda: momentum.improves_as_printed(2.0, gamma, 1),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            call()
+    with pytest.raises(ValueError, match=r"^t must be in \[1, inf\), got 0\.$"):
+        momentum.debiased_ema_mse(1.0, 0.5, 0)
+    with pytest.raises(ValueError, match=r"^snr must be in \[0, inf\), got -1\.$"):
+        momentum.improvement_time(-1.0, 0.5)

@@ -98,19 +98,11 @@ def test_cross_expansions_agree_with_the_cross_covariance_and_the_printed_one_do
     assert found["cross_covariance_expansion_as_printed"] > (1 - 1 / (4 * math.pi)) * k / d - 0.1
 
 
-def test_spike_and_bulk_are_those_of_a_large_draw():
-    # Where d > k the lowest eigenvalue is that of VVᵀ, moved; elsewhere what the asymptotics leave out counts, φ's cubic terms.
-    for k, d, allowance in ((800, 400, 0.2), (300, 900, 0.03)):
-        v = jax.random.normal(jax.random.key(4), (k, d)) / math.sqrt(d)
-        mean = random_features.feature_mean(v)
-        np.testing.assert_allclose(jnp.sum(mean**2), random_features.spike(k), rtol=5 * math.sqrt(2 / (k * d)))
-        eigenvalues = jnp.linalg.eigvalsh(random_features.feature_covariance(v, v))
-        low, high = random_features.bulk_edges(k / d)
-        # Both edges are approached from inside.
-        assert abs(float(eigenvalues[-1]) - float(high)) < 0.03 * float(high)
-        assert abs(float(eigenvalues[0]) - float(low)) < allowance * float(low)
-        np.testing.assert_allclose(jnp.mean(eigenvalues), 0.5 - 1 / (2 * math.pi), rtol=0.02)
-    assert float(random_features.bulk_edges(1.5)[0]) == pytest.approx(0.25 - 1 / (2 * math.pi))
+def test_the_spike_is_that_of_a_large_draw():
+    k, d = 800, 400
+    v = jax.random.normal(jax.random.key(4), (k, d)) / math.sqrt(d)
+    mean = random_features.feature_mean(v)
+    np.testing.assert_allclose(jnp.sum(mean**2), random_features.spike(k), rtol=5 * math.sqrt(2 / (k * d)))
 
 
 @pytest.fixture(scope="module")

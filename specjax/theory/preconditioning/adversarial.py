@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from specjax.theory.preconditioning.conditions import check_condition_number, check_non_increasing, floats
+from specjax.theory.closed_forms import floats
+from specjax.theory.preconditioning.conditions import check_condition_number, check_non_increasing
 
 RADIUS = 0.25
 """c: in |d_1| <= c, |d_2| <= c/√κ the factorization's gradient g_i is between λ_i |d_i| and 3 λ_i |d_i|, since 3 c + c² < 1 (eq. 156)."""

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from specjax import spectral
-from specjax.theory.preconditioning.conditions import floats
+from specjax.theory.closed_forms import floats
 from specjax.theory.preconditioning.perturbation import best_approximation
 
 

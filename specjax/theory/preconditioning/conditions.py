@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike
 
@@ -75,8 +74,3 @@ def check_non_increasing(rates: Numbers) -> None:
             f"The lower bounds for SignGD need learning rates that never increase, but step {rises[0] + 1} has a larger one than step "
             f"{rises[0]} ({values[rises[0] + 1]:g} > {values[rises[0]]:g}); take np.minimum.accumulate of them."
         )
-
-
-def floats(*numbers: ArrayLike) -> tuple[jax.Array, ...]:
-    """The numbers as arrays of JAX's default float: float64 in a float64 scope."""
-    return tuple(jnp.asarray(x, jnp.result_type(float)) for x in numbers)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from specjax import spectral
-from specjax.theory.preconditioning.conditions import floats
+from specjax.theory.closed_forms import floats
 
 
 def polar_bound(a: Float[Array, "m n"], b: Float[Array, "m n"], rank: int) -> Float[Array, ""]:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from specjax.theory.preconditioning.conditions import floats
+from specjax.theory.closed_forms import floats
 
 
 def factorization_step(x: ArrayLike, lam: ArrayLike, rate: ArrayLike) -> Float[Array, "..."]:

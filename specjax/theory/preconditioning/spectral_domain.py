@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 
-from specjax.theory.preconditioning.conditions import floats
+from specjax.theory.closed_forms import floats
 
 UNROLLED = 32
 """Steps in one turn of the loop: its overhead is of the order of a microsecond, as much as hundreds of scalar steps."""

@@ -1,0 +1,46 @@
+"""How closed forms of numbers are evaluated: in float64 whatever the caller's default, and only inside their domain.
+
+Functions of whole arrays, as kernels and bounds for given matrices, keep the dtype of their arguments instead.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def in_float64(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, run in a float64 scope: differences of large numbers and high powers outlast no float32."""
+
+    @wraps(function)
+    def evaluated(*args: P.args, **kwargs: P.kwargs) -> R:
+        with jax.enable_x64(True):
+            return function(*args, **kwargs)
+
+    return evaluated
+
+
+def floats(*numbers: ArrayLike) -> tuple[Array, ...]:
+    """The numbers as arrays of JAX's default float: float64 in a float64 scope."""
+    return tuple(jnp.asarray(x, jnp.result_type(float)) for x in numbers)
+
+
+def check_in(interval: str, **numbers: ArrayLike) -> None:
+    """Raises ValueError for a named number, or one in an array, outside an interval such as "(0, 1]"; traced ones pass."""
+    low, high = (float(end) for end in interval[1:-1].split(","))
+    for name, value in numbers.items():
+        if isinstance(value, jax.core.Tracer):
+            continue
+        values = np.asarray(value, float)
+        above = values >= low if interval[0] == "[" else values > low
+        below = values <= high if interval[-1] == "]" else values < high
+        if not (above & below).all():
+            outside = values[~(above & below)].ravel()[0]
+            raise ValueError(f"{name} must be in {interval}, got {outside:g}.")
