@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from specjax.spectral.methods import SVD
+from specjax.spectral.normalize import unit_rows
 from specjax.spectral.polar import polar
 from specjax.spectral.products import product
 
@@ -49,10 +50,10 @@ def mean_of_rank_one_polar(
     """`mean_of_polar` of the samples left_i right_iᵀ: normalized factors and one matrix product, no decomposition.
 
     The gradient of a linear layer on one input is such a product, of the backpropagated error and the input; so for a layer that
-    sees each sample once, E[polar(G_x)] costs no more than the gradient. A sample with a zero factor counts as zero.
+    sees each sample once, E[polar(G_x)] costs no more than the gradient. A sample with a zero factor counts as zero, in derivatives too.
     """
-    k = left.shape[-2]
-    return product(jnp.swapaxes(_normalized(left), -1, -2), _normalized(right)) / k
+    mean = product(jnp.swapaxes(unit_rows(left), -1, -2), unit_rows(right)) / left.shape[-2]
+    return mean.astype(left.dtype)
 
 
 def microbatched_polar(
@@ -115,8 +116,3 @@ def _group_means(samples: Array, size: int, name: str) -> Array:
         raise ValueError(f"{name} must be positive and divide the {k} samples, got {size}.")
     grouped = samples.reshape(*samples.shape[:-3], k // size, size, *samples.shape[-2:])
     return jnp.mean(grouped, axis=-3)
-
-
-def _normalized(x: Array) -> Array:
-    norm = jnp.linalg.norm(x, axis=-1, keepdims=True)
-    return x / jnp.where(norm > 0, norm, 1)

@@ -3,6 +3,8 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from specjax.spectral.scaling import at_least_float32, frobenius, scaled
+
 
 def row_blocks(h: Float[Array, "mn mn"], rows: int) -> Float[Array, "m m n n"]:
     """The blocks H_ab = ∂²L/∂w_a∂w_b of a matrix on vec(W), for W with `rows` rows.
@@ -18,19 +20,19 @@ def row_blocks(h: Float[Array, "mn mn"], rows: int) -> Float[Array, "m m n n"]:
 
 def block_energy(h: Float[Array, "mn mn"], rows: int) -> Float[Array, "m m"]:
     """‖H_ab‖_F for each pair of rows: the picture of a Hessian's row-block structure."""
-    return jnp.sqrt(jnp.sum(row_blocks(h, rows) ** 2, axis=(-2, -1)))
+    return frobenius(row_blocks(h, rows))
 
 
 def diagonal_block_share(h: Float[Array, "mn mn"], rows: int) -> Float[Array, ""]:
-    """Σ_a ‖H_aa‖_F² / ‖H‖_F²: 1 for a matrix that is block-diagonal in the rows of W."""
-    energy = block_energy(h, rows) ** 2
+    """Σ_a ‖H_aa‖_F² / ‖H‖_F²: 1 for a matrix that is block-diagonal in the rows of W, NaN for a zero one."""
+    energy = block_energy(scaled(h)[0], rows) ** 2
     return jnp.trace(energy) / jnp.sum(energy)
 
 
 def row_metric(v: Float[Array, "m n"]) -> Float[Array, "m m"]:
     """(V Vᵀ)^{1/2}: how Muon's metric couples the rows of a weight. From the SVD of V, which keeps all digits of small values."""
-    u, s, _ = jnp.linalg.svd(v, full_matrices=False)
-    return (u * s[None, :]) @ u.T
+    u, s, _ = jnp.linalg.svd(at_least_float32(v), full_matrices=False)
+    return ((u * s[None, :]) @ u.T).astype(v.dtype)
 
 
 def muon_metric(v: Float[Array, "m n"]) -> Float[Array, "mn mn"]:
