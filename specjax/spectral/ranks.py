@@ -132,8 +132,8 @@ def estimate_ranks(
         directions: Dominant directions that are taken out of the sample first; 0 is plain sampling.
 
     Returns:
-        The estimates, in the dtype of x and at least float32 (for a map, JAX's default float). Their gradient would be that of a sample, and is of no use;
-        `spectral.nuclear_rank` has the exact one. The interval of a rank combines the ends of its norms'.
+        The estimates, in the dtype of x and at least float32 (for a map, JAX's default float). Their gradient would be that of a sample,
+        and is of no use; `spectral.nuclear_rank` has the exact one. The interval of a rank combines the ends of its norms'.
 
     Raises:
         ValueError: for counts too small, `columns` missing for a map or given for an array, or a map that is not linear.
