@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from specjax.spectral.scaling import at_least_float32, frobenius, scaled
+from specjax.spectral.scaling import frobenius, scaled
 
 
 def row_blocks(h: Float[Array, "mn mn"], rows: int) -> Float[Array, "m m n n"]:
@@ -31,8 +31,9 @@ def diagonal_block_share(h: Float[Array, "mn mn"], rows: int) -> Float[Array, ""
 
 def row_metric(v: Float[Array, "m n"]) -> Float[Array, "m m"]:
     """(V Vᵀ)^{1/2}: how Muon's metric couples the rows of a weight. From the SVD of V, which keeps all digits of small values."""
-    u, s, _ = jnp.linalg.svd(at_least_float32(v), full_matrices=False)
-    return ((u * s[None, :]) @ u.T).astype(v.dtype)
+    unit, power = scaled(v)
+    u, s, _ = jnp.linalg.svd(unit, full_matrices=False)
+    return (power * ((u * s[None, :]) @ u.T)).astype(v.dtype)
 
 
 def muon_metric(v: Float[Array, "m n"]) -> Float[Array, "mn mn"]:

@@ -244,8 +244,9 @@ def _unit(
 ) -> tuple[Float[Array, "starts n"], Float[Array, " starts"]]:
     """V / ‖v‖ and ‖v‖; zeros where ‖v‖ does not exceed the floor."""
     squares = jnp.sum(v**2, axis=-1)
-    # What is not finite is no breakdown: it must be seen in the result.
-    usable = (squares > floor**2) | ~jnp.isfinite(squares)
+    # What is not finite is no breakdown: it must be seen in the result, and as NaN, see `scaled`.
+    squares = jnp.where(jnp.isfinite(squares), squares, jnp.nan)
+    usable = ~(squares <= floor**2)
     norm = jnp.where(usable, jnp.sqrt(jnp.where(usable, squares, 1)), 0)
     return jnp.where(usable[:, None], v / jnp.where(usable, norm, 1)[:, None], 0), norm
 

@@ -31,21 +31,22 @@ def scaled(
 ) -> tuple[Float[Array, "*shape"], Float[Array, "..."]]:
     """X / p in at least float32, and p: the power of two that brings the largest entry along the axes into [1, 2), without rounding.
 
-    p keeps the axes, with length 1, and is held fixed under differentiation. Where all entries are zero (or there are none), and where
-    one is infinite or NaN, p is 1 and x stays as it is.
+    p keeps the axes, with length 1, and is held fixed under differentiation; it is 1 where all entries are zero or there are none. Where
+    one is infinite or NaN all are NaN: on an infinite matrix LAPACK's singular value decomposition may never return.
     """
     x = at_least_float32(x)
-    # As an initial value a zero of the dtype of x: without one there is no maximum of nothing.
     largest = jnp.max(jnp.abs(jax.lax.stop_gradient(x)), axis=axis, keepdims=True, initial=0)
-    mantissa, _ = jnp.frexp(jnp.where(jnp.isfinite(largest) & (largest > 0), largest, 1))
-    power = jnp.where(jnp.isfinite(largest) & (largest > 0), largest / (2 * mantissa), 1)
-    return divided_by(x, power), power
+    finite = jnp.isfinite(largest)
+    usable = jnp.where(finite & (largest > 0), largest, 1)
+    mantissa, _ = jnp.frexp(usable)
+    power = jnp.where(finite & (largest > 0), usable / (2 * mantissa), 1)
+    return jnp.where(finite, divided_by(x, power), jnp.nan), power
 
 
 def exactly_scaled(x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
     """X divided by the power of two that brings its largest entry (real or imaginary part) into [1, 2): without rounding.
 
-    A zero matrix and one with an infinite or NaN entry stay as they are. The power is held fixed under differentiation.
+    A zero matrix stays as it is; one with an infinite or NaN entry is NaN. The power is held fixed under differentiation.
     """
     if jnp.issubdtype(x.dtype, jnp.complexfloating):
         parts = exactly_scaled(jnp.concatenate([x.real, x.imag]))
