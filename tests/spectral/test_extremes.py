@@ -59,7 +59,7 @@ MEASURES = {
     "off_diagonal_energy": (spectral.off_diagonal_energy, SQUARE, 0),
     "off_diagonal_coefficient": (lambda p: spectral.off_diagonal_coefficient(p, p.T), SQUARE, 0),
     "off_diagonal_coefficient-of": (
-        lambda p: spectral.off_diagonal_coefficient(p, jnp.asarray(SQUARE.T, p.dtype)),
+        lambda p: spectral.off_diagonal_coefficient(p, jnp.arange(16).reshape(4, 4).astype(p.dtype)),
         SQUARE,
         1,
     ),
