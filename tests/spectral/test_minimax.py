@@ -94,7 +94,7 @@ def test_the_best_quintic_equioscillates_and_no_other_comes_closer(lower):
 
 
 @pytest.mark.parametrize("upper", [1e-60, 2e-30, 3.0, 1e60])
-@pytest.mark.parametrize("ratio", [1e-250, 1e-20, 0.1, 0.5, 0.9995])
+@pytest.mark.parametrize("ratio", [1e-250, 1e-20, 0.1, 0.5, 0.9])
 def test_the_best_quintic_follows_the_scale_and_equioscillates_on_every_interval(ratio, upper):
     """Which on [l, 1] is what singles it out; for l near zero all that is left of it is the oscillation at the other nodes."""
     p = best_quintic(ratio * upper, upper)
