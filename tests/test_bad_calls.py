@@ -61,6 +61,14 @@ SPECTRAL = [
         lambda: spectral.best_quintic(1.0, 0.5),
         "best_quintic needs 0 < lower <= upper, got lower=1.0 and upper=0.5.",
     ),
+    (
+        lambda: spectral.best_quintic(1e100, 1e101),
+        "best_quintic needs an interval that ends between 1e-60 and 1e60, got upper=1e+101; scale it, as p(s / upper) is for upper=1.",
+    ),
+    (
+        lambda: spectral.best_quintic(1e-200, 1e-199),
+        "best_quintic needs an interval that ends between 1e-60 and 1e60, got upper=1e-199; scale it, as p(s / upper) is for upper=1.",
+    ),
     (lambda: spectral.NewtonSchulz(0), "NewtonSchulz needs steps >= 1, got steps=0."),
     (
         lambda: spectral.NewtonSchulz(3, (spectral.MUON, spectral.CUBIC)),

@@ -81,10 +81,12 @@ def _feature(d: Array, inputs: Inputs) -> float:
     """‖D A‖_F²."""
     if inputs.counts is not None:
         return float(jnp.sum(inputs.counts * jnp.sum(d**2, axis=0)))
+    assert inputs.scale is not None
+    scale_squared = float(inputs.scale) ** 2
     if inputs.columns is not None:
-        return float(jnp.sum((d @ inputs.columns.astype(d.dtype)) ** 2))
+        return scale_squared * float(jnp.sum((d @ inputs.columns.astype(d.dtype)) ** 2))
     assert inputs.gram is not None
-    return float(jnp.sum((d @ inputs.gram.astype(d.dtype)) * d))
+    return scale_squared * float(jnp.sum((d @ inputs.gram.astype(d.dtype)) * d))
 
 
 def _polar(g: Array, exact_up_to: int) -> Array:

@@ -13,9 +13,10 @@ from jaxtyping import Array, Float, Key, PyTree
 
 from specjax import spectral
 from specjax.diagnostics.curvature import Curvature, curvatures
-from specjax.diagnostics.linear_maps import Inputs, at_least_float32, inputs_of
+from specjax.diagnostics.linear_maps import Inputs, inputs_of
 from specjax.diagnostics.probe import Model, Probe, heads, listed
 from specjax.spectral.ranks import Estimate, estimate_ranks, estimate_stable_rank, power_iteration
+from specjax.spectral.scaling import ratio
 
 Recommendation = Literal["spectral", "leans spectral", "leans Euclidean", "Euclidean", "undecided", "no gradient"]
 
@@ -93,7 +94,8 @@ def layer_report(
         key: Of the estimates; key(0) by default.
 
     Returns:
-        A row for each map (for each head or layer where one parameter holds several).
+        A row for each map (for each head or layer where one parameter holds several). Where activations or a gradient are not finite the
+        ranks are NaN and the recommendation is "undecided".
 
     Raises:
         ValueError: if the model returns something else than one number, or no parameter enters a product.
@@ -121,8 +123,8 @@ def activation_stable_ranks(model: Model, params: PyTree, batch: PyTree, *, step
     """st(A) for every parameter that is a linear map, a tree like `params`: what `optim.rank_switch` takes as `stable_ranks`.
 
     A pure function that can be jitted with a training step. Each norm is by `steps` power iterations from a fixed start, so a value
-    may be too large, never too small, but for rounding. A parameter stacked over a scan's layers, or over
-    heads, has one number for each; one used in several ways the largest; one that is in no product, None.
+    may be too large, never too small, but for rounding; it is NaN where an activation is NaN or infinite. A parameter stacked over a
+    scan's layers, or over heads, has one number for each; one used in several ways the largest; one that is in no product, None.
 
     Raises:
         ValueError: as `layer_report`.
@@ -138,7 +140,7 @@ def _stable_rank(inputs: Inputs, key: Array, exact_up_to: int) -> Bounds:
         largest = float(jnp.max(inputs.counts))
         return _certain(float(jnp.sum(inputs.counts)) / largest if largest else 0.0)
     if inputs.columns is not None:
-        a = at_least_float32(inputs.columns)
+        a = inputs.columns
         if min(a.shape) <= exact_up_to:
             return _certain(float(_exact_stable_rank(a)))
         return _bounds(_estimated_stable_rank(a, key))
@@ -197,10 +199,10 @@ def _iterated_stable_rank(inputs: Inputs, steps: int) -> Float[Array, "..."]:
     if inputs.counts is not None:
         return jnp.sum(inputs.counts) / jnp.maximum(jnp.max(inputs.counts), 1)
     if inputs.columns is not None:
-        a = at_least_float32(inputs.columns)
+        a = inputs.columns
         norm, squares = power_iteration(a, jax.random.key(0), steps=steps).value ** 2, jnp.sum(a**2, axis=(-2, -1))
     else:
         assert inputs.gram is not None
         norm = power_iteration(inputs.gram, jax.random.key(0), steps=steps).value
         squares = jnp.trace(inputs.gram, axis1=-2, axis2=-1)
-    return jnp.where(norm > 0, squares / jnp.where(norm > 0, norm, 1), 0)
+    return ratio(squares, norm)

@@ -12,9 +12,10 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.extend import core
 from jaxtyping import Array, Float, PyTree
+
+from specjax.spectral.scaling import scaled
 
 Kind = Literal["linear", "lookup"]
 
@@ -29,11 +30,15 @@ _CALLS = frozenset(
 
 
 class Inputs(NamedTuple):
-    """What a map W of shape (m, k) is applied to, in one of three forms: A Aᵀ, A itself where n < k, or counts of its rows."""
+    """What a map W of shape (m, k) is applied to, in one of three forms: A Aᵀ, A itself where n < k, or counts of its rows.
+
+    A is divided by a power of two, `scale`, so that its squares stay in the range of float32.
+    """
 
     gram: Float[Array, "*maps k k"] | None
     columns: Float[Array, "*maps k n"] | None
     counts: Float[Array, " k"] | None
+    scale: Float[Array, "*maps"] | None
 
 
 class LinearMap(NamedTuple):
@@ -69,18 +74,12 @@ def linear_maps(loss: Callable[[Sequence[Array]], Array], leaves: Sequence[Array
 def inputs_of(linear_map: LinearMap) -> Inputs:
     """The inputs in the smaller of the two forms; counts for a lookup."""
     if linear_map.kind == "lookup":
-        return Inputs(None, None, linear_map.inputs)
-    a = linear_map.inputs
+        return Inputs(None, None, linear_map.inputs, None)
+    a, power = scaled(linear_map.inputs)
+    scale = power[..., 0, 0]
     if a.shape[-1] < a.shape[-2]:
-        return Inputs(None, a, None)
-    # Squares of half-precision activations would leave its range.
-    wide = at_least_float32(a)
-    return Inputs(jnp.einsum("...kn,...ln->...kl", wide, wide, precision="highest"), None, None)
-
-
-def at_least_float32(a: Array) -> Array:
-    """In float32 if its own floats are narrower; by numpy's rule, as JAX's own has none for two widths where promotion is strict."""
-    return a.astype(np.promote_types(a.dtype, np.float32))
+        return Inputs(None, a, None, scale)
+    return Inputs(jnp.einsum("...kn,...ln->...kl", a, a, precision="highest"), None, None, scale)
 
 
 class _Followed(NamedTuple):

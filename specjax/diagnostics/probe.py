@@ -13,11 +13,11 @@ from specjax.diagnostics.linear_maps import (
     Inputs,
     Kind,
     LinearMap,
-    at_least_float32,
     inputs_of,
     linear_maps,
     path_names,
 )
+from specjax.spectral.scaling import at_least_float32
 
 Model = Callable[[PyTree, PyTree], Array]
 """A loss `model(params, batch)`, one number."""
@@ -115,10 +115,12 @@ def heads(inputs: Inputs) -> list[Inputs]:
     """The inputs of every head; a lookup has one."""
     if inputs.counts is not None:
         return [inputs]
+    assert inputs.scale is not None
+    scales = inputs.scale.ravel()
     if inputs.columns is not None:
-        return [Inputs(None, a, None) for a in listed(inputs.columns)]
+        return [Inputs(None, a, None, scale) for a, scale in zip(listed(inputs.columns), scales, strict=True)]
     assert inputs.gram is not None
-    return [Inputs(a, None, None) for a in listed(inputs.gram)]
+    return [Inputs(a, None, None, scale) for a, scale in zip(listed(inputs.gram), scales, strict=True)]
 
 
 def _assembled(by_index: dict[tuple[int, ...], Array]) -> Array | None:

@@ -1,5 +1,6 @@
 """Spectral optimizers as optax gradient transformations: orthogonalization, Muon, steepest descent in the spectral norm."""
 
+from specjax.optim.hyperparameters import inject_hyperparams as inject_hyperparams
 from specjax.optim.matrices import IN_OUT as IN_OUT
 from specjax.optim.matrices import OUT_IN as OUT_IN
 from specjax.optim.matrices import Fans as Fans

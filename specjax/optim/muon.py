@@ -11,6 +11,7 @@ from optax.contrib import MuonDimensionNumbers
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, is_matrix, prefix_leaves
 from specjax.optim.momentum import Convention, momentum
 from specjax.optim.orthogonal import Method, orthogonalize
+from specjax.optim.precision import in_float32
 from specjax.optim.scales import Scale
 
 MATRIX, OTHER = "matrix", "other"
@@ -36,8 +37,10 @@ def muon(
 
     The defaults are Keller Jordan's. Which leaves are matrices is decided by, in this order: `labels`; a tree (or function) of
     dimension numbers, where None marks a leaf that is not; two axes and a floating dtype. Numbers may be traced arrays, so a sweep over
-    them is one compiled program: build the optimizer inside the vmapped function, or use `optax.inject_hyperparams` (with
-    `static_args=("method", "scale")` and the like for arguments that are callables but not schedules).
+    them is one compiled program: build the optimizer inside the vmapped function, or use `specjax.optim.inject_hyperparams`
+    (optax's own takes `labels` and whatever else is a function for a schedule unless `static_args` names it).
+
+    Updates and the momentum keep the dtypes of the parameters, each its own in a tree of several; AdamW's state is at least float32.
 
     Args:
         learning_rate: A number, a scalar array or a schedule.
@@ -67,11 +70,15 @@ def muon(
     matrix_steps = optax.chain(
         momentum(decay, convention, nesterov=nesterov, bias_correction=bias_correction),
         orthogonalize(method, scale, dimension_numbers=dimension_numbers, sizes=sizes),
-        optax.add_decayed_weights(weight_decay, weight_decay_mask),
-        optax.scale_by_learning_rate(learning_rate),
+        in_float32(
+            optax.chain(
+                optax.add_decayed_weights(weight_decay, weight_decay_mask), optax.scale_by_learning_rate(learning_rate)
+            )
+        ),
     )
     if other is None:
-        other = optax.adamw(learning_rate, b1=0.9, b2=0.95, eps=1e-10, weight_decay=0.0)
+        # In float16 eps would be 0, and so would the squares of gradients below 2e-4.
+        other = in_float32(optax.adamw(learning_rate, b1=0.9, b2=0.95, eps=1e-10, weight_decay=0.0))
 
     return optax.partition(
         {MATRIX: matrix_steps, OTHER: other}, lambda params: _labels(params, labels, dimension_numbers)

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, PyTree
 
 from specjax import spectral
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, Fans, matrices_of, prefix_leaves
+from specjax.optim.precision import in_float32
 from specjax.optim.scales import Scale, factor, scale_named
 
 Method = spectral.AbstractPolar | Callable[[Array], Array]
@@ -30,8 +31,7 @@ def orthogonalize(
     """Replaces each matrix by its polar factor times a factor that depends on its shape.
 
     Leaves of the same matrix shape are stacked and orthogonalized in one call. The sign is kept: chain with
-    `optax.scale_by_learning_rate`. Under `optax.inject_hyperparams` a method or a scale given as an object needs
-    `static_args=("method", "scale")`, since optax takes callables for schedules; the defaults and names need nothing.
+    `optax.scale_by_learning_rate`.
 
     Args:
         method: How the polar factor is computed; by default `NewtonSchulz()`, Muon's five steps.
@@ -83,7 +83,8 @@ def spectral_descent(
     """Steepest descent in the spectral norm: -(‖G‖_* / curvature) polar(G) for each matrix (spectral-criterion, Section 1).
 
     It minimizes the bound ⟨G, D⟩ + (curvature / 2) ‖D‖_op² over D. The nuclear norm is computed as ⟨G, O⟩ with the computed factor
-    O, which is ‖G‖_* for an exact method, and for the others the best step length along O as long as ‖O‖_op <= 1.
+    O, which is ‖G‖_* for an exact method, and for the others the best step length along O as long as ‖O‖_op <= 1. Half precision,
+    in which the norm can be infinite where the step is not, is computed in float32; updates keep their dtype.
 
     Args:
         curvature: The constant of the quadratic bound in the spectral norm, positive: a number, a scalar array or a schedule.
@@ -106,7 +107,8 @@ def spectral_descent(
         return dual_norm(x, orthogonal)[:, None, None] * orthogonal
 
     step = (lambda count: 1 / curvature(count)) if callable(curvature) else 1 / curvature
-    return optax.chain(_map_each(steepest, dimension_numbers, "spectral_descent"), optax.scale_by_learning_rate(step))
+    descent = _map_each(steepest, dimension_numbers, "spectral_descent")
+    return in_float32(optax.chain(descent, optax.scale_by_learning_rate(step)))
 
 
 def dual_norm(x: Float[Array, "batch m n"], orthogonal: Float[Array, "batch m n"]) -> Float[Array, " batch"]:

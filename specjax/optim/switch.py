@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, PyTree
 from specjax import spectral
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, map_stacked, matrices_of, prefix_leaves
 from specjax.optim.orthogonal import Method, dual_norm
+from specjax.spectral.scaling import ratio, scaled
 
 
 class RankSwitchState(NamedTuple):
@@ -47,7 +48,8 @@ def rank_switch(
         dimension_numbers: As for `orthogonalize`.
 
     Returns:
-        A transformation whose state records the choices. A matrix with NaN or infinite entries, and a zero one, take the Euclidean step.
+        A transformation whose state records the choices. A matrix with NaN or infinite entries, one whose stable rank is NaN, and a
+        zero matrix take the Euclidean step.
 
     Raises:
         ValueError: at init and update for a leaf that is not a matrix; at update for missing stable ranks or ones of another shape.
@@ -91,14 +93,9 @@ def rank_switch(
 
 
 def nuclear_rank(x: Float[Array, "batch m n"], method: Method) -> Float[Array, " batch"]:
-    """nr(x) as ⟨x, polar(x)⟩²/‖x‖_F², with the polar factor by `method`; 0 for zero."""
-    if not x.size:
-        return jnp.zeros(x.shape[0], x.dtype)
-    # Divided by the largest entry first: squares of very small or large gradients would leave the range of float32.
-    largest = jnp.max(jnp.abs(x), axis=(-2, -1), keepdims=True)
-    x = x / jnp.where(largest > 0, largest, 1)
-    squares = jnp.sum(x**2, axis=(-2, -1))
-    return dual_norm(x, spectral.polar(x, method)) ** 2 / jnp.where(squares > 0, squares, 1)
+    """nr(x) as ⟨x, polar(x)⟩²/‖x‖_F², with the polar factor by `method`, in at least float32; 0 for zero and for an empty matrix."""
+    unit, _ = scaled(x)
+    return ratio(dual_norm(unit, spectral.polar(unit, method)) ** 2, jnp.sum(unit**2, axis=(-2, -1)))
 
 
 def _on_batch(stable_rank: Any, batch: tuple[int, ...], dtype: Any) -> Array:

@@ -21,8 +21,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from specjax.spectral.methods import SVD
+from specjax.spectral.normalize import unit_rows
 from specjax.spectral.polar import polar
 from specjax.spectral.products import product
+from specjax.spectral.scaling import scaled
 
 Method = Callable[[Array], Array]
 
@@ -32,7 +34,7 @@ def polar_of_mean(
     method: Method = SVD(),  # noqa: B008
 ) -> Float[Array, "*batch m n"]:
     """polar(mean of the samples); the same as polar of their sum, since the polar factor ignores scale ("Ortho of sum")."""
-    return polar(jnp.mean(samples, axis=-3), method)
+    return polar(jnp.mean(_unit(samples), axis=-3), method)
 
 
 def mean_of_polar(
@@ -49,10 +51,10 @@ def mean_of_rank_one_polar(
     """`mean_of_polar` of the samples left_i right_iᵀ: normalized factors and one matrix product, no decomposition.
 
     The gradient of a linear layer on one input is such a product, of the backpropagated error and the input; so for a layer that
-    sees each sample once, E[polar(G_x)] costs no more than the gradient. A sample with a zero factor counts as zero.
+    sees each sample once, E[polar(G_x)] costs no more than the gradient. A sample with a zero factor counts as zero, in derivatives too.
     """
-    k = left.shape[-2]
-    return product(jnp.swapaxes(_normalized(left), -1, -2), _normalized(right)) / k
+    mean = product(jnp.swapaxes(unit_rows(left), -1, -2), unit_rows(right)) / left.shape[-2]
+    return mean.astype(left.dtype)
 
 
 def microbatched_polar(
@@ -65,7 +67,7 @@ def microbatched_polar(
     Raises:
         ValueError: `size` does not divide the number of samples.
     """
-    return mean_of_polar(_group_means(samples, size, "size"), method)
+    return jnp.mean(polar_of_mean(_groups(samples, size, "size"), method), axis=-3)
 
 
 def jackknifed_polar(
@@ -85,7 +87,7 @@ def jackknifed_polar(
     g = k if groups is None else groups
     if g < 2 or k % g:
         raise ValueError(f"jackknifed_polar needs at least 2 groups that divide the {k} samples, got groups={g}.")
-    means = _group_means(samples, k // g, "groups")
+    means = jnp.mean(_groups(_unit(samples), k // g, "groups"), axis=-3)
     whole = jnp.mean(means, axis=-3)
     without = (g * whole[..., None, :, :] - means) / (g - 1)
     # All factors in one batched decomposition.
@@ -109,14 +111,13 @@ def second_order_bias(mu: Float[Array, "m n"], factor: Float[Array, "m n r"]) ->
     return jnp.sum(jax.lax.map(curvature, jnp.moveaxis(factor, -1, 0)), axis=0) / 2
 
 
-def _group_means(samples: Array, size: int, name: str) -> Array:
+def _unit(samples: Array) -> Array:
+    """The samples over a power of two, the same for all: their sum may be no float, and their mean smaller than the smallest."""
+    return scaled(samples, axis=(-3, -2, -1))[0].astype(samples.dtype)
+
+
+def _groups(samples: Array, size: int, name: str) -> Array:
     k = samples.shape[-3]
     if size < 1 or k % size:
         raise ValueError(f"{name} must be positive and divide the {k} samples, got {size}.")
-    grouped = samples.reshape(*samples.shape[:-3], k // size, size, *samples.shape[-2:])
-    return jnp.mean(grouped, axis=-3)
-
-
-def _normalized(x: Array) -> Array:
-    norm = jnp.linalg.norm(x, axis=-1, keepdims=True)
-    return x / jnp.where(norm > 0, norm, 1)
+    return samples.reshape(*samples.shape[:-3], k // size, size, *samples.shape[-2:])

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from specjax.spectral.one_by_one import svd
+from specjax.spectral.scaling import frobenius, scaled
 
 
 def row_blocks(h: Float[Array, "mn mn"], rows: int) -> Float[Array, "m m n n"]:
@@ -20,19 +21,20 @@ def row_blocks(h: Float[Array, "mn mn"], rows: int) -> Float[Array, "m m n n"]:
 
 def block_energy(h: Float[Array, "mn mn"], rows: int) -> Float[Array, "m m"]:
     """‖H_ab‖_F for each pair of rows: the picture of a Hessian's row-block structure."""
-    return jnp.sqrt(jnp.sum(row_blocks(h, rows) ** 2, axis=(-2, -1)))
+    return frobenius(row_blocks(h, rows))
 
 
 def diagonal_block_share(h: Float[Array, "mn mn"], rows: int) -> Float[Array, ""]:
-    """Σ_a ‖H_aa‖_F² / ‖H‖_F²: 1 for a matrix that is block-diagonal in the rows of W."""
-    energy = block_energy(h, rows) ** 2
+    """Σ_a ‖H_aa‖_F² / ‖H‖_F²: 1 for a matrix that is block-diagonal in the rows of W, NaN for a zero one."""
+    energy = block_energy(scaled(h)[0], rows) ** 2
     return jnp.trace(energy) / jnp.sum(energy)
 
 
 def row_metric(v: Float[Array, "m n"]) -> Float[Array, "m m"]:
     """(V Vᵀ)^{1/2}: how Muon's metric couples the rows of a weight. From the SVD of V, which keeps all digits of small values."""
-    u, s, _ = svd(v)
-    return (u * s[None, :]) @ u.T
+    unit, power = scaled(v)
+    u, s, _ = svd(unit)
+    return (power * ((u * s[None, :]) @ u.T)).astype(v.dtype)
 
 
 def muon_metric(v: Float[Array, "m n"]) -> Float[Array, "mn mn"]:

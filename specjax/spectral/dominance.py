@@ -1,65 +1,65 @@
 """How far a square matrix P is from diagonal: the question the outer-product paper asks of P = G Gᵀ.
 
 Zero padding is not part of P, so the averages take the active size: an int or a `Size`, by default the extent of P.
-All of them raise ValueError for a matrix that is not square.
+All of them raise ValueError for a matrix that is not square. Half precision is measured in float32.
 """
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from specjax.sizes import AnySize, active
-from specjax.spectral.scaling import divided_by
+from specjax.spectral.scaling import at_least_float32, ratio, scaled
 
 
 def diagonal_mean(p: Float[Array, "*batch m m"], size: AnySize | None = None) -> Float[Array, "*batch"]:
     """The mean of the diagonal entries P_aa."""
-    number = _number(p, size)
-    return _trace(p) / number
+    p = at_least_float32(p)
+    return _trace(p) / _number(p, size)
 
 
 def off_diagonal_mean(p: Float[Array, "*batch m m"], size: AnySize | None = None) -> Float[Array, "*batch"]:
     """The mean of the signed off-diagonal entries P_ac, a != c (0 for a 1×1 matrix, which has none)."""
+    p = at_least_float32(p)
     return jnp.sum(off_diagonal(p), axis=(-2, -1)) / _pairs(p, size)
 
 
 def dominance_ratio(p: Float[Array, "*batch m m"], size: AnySize | None = None) -> Float[Array, "*batch"]:
     """Mean |P_ac| over the off-diagonal entries divided by the mean of the diagonal; 0 for a diagonal or zero matrix."""
-    off = jnp.sum(jnp.abs(off_diagonal(p)), axis=(-2, -1)) / _pairs(p, size)
-    return _ratio(off, diagonal_mean(p, size))
+    unit, _ = scaled(p)
+    off = jnp.sum(jnp.abs(off_diagonal(unit)), axis=(-2, -1)) / _pairs(unit, size)
+    return ratio(off, diagonal_mean(unit, size))
 
 
 def row_dominance(p: Float[Array, "*batch m m"]) -> Float[Array, "*batch m"]:
     """Σ_c |P_ac| / P_aa for each row a, c != a: below 1 where the row is diagonally dominant; 0 on padding."""
-    sums = jnp.sum(jnp.abs(off_diagonal(p)), axis=-1)
-    diagonal = jnp.diagonal(p, axis1=-2, axis2=-1)
-    return jnp.where(diagonal != 0, sums / jnp.where(diagonal != 0, diagonal, 1), 0)
+    unit, _ = scaled(p, axis=-1)
+    sums = jnp.sum(jnp.abs(off_diagonal(unit)), axis=-1)
+    padding, diagonal = (jnp.diagonal(x, axis1=-2, axis2=-1) for x in (p == 0, unit))
+    return jnp.where(padding, 0, sums / jnp.where(padding, 1, diagonal))
 
 
 def off_diagonal_energy(p: Float[Array, "*batch m m"]) -> Float[Array, "*batch"]:
     """Σ_{a≠c} P_ac² / ‖P‖_F²: 0 for a diagonal or zero matrix, near 1 for one that is far from diagonal."""
-    # Entries of G Gᵀ are fourth powers and more of the weights: their squares would leave the range of float32.
-    unit = divided_by(p, jnp.max(jnp.abs(p), axis=(-2, -1), keepdims=True))
-    return _ratio(jnp.sum(off_diagonal(unit) ** 2, axis=(-2, -1)), jnp.sum(unit**2, axis=(-2, -1)))
+    unit, _ = scaled(p)
+    return ratio(jnp.sum(off_diagonal(unit) ** 2, axis=(-2, -1)), jnp.sum(unit**2, axis=(-2, -1)))
 
 
 def off_diagonal_coefficient(
     p: Float[Array, "*batch m m"], reference: Float[Array, "*batch m m"]
 ) -> Float[Array, "*batch"]:
-    """The least-squares coefficient ĉ of the off-diagonal part of P on that of a reference matrix (outer-product, C.7)."""
-    off = off_diagonal(reference)
-    return jnp.sum(p * off, axis=(-2, -1)) / jnp.sum(off**2, axis=(-2, -1))
+    """The least-squares coefficient ĉ of the off-diagonal part of P on that of a reference matrix (outer-product, C.7).
+
+    NaN for a diagonal reference.
+    """
+    (off_p, scale_p), (off, scale) = scaled(off_diagonal(p)), scaled(off_diagonal(reference))
+    coefficient = jnp.sum(off_p * off, axis=(-2, -1)) / jnp.sum(off**2, axis=(-2, -1))
+    return coefficient * (scale_p / scale)[..., 0, 0]
 
 
 def off_diagonal(p: Float[Array, "*batch m m"]) -> Float[Array, "*batch m m"]:
     """P with its diagonal set to zero."""
     m = _extent(p)
     return jnp.where(jnp.eye(m, dtype=bool).reshape((1,) * (p.ndim - 2) + (m, m)), 0, p)
-
-
-def _ratio(part: Array, whole: Array) -> Array:
-    """Part / whole, and 0 for 0/0."""
-    empty = (part == 0) & (whole == 0)
-    return jnp.where(empty, 0, part / jnp.where(empty, 1, whole))
 
 
 def _trace(p: Array) -> Array:

@@ -37,6 +37,8 @@ def spectral_map(
         h: A differentiable function from the singular values, in descending order, to as many values, elementwise.
         rtol: The cut, relative to the largest singular value of each matrix.
 
+    A matrix with a NaN or infinite entry goes to NaN.
+
     Raises:
         ValueError: if x has fewer than two axes or not the dtype float32 or float64.
 
@@ -53,6 +55,8 @@ def spectral_map(
     pure, arrays = jax.closure_convert(h, example)
 
     def one(matrix: Array) -> Array:
+        # LAPACK's decomposition of an infinite matrix may never return; of a NaN one it is NaN.
+        matrix = jnp.where(jnp.all(jnp.isfinite(matrix)), matrix, jnp.nan)
         if matrix.shape[0] > matrix.shape[1]:
             return _map(pure, rtol, matrix.T, *arrays).T
         return _map(pure, rtol, matrix, *arrays)

@@ -41,30 +41,42 @@ PADE = Quintic(15 / 8, -10 / 8, 3 / 8)
 
 
 def best_quintic(lower: float, upper: float) -> Quintic:
-    """The odd quintic closest to 1 in maximum norm on [lower, upper], 0 < lower <= upper.
+    """The odd quintic closest to 1 in maximum norm on [lower, upper], 0 < lower <= upper, 1e-60 <= upper <= 1e60.
 
     By Remez exchange: the error takes its extreme value with alternating signs at both ends and at the two critical points
     (Polar Express, Appendix B). On an interval of relative length below 1e-4, where these equations are singular to rounding, the
     Padé polynomial about its middle, whose coefficients are within 3e-9 of the best ones.
 
     Raises:
-        ValueError: an interval that is empty or reaches zero.
+        ValueError: an interval that is empty, reaches zero, or ends where the coefficient of s⁵ is no normal float64.
     """
     if not 0 < lower <= upper < np.inf:
         raise ValueError(f"best_quintic needs 0 < lower <= upper, got lower={lower} and upper={upper}.")
+    if not 1e-60 <= upper <= 1e60:
+        raise ValueError(
+            f"best_quintic needs an interval that ends between 1e-60 and 1e60, got upper={upper}; scale it, as p(s / upper) is for upper=1."
+        )
     if lower >= (1 - 1e-4) * upper:
-        return PADE.stretched((lower + upper) / 2)
-    inner = np.array([(3 * lower + upper) / 4, (lower + 3 * upper) / 4])
-    error = np.inf
+        return PADE.stretched(lower + (upper - lower) / 2)
+    # The best polynomial follows the scale of the interval.
+    return _on_unit_interval(lower / upper).stretched(upper)
+
+
+def _on_unit_interval(lower: float) -> Quintic:
+    """The best quintic on [lower, 1]: exchanges until the largest error comes no closer to that at the nodes, its lower bound."""
+    inner = np.array([(3 * lower + 1) / 4, (lower + 3) / 4])
+    best, gap = PADE, np.inf
     while True:
-        nodes = np.array([lower, *inner, upper])
+        nodes = np.array([lower, *inner, 1.0])
         system = np.stack([nodes, nodes**3, nodes**5, [1.0, -1.0, 1.0, -1.0]], axis=1)
-        a, b, c, new_error = np.linalg.solve(system, np.ones(4))
-        if abs(new_error - error) <= 1e-15:
-            return Quintic(float(a), float(b), float(c))
-        error = new_error
+        a, b, c, error = (float(x) for x in np.linalg.solve(system, np.ones(4)))
         root = np.sqrt(9 * b**2 - 20 * a * c)
         inner = np.sqrt((-3 * b + np.array([-root, root])) / (10 * c))
+        p = Quintic(a, b, c)
+        new_gap = np.max(np.abs(1 - p(inner))) - error
+        if not new_gap < gap:
+            return best
+        best, gap = p, new_gap
 
 
 @cache

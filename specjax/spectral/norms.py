@@ -1,20 +1,25 @@
-"""Norms and rank measures of matrices; all of them ignore zero padding, and raise ValueError for what is no matrix."""
+"""Norms and rank measures of matrices; all of them ignore zero padding, and raise ValueError for what is no matrix.
+
+Half precision is measured, and returned, in float32. Norms and ranks of an empty matrix are 0; NaN and infinite entries give NaN.
+"""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from specjax.spectral.one_by_one import singular_values
-from specjax.spectral.scaling import divided_by
+from specjax.spectral.scaling import divided_by, ratio, scaled
 
 
 def spectral_norm(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     """The largest singular value ‖x‖_op."""
-    return _singular_values(x)[..., 0]
+    s, power = _singular_values(x)
+    return power * s[..., 0]
 
 
 def nuclear_norm(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     """The sum of the singular values ‖x‖_*."""
-    return jnp.sum(_singular_values(x), axis=-1)
+    s, power = _singular_values(x)
+    return power * jnp.sum(s, axis=-1)
 
 
 def schatten_norm(x: Float[Array, "*batch m n"], p: float | Float[Array, ""]) -> Float[Array, "*batch"]:
@@ -28,13 +33,13 @@ def schatten_norm(x: Float[Array, "*batch m n"], p: float | Float[Array, ""]) ->
     """
     if isinstance(p, float | int) and not p > 0:
         raise ValueError(f"schatten_norm needs p > 0, got p={p}; the rank is jnp.linalg.matrix_rank.")
-    s = _singular_values(x)
+    s, power = _singular_values(x)
     largest = s[..., :1]
     p = jnp.asarray(p, s.dtype)
     relative = divided_by(s, largest)
     powers = jnp.where(relative > 0, jnp.where(relative > 0, relative, 1) ** p, 0)
     total = jnp.sum(powers, axis=-1)
-    return largest[..., 0] * jnp.where(total > 0, total, 1) ** (1 / p)
+    return power * (largest[..., 0] * jnp.where(total > 0, total, 1) ** (1 / p))
 
 
 def stable_rank(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch"]:
@@ -47,7 +52,7 @@ def nuclear_rank(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     """nr(x) = ‖x‖_*² / ‖x‖_F², between st(x) and the rank; 0 for a zero matrix (spectral-criterion, Section 1)."""
     s = _relative_singular_values(x)
     squares = jnp.sum(s**2, axis=-1)
-    return jnp.sum(s, axis=-1) ** 2 / jnp.where(squares > 0, squares, 1)
+    return ratio(jnp.sum(s, axis=-1) ** 2, squares)
 
 
 def effective_rank(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch"]:
@@ -62,20 +67,24 @@ def entropy_rank(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     """exp(-Σ p log p) of the normalized singular values p = s / Σ s (Roy and Vetterli 2007); 0 for a zero matrix."""
     s = _relative_singular_values(x)
     total = jnp.sum(s, axis=-1, keepdims=True)
-    p = s / jnp.where(total > 0, total, 1)
-    entropy = -jnp.sum(jnp.where(p > 0, p * jnp.log(jnp.where(p > 0, p, 1)), 0), axis=-1)
-    return jnp.where(total[..., 0] > 0, jnp.exp(entropy), 0)
+    p = ratio(s, total)
+    entropy = -jnp.sum(jnp.where(p == 0, 0, p * jnp.log(jnp.where(p == 0, 1, p))), axis=-1)
+    return jnp.where(total[..., 0] == 0, 0, jnp.exp(entropy))
 
 
 def _relative_singular_values(x: Array) -> Array:
     """Singular values divided by the largest, so that squares neither overflow nor vanish; zeros for a zero matrix."""
-    s = _singular_values(x)
+    s, _ = _singular_values(x)
     return divided_by(s, s[..., :1])
 
 
-def _singular_values(x: Array) -> Array:
+def _singular_values(x: Array) -> tuple[Array, Array]:
+    """Those of x over a power of two, and that power: the norm of a matrix of floats may be none."""
     if x.ndim < 2:
         raise ValueError(
             f"Norms and ranks need matrices in the last two axes, got shape {x.shape}; add an axis with x[None, :]."
         )
-    return singular_values(x)
+    if 0 in x.shape[-2:]:
+        x = jnp.zeros((*x.shape[:-2], 1, 1), x.dtype)
+    unit, power = scaled(x)
+    return singular_values(unit), power[..., 0, 0]

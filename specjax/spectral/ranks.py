@@ -10,6 +10,8 @@ once, so that a step is one matrix product.
   (Golub and Meurant 2010, Chapter 6). So the quadrature has no unknown error.
 - tr (AᵀA)^(1/2) = ‖A‖_* is the sum of these forms over a few dominant directions, taken exactly, and an average over random
   directions orthogonal to them (Meyer, Musco, Musco and Woodruff 2021, Hutch++).
+
+Half precision is measured in float32. An empty matrix has norms and ranks 0, one with NaN or infinite entries NaN.
 """
 
 from collections.abc import Callable
@@ -21,6 +23,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from specjax.spectral.one_by_one import qr, singular_values, svd
+from specjax.spectral.scaling import at_least_float32, divided_by, ratio, scaled
 
 MatVec = Callable[[Array], Array]
 
@@ -62,7 +65,7 @@ def estimate_stable_rank(x: Float[Array, "m n"], key: Key[Array, ""], *, steps: 
 
     """
     _check_counts(steps)
-    x = _within_range(x)
+    x, _ = scaled(_nonempty(x))
     squares = jnp.sum(x**2)
     tall = x if x.shape[0] >= x.shape[1] else x.T
     columns = tall.shape[1]
@@ -74,10 +77,9 @@ def estimate_stable_rank(x: Float[Array, "m n"], key: Key[Array, ""], *, steps: 
     u, v = bases.left[best].T @ left[best, :, 0], bases.right[best].T @ right[best, 0]
     # The Ritz value as a function of the matrix: its derivative at fixed vectors is the derivative.
     norm_squared = jnp.sum((tall @ v) * u) ** 2
-    usable = norm_squared > 0
-    value = jnp.where(usable, squares / jnp.where(usable, norm_squared, 1), 0)
+    value = ratio(squares, norm_squared)
     slack = _norm_slack(columns, min(steps, *x.shape), min(x.shape))
-    return Estimate(value, jnp.maximum(value * (1 - slack), jnp.where(usable, 1, 0).astype(x.dtype)), value)
+    return Estimate(value, jnp.maximum(value * (1 - slack), jnp.where(squares == 0, 0, 1).astype(x.dtype)), value)
 
 
 def power_iteration(x: Float[Array, "*batch m n"], key: Key[Array, ""], *, steps: int = 40) -> Estimate:
@@ -92,20 +94,17 @@ def power_iteration(x: Float[Array, "*batch m n"], key: Key[Array, ""], *, steps
     """
     if steps < 1:
         raise ValueError(f"power_iteration needs at least one step, got {steps}.")
-    columns = x.shape[-1]
-    largest = jax.lax.stop_gradient(jnp.max(jnp.abs(x), axis=(-2, -1), keepdims=True))
-    scale = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1)
-    scaled = x / scale
-    fixed = jax.lax.stop_gradient(scaled)
-    starts = jax.random.normal(key, (*x.shape[:-2], columns, _NORM_STARTS), x.dtype)
+    unit, power = scaled(_nonempty(x))
+    columns = unit.shape[-1]
+    fixed = jax.lax.stop_gradient(unit)
+    starts = jax.random.normal(key, (*unit.shape[:-2], columns, _NORM_STARTS), unit.dtype)
 
     def step(_: int | Array, v: Array) -> Array:
         v = jnp.swapaxes(fixed, -1, -2) @ (fixed @ v)
-        norm = jnp.sqrt(jnp.sum(v**2, axis=-2, keepdims=True))
-        return v / jnp.where(norm > 0, norm, 1)
+        return ratio(v, jnp.sqrt(jnp.sum(v**2, axis=-2, keepdims=True)))
 
     v = jax.lax.fori_loop(0, steps, step, starts)
-    value = jnp.max(jnp.sqrt(jnp.sum((scaled @ v) ** 2, axis=-2)), axis=-1) * scale[..., 0, 0]
+    value = jnp.max(jnp.sqrt(jnp.sum((unit @ v) ** 2, axis=-2)), axis=-1) * power[..., 0, 0]
     # P(λ_1 - ξ > ε λ_1) ≤ 0.824 √n (1 - ε)^(q + 1/2) for one start (Kuczynski and Wozniakowski 1992, Theorem 4.1).
     kept = (FAILURE ** (1 / _NORM_STARTS) / (0.824 * sqrt(columns))) ** (1 / (steps + 0.5))
     return Estimate(value, value, value / sqrt(min(kept, 1.0)))
@@ -134,17 +133,17 @@ def estimate_ranks(
         directions: Dominant directions that are taken out of the sample first; 0 is plain sampling.
 
     Returns:
-        The estimates, in the dtype of x (for a map, JAX's default float). Their gradient would be that of a sample, and is of no use;
-        `spectral.nuclear_rank` has the exact one. The interval of a rank combines the ends of its norms'.
+        The estimates, in the dtype of x and at least float32 (for a map, JAX's default float). Their gradient would be that of a sample,
+        and is of no use; `spectral.nuclear_rank` has the exact one. The interval of a rank combines the ends of its norms'.
 
     Raises:
         ValueError: for counts too small, `columns` missing for a map or given for an array, or a map that is not linear.
 
     """
     _check_counts(steps, probes, directions)
-    apply, transposed, columns, exact = _as_map(x, columns)
     random_key, range_key, norm_key = jax.random.split(key, 3)
-    dtype = exact.dtype if exact is not None else jnp.result_type(float)
+    apply, transposed, columns, exact, power = _as_map(x, columns, norm_key)
+    dtype = power.dtype
     directions = min(directions, columns)
     dominant = _dominant_directions(apply, transposed, range_key, columns, directions, dtype)
     sampled = jax.random.rademacher(random_key, (probes, columns), dtype)
@@ -181,12 +180,12 @@ def estimate_ranks(
     lower, upper = jnp.minimum(*ends), jnp.maximum(*ends)
     nuclear = Estimate(jnp.clip((nuclear_high + nuclear_low) / 2, lower, upper), lower, upper)
     return RankEstimates(
-        stable=_power(_quotient(frobenius, spectral)),
-        nuclear=_power(_quotient(nuclear, frobenius)),
+        stable=_squared(_quotient(frobenius, spectral)),
+        nuclear=_squared(_quotient(nuclear, frobenius)),
         effective=_quotient(nuclear, spectral),
-        spectral_norm=spectral,
-        frobenius_norm=frobenius,
-        nuclear_norm=nuclear,
+        spectral_norm=_times(spectral, power),
+        frobenius_norm=_times(frobenius, power),
+        nuclear_norm=_times(nuclear, power),
     )
 
 
@@ -246,7 +245,9 @@ def _unit(
 ) -> tuple[Float[Array, "starts n"], Float[Array, " starts"]]:
     """V / ‖v‖ and ‖v‖; zeros where ‖v‖ does not exceed the floor."""
     squares = jnp.sum(v**2, axis=-1)
-    usable = squares > floor**2
+    # What is not finite is no breakdown: it must be seen in the result, and as NaN, see `scaled`.
+    squares = jnp.where(jnp.isfinite(squares), squares, jnp.nan)
+    usable = ~(squares <= floor**2)
     norm = jnp.where(usable, jnp.sqrt(jnp.where(usable, squares, 1)), 0)
     return jnp.where(usable[:, None], v / jnp.where(usable, norm, 1)[:, None], 0), norm
 
@@ -274,33 +275,45 @@ def _dominant_directions(
     return basis
 
 
-def _as_map(x: Array | MatVec, columns: int | None) -> tuple[MatVec, MatVec, int, Array | None]:
-    """Products with x and with xᵀ as functions of vectors on its smaller side, the length of these, and x itself if it is an array."""
+def _as_map(
+    x: Array | MatVec, columns: int | None, key: Array
+) -> tuple[MatVec, MatVec, int, Array | None, Float[Array, ""]]:
+    """X over a power of two, and that power, so that squares of its norms stay in range.
+
+    As products with it and with its transpose, of vectors on its smaller side, and the length of these; and itself if it is an array.
+    """
     if not callable(x):
         if columns is not None:
             raise ValueError(f"columns is for a linear map; an array of shape {x.shape} has its own.")
-        x = _within_range(x)
-        tall = x if x.shape[0] >= x.shape[1] else x.T
-        return lambda v: tall @ v, lambda u: tall.T @ u, tall.shape[1], tall
+        unit, power = scaled(_nonempty(x))
+        tall = unit if unit.shape[0] >= unit.shape[1] else unit.T
+        return lambda v: tall @ v, lambda u: tall.T @ u, tall.shape[1], tall, power[0, 0]
     if columns is None:
         raise ValueError("estimate_ranks needs the length of the vectors that a linear map takes: columns=n.")
     vector = jax.ShapeDtypeStruct((columns,), jnp.result_type(float))
-    apply: MatVec = x
-    rows = jax.eval_shape(apply, vector).shape
+    linear: MatVec = x
+    rows = jax.eval_shape(linear, vector).shape
     if len(rows) != 1:
         raise ValueError(f"The linear map must take a vector to a vector, got an output of shape {rows}.")
-    transpose = jax.linear_transpose(apply, vector)
+    transpose = jax.linear_transpose(linear, vector)
+    # One product with a random vector is of the size of the map.
+    _, powers = scaled(linear(jax.random.normal(key, vector.shape, vector.dtype)), axis=0)
+    power = powers[0]
+
+    def apply(v: Array) -> Array:
+        return divided_by(linear(v), power)
 
     def transposed(u: Array) -> Array:
-        return transpose(u)[0]
+        return divided_by(transpose(u)[0], power)
 
-    return (apply, transposed, columns, None) if rows[0] >= columns else (transposed, apply, rows[0], None)
+    if rows[0] >= columns:
+        return apply, transposed, columns, None, power
+    return transposed, apply, rows[0], None, power
 
 
-def _within_range(x: Array) -> Array:
-    """X divided by its largest entry, held fixed, so that squares neither overflow nor vanish: ranks ignore scale."""
-    largest = jax.lax.stop_gradient(jnp.max(jnp.abs(x)))
-    return x / jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1)
+def _nonempty(x: Array) -> Array:
+    """X in at least float32, and a zero matrix for an empty one, whose norms are the same."""
+    return at_least_float32(x) if 0 not in x.shape[-2:] else jnp.zeros((*x.shape[:-2], 1, 1), x.dtype)
 
 
 def _norm_slack(columns: int, steps: int, rank: int) -> float:
@@ -326,16 +339,15 @@ def _root(value: Array, error: Array) -> Estimate:
 
 
 def _quotient(over: Estimate, under: Estimate) -> Estimate:
-    def divided(a: Array, b: Array) -> Array:
-        return jnp.where(b > 0, a / jnp.where(b > 0, b, 1), 0)
-
-    return Estimate(
-        divided(over.value, under.value), divided(over.lower, under.upper), divided(over.upper, under.lower)
-    )
+    return Estimate(ratio(over.value, under.value), ratio(over.lower, under.upper), ratio(over.upper, under.lower))
 
 
-def _power(estimate: Estimate) -> Estimate:
+def _squared(estimate: Estimate) -> Estimate:
     return Estimate(*(end**2 for end in estimate))
+
+
+def _times(estimate: Estimate, factor: Float[Array, ""]) -> Estimate:
+    return Estimate(*(factor * end for end in estimate))
 
 
 def _check_counts(steps: int, probes: int = 2, directions: int = 0) -> None:

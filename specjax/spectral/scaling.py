@@ -1,8 +1,18 @@
-"""Division by the largest entry, over the whole range of a floating dtype."""
+"""The whole range of a floating dtype: half precision in float32, and division by the size of the largest entry.
+
+Squares of float32 numbers below 1e-23 vanish and those above 1.8e19 are infinite, so whatever squares and then divides is computed of
+`scaled` arguments.
+"""
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Inexact
+
+
+def at_least_float32(x: Inexact[Array, "..."]) -> Inexact[Array, "..."]:
+    """In float32 if its own floats are narrower; by numpy's rule, as JAX's own has none for two widths where promotion is strict."""
+    return x.astype(np.promote_types(x.dtype, np.float32))
 
 
 def divided_by(x: Float[Array, "..."], largest: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -16,16 +26,44 @@ def divided_by(x: Float[Array, "..."], largest: Float[Array, "..."]) -> Float[Ar
     return jnp.where(usable, x * headroom / jnp.where(usable, largest * headroom, 1), x)
 
 
+def scaled(
+    x: Float[Array, "*shape"], axis: int | tuple[int, ...] = (-2, -1)
+) -> tuple[Float[Array, "*shape"], Float[Array, "..."]]:
+    """X / p in at least float32, and p: the power of two that brings the largest entry along the axes into [1, 2), without rounding.
+
+    p keeps the axes, with length 1, and is held fixed under differentiation; it is 1 where all entries are zero or there are none. Where
+    one is infinite or NaN all are NaN: on an infinite matrix LAPACK's singular value decomposition may never return.
+    """
+    x = at_least_float32(x)
+    largest = jnp.max(jnp.abs(jax.lax.stop_gradient(x)), axis=axis, keepdims=True, initial=0)
+    finite = jnp.isfinite(largest)
+    usable = jnp.where(finite & (largest > 0), largest, 1)
+    mantissa, _ = jnp.frexp(usable)
+    power = jnp.where(finite & (largest > 0), usable / (2 * mantissa), 1)
+    return jnp.where(finite, divided_by(x, power), jnp.nan), power
+
+
 def exactly_scaled(x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
     """X divided by the power of two that brings its largest entry (real or imaginary part) into [1, 2): without rounding.
 
-    A zero matrix and one with an infinite or NaN entry stay as they are. The power is held fixed under differentiation.
+    A zero matrix stays as it is; one with an infinite or NaN entry is NaN. The power is held fixed under differentiation.
     """
     if jnp.issubdtype(x.dtype, jnp.complexfloating):
         parts = exactly_scaled(jnp.concatenate([x.real, x.imag]))
         return jax.lax.complex(*jnp.split(parts, 2))
     # float16 has powers of two whose reciprocals it lacks.
-    wide = x.astype(jnp.float32) if jnp.finfo(x.dtype).bits < 32 else x
-    largest = jnp.max(jnp.abs(jax.lax.stop_gradient(wide)), keepdims=True)
-    mantissa, _ = jnp.frexp(jnp.where(jnp.isfinite(largest) & (largest > 0), largest, 1))
-    return divided_by(wide, largest / (2 * mantissa)).astype(x.dtype)
+    return scaled(x)[0].astype(x.dtype)
+
+
+def frobenius(x: Float[Array, "..."], axis: int | tuple[int, ...] = (-2, -1)) -> Float[Array, "..."]:
+    """√Σ x² along the axes, in at least float32, over the whole range of it; its derivative at zero is zero."""
+    unit, power = scaled(x, axis)
+    squares = jnp.sum(unit**2, axis=axis)
+    zero = squares == 0
+    return jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, squares))) * jnp.squeeze(power, axis)
+
+
+def ratio(part: Float[Array, "..."], whole: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Part / whole, and 0 for 0/0; NaN stays NaN."""
+    nothing = (part == 0) & (whole == 0)
+    return jnp.where(nothing, 0, part / jnp.where(nothing, 1, whole))

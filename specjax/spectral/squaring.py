@@ -7,6 +7,8 @@ compile than everything else. For an interval and for large matrices there is `s
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from specjax.spectral.scaling import ratio, scaled
+
 SQUARINGS = 6
 
 
@@ -19,25 +21,23 @@ def squared_norm(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     """tr(G^{p+1})/tr(G^p) ≤ ‖X‖_op² = λ_1(G) for the Gram matrix G and p = 2^`SQUARINGS` = 64; 0 for a zero matrix.
 
     An average of the eigenvalues with weights λ_i^p, too small by less than log(k)/p of λ_1 for k eigenvalues, whatever they are, and by
-    Σ (λ_i/λ_1)^p (1 - λ_i/λ_1) of it at most.
+    Σ (λ_i/λ_1)^p (1 - λ_i/λ_1) of it at most. In at least float32.
     """
-    return _largest(gram_matrix(x))
+    unit, power = scaled(x)
+    factor = power[..., 0, 0]
+    return factor * (factor * _largest(gram_matrix(unit)))
 
 
 def stable_rank_above(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     """‖X‖_F² over :func:`squared_norm`: at least st(X), and above it by as little; 0 for a zero matrix."""
-    gram = gram_matrix(x)
-    return _over(jnp.trace(gram, axis1=-2, axis2=-1), _largest(gram))
+    gram = gram_matrix(scaled(x)[0])
+    return ratio(jnp.trace(gram, axis1=-2, axis2=-1), _largest(gram))
 
 
 def _largest(gram: Array) -> Array:
     trace = jnp.trace(gram, axis1=-2, axis2=-1)
-    scaled = power = _over(gram, trace[..., None, None])
+    unit = power = ratio(gram, trace[..., None, None])
     for _ in range(SQUARINGS):
         power = power @ power
-        power = _over(power, jnp.trace(power, axis1=-2, axis2=-1)[..., None, None])
-    return trace * jnp.sum(scaled * power, axis=(-2, -1))
-
-
-def _over(x: Array, y: Array) -> Array:
-    return jnp.where(y > 0, x / jnp.where(y > 0, y, 1), 0)
+        power = ratio(power, jnp.trace(power, axis1=-2, axis2=-1)[..., None, None])
+    return trace * jnp.sum(unit * power, axis=(-2, -1))

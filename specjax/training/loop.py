@@ -15,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from specjax.diagnostics import first_not_finite
-from specjax.diagnostics.linear_maps import at_least_float32
+from specjax.spectral.scaling import at_least_float32
 from specjax.training.checkpoints import Checkpoints
 
 Loss = Callable[[PyTree, PyTree], Array]

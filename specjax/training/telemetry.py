@@ -8,11 +8,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from specjax.diagnostics import activation_stable_ranks
-from specjax.diagnostics.linear_maps import at_least_float32
 from specjax.diagnostics.probe import Probe, listed
 from specjax.optim.matrices import map_stacked
 from specjax.optim.switch import nuclear_rank
 from specjax.spectral import CUBIC, NewtonSchulz
+from specjax.spectral.scaling import at_least_float32
 
 ITERATIONS = 30
 """Of Newton and Schulz' cubic: singular values above 1e-4 of the largest come within 1e-6 of 1, and lower ones add nothing to ‖G‖_*."""

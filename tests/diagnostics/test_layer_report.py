@@ -229,6 +229,36 @@ def test_what_is_recommended(spectrum, inputs, expected):
     assert row.recommendation == expected
 
 
+@pytest.mark.parametrize("samples", [3, 20], ids=["columns", "gram"])
+def test_activations_of_every_size_have_their_stable_rank_and_bad_ones_none(samples):
+    x = np.random.default_rng(0).standard_normal((samples, 6)).astype(np.float32)
+
+    @jax.jit
+    def rank(x):
+        return activation_stable_ranks(lambda w, x: jnp.sum(x @ w), jnp.ones((6, 2)), x)
+
+    for size in (1e-35, 1e-20, 1.0, 1e19, 1e37):
+        assert rank(np.float32(size) * x) == pytest.approx(stable_rank(x), rel=1e-4)
+    for bad in (np.nan, np.inf):
+        assert jnp.isnan(rank(np.where(np.eye(samples, 6) > 0, np.float32(bad), x)))
+    assert rank(0 * x) == 0
+
+
+@pytest.mark.parametrize("exact_up_to", [512, 1], ids=["exact", "estimated"])
+def test_nan_is_not_taken_for_no_gradient(exact_up_to):
+    """⟨C, W A⟩ with a NaN in C alone, or in A, which spoils both."""
+    c, a = jnp.ones((4, 5)).at[0, 0].set(jnp.nan), jnp.eye(4, 5)
+    (row,) = layer_report(lambda w, a: jnp.sum(c * (w @ a)), jnp.eye(4), a, exact_up_to=exact_up_to).rows
+    assert np.isnan(row.nuclear_rank).all()
+    assert not np.isnan(row.stable_rank).any()
+    assert row.recommendation == "undecided"
+    (row,) = layer_report(
+        lambda w, a: jnp.sum(w @ a), jnp.eye(4), a.at[0, 0].set(jnp.nan), exact_up_to=exact_up_to
+    ).rows
+    assert np.isnan(row.stable_rank + row.nuclear_rank).all()
+    assert row.recommendation == "undecided"
+
+
 @pytest.mark.usefixtures("unchecked")
 def test_what_is_refused():
     with pytest.raises(ValueError, match="one number"):

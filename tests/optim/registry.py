@@ -49,6 +49,15 @@ def tree(seed=0, dtype=jnp.float32):
     }
 
 
+def mixed_tree(seed=0):
+    """The same in float32 and bfloat16, a dtype to each leaf and both among the leaves of one shape."""
+    leaves = tree(seed)
+    half = ("nested", "row")
+    return {
+        name: jax.tree.map(lambda x: x.astype(jnp.bfloat16), x) if name in half else x for name, x in leaves.items()
+    }
+
+
 def steps(transform, params, gradients, extra=EXTRA):
     """The updates and the state after all gradients, compiled."""
     # MultiSteps is not a GradientTransformation, but has its two functions and takes extra arguments.

@@ -10,7 +10,7 @@ import pytest
 
 from specjax import optim
 from specjax.spectral import spectral_power
-from tests.optim.registry import EXTRA, ITERATION, TRANSFORMS, steps, tree
+from tests.optim.registry import EXTRA, ITERATION, TRANSFORMS, mixed_tree, steps, tree
 
 pytestmark = pytest.mark.usefixtures("optax_promotion")
 every_transform = pytest.mark.parametrize("name", TRANSFORMS)
@@ -43,11 +43,10 @@ def same(left, right, tolerance=2e-5):
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)
-@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32], ids=["bf16", "f32"])
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.float32], ids=["bf16", "f16", "f32"])
 def test_shape_dtype_and_structure_are_kept(name, dtype):
     params = tree(0, dtype)
-    optax_promotes = "corrected" in name or "muon" in name
-    with jax.numpy_dtype_promotion("standard" if optax_promotes else "strict"):
+    with jax.numpy_dtype_promotion("standard" if "muon" in name else "strict"):  # Adam's bias correction
         updates, _ = jax.eval_shape(
             lambda *trees: steps(TRANSFORMS[name](), trees[0], trees[1:]), params, tree(1, dtype)
         )
@@ -55,11 +54,45 @@ def test_shape_dtype_and_structure_are_kept(name, dtype):
     assert jax.tree.map(lambda x: (x.shape, x.dtype), updates) == jax.tree.map(lambda x: (x.shape, x.dtype), params)
 
 
+EXTREMES = {"zero": 0.0, "tiny": 2.0**-14, "plain": 1.0, "huge": 2.0**11}
+"""Factors on gradients near 1: the smallest normal float16, and one that leaves room for the norm of a matrix in it."""
+
+
+@cache
+def one_update(name, half, dtype):
+    """The first update of parameters rounded to half precision, compiled; AdamW's in muon is the one of the stack."""
+    transform = optax.with_extra_args_support(TRANSFORMS[name]())
+    params = optax.tree.cast(tree(0, half), dtype)
+    return jax.jit(lambda gradient: transform.update(gradient, transform.init(params), params, **EXTRA)[0])
+
+
 @every_transform
-def test_updates_are_finite_in_bfloat16_too(name):
-    low, _ = steps(TRANSFORMS[name](), tree(0, jnp.bfloat16), [tree(1, jnp.bfloat16)])
-    full, _ = two_steps(name)
-    assert all(jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves((low, full)))
+@pytest.mark.parametrize("half", ["float16", "bfloat16"])
+@pytest.mark.parametrize("factor", EXTREMES.values(), ids=EXTREMES)
+def test_half_precision_is_the_float32_update_rounded(name, half, factor):
+    gradient = jax.tree.map(lambda x: (x * factor).astype(half), tree(1))
+    low = one_update(name, half, half)(gradient)
+    wide = one_update(name, half, "float32")(optax.tree.cast(gradient, "float32"))
+    for a, b in zip(jax.tree.leaves(low), jax.tree.leaves(wide), strict=True):
+        assert jnp.all(jnp.isfinite(b))
+        # A polynomial method rounds its operands, and so do its products: not only the result is rounded.
+        rounding = 16 * float(jnp.finfo(half).eps) * float(jnp.max(jnp.abs(b)))
+        np.testing.assert_allclose(a.astype(float), b, rtol=0, atol=rounding)
+
+
+@every_transform
+def test_state_and_updates_keep_their_types_on_a_tree_of_several(name):
+    """Three steps of a scan, which refuses a carry that changes its type; the numbers of the transformation traced arrays."""
+    transform, params = optax.with_extra_args_support(TRANSFORMS[name]()), mixed_tree(0)
+
+    def step(carry, gradient):
+        params, state = carry
+        updates, state = transform.update(gradient, state, params, **EXTRA)
+        assert jax.tree.map(lambda x: x.dtype, updates) == jax.tree.map(lambda x: x.dtype, params)
+        return (optax.apply_updates(params, updates), state), None
+
+    gradients = jax.tree.map(lambda *x: jnp.stack(x), *(mixed_tree(i) for i in range(1, 4)))
+    jax.eval_shape(lambda: jax.lax.scan(step, (params, transform.init(params)), gradients))
 
 
 @every_transform
@@ -138,27 +171,60 @@ def test_an_unrolled_step_can_be_differentiated(name):
     np.testing.assert_allclose(derivative, (above - below) / (2 * h), rtol=5e-2, atol=5e-2)
 
 
+def labelled(params):
+    return {name: "matrix" if name == "first" else "other" for name in params}
+
+
 INJECTED = {
-    "muon": (optim.muon, {"learning_rate": 0.1, "weight_decay": 0.01}, ()),
-    "muon-schedule": (optim.muon, {"learning_rate": optax.linear_schedule(0.1, 0.0, 10)}, ()),
-    "muon-corrected": (optim.muon, {"learning_rate": 0.1, "bias_correction": True}, ()),
-    "muon-method": (optim.muon, {"learning_rate": 0.1, "method": ITERATION}, ("method",)),
-    "orthogonalize": (optim.orthogonalize, {"scale": "sqrt_out_over_in"}, ()),
-    "normalize_rows": (optim.normalize_rows, {}, ()),
-    "spectral_descent": (optim.spectral_descent, {"curvature": 2.0, "method": ITERATION}, ("method",)),
-    "momentum": (optim.momentum, {"decay": 0.9, "nesterov": True}, ()),
-    "momentum-corrected": (optim.momentum, {"decay": 0.9, "nesterov": True, "bias_correction": True}, ()),
+    "muon": (optim.muon, {"learning_rate": 0.1, "weight_decay": 0.01}),
+    "muon-schedule": (optim.muon, {"learning_rate": optax.linear_schedule(0.1, 0.0, 10)}),
+    "muon-corrected": (optim.muon, {"learning_rate": 0.1, "bias_correction": True}),
+    "muon-method": (optim.muon, {"learning_rate": 0.1, "method": ITERATION}),
+    "muon-labels": (optim.muon, {"learning_rate": 0.1, "labels": labelled, "method": ITERATION}),
+    "muon-mask": (optim.muon, {"learning_rate": 0.1, "weight_decay_mask": lambda p: jax.tree.map(jnp.ndim, p)}),
+    "orthogonalize": (optim.orthogonalize, {"scale": "sqrt_out_over_in"}),
+    "orthogonalize-scale": (optim.orthogonalize, {"scale": lambda i, o: i + 2 * o}),
+    "normalize_rows": (optim.normalize_rows, {}),
+    "spectral_descent": (optim.spectral_descent, {"curvature": 2.0, "method": ITERATION}),
+    "momentum": (optim.momentum, {"decay": 0.9, "nesterov": True}),
+    "momentum-sgd": (optim.momentum, {"decay": 0.9, "convention": "sgd", "nesterov": True}),
+    "momentum-corrected": (optim.momentum, {"decay": 0.9, "nesterov": True, "bias_correction": True}),
+    "scale_by_factor_gram": (optim.scale_by_factor_gram, {"damping": 0.5}),
+    "decay_on_plateau": (optim.decay_on_plateau, {"factor": 0.5, "patience": 1}),
 }
+injected_ones = pytest.mark.parametrize(("make", "arguments"), INJECTED.values(), ids=INJECTED)
 
 
-@pytest.mark.parametrize(("make", "arguments", "static"), INJECTED.values(), ids=INJECTED)
-def test_injected_hyperparameters_change_nothing(make, arguments, static):
+@injected_ones
+def test_injected_hyperparameters_change_nothing(make, arguments):
     plain, _ = steps(make(**arguments), PARAMS, GRADIENTS)
-    injected = optax.inject_hyperparams(make, static_args=static)(**arguments)
-    state = jax.jit(injected.init)(PARAMS)
+    injected = optim.inject_hyperparams(make)(**arguments)
+    state, update = jax.jit(injected.init)(PARAMS), jax.jit(injected.update)
     for gradient in GRADIENTS:
-        updates, state = jax.jit(injected.update)(gradient, state, PARAMS)
+        updates, state = update(gradient, state, PARAMS, value=1.0)
     same(updates, plain)
+
+
+@injected_ones
+def test_injected_hyperparameters_keep_the_types_of_a_tree_of_several(make, arguments):
+    """Numbers that are arrays promote what they are multiplied with: the state would change its type in the second step."""
+    injected, params = optim.inject_hyperparams(make)(**arguments), mixed_tree(0)
+
+    def step(state, gradient):
+        updates, state = injected.update(gradient, state, params, value=1.0)
+        assert jax.tree.map(lambda x: x.dtype, updates) == jax.tree.map(lambda x: x.dtype, params)
+        return state, None
+
+    gradients = jax.tree.map(lambda *x: jnp.stack(x), *(mixed_tree(i) for i in range(1, 4)))
+    jax.eval_shape(lambda: jax.lax.scan(step, injected.init(params), gradients))
+
+
+def test_injected_decays_near_one_survive_bfloat16_parameters():
+    """0.999 in bfloat16 is 1: an average that never moves."""
+    gradient = jnp.ones((2, 2), jnp.bfloat16)
+    injected = optim.inject_hyperparams(optim.momentum)(0.999)
+    update, _ = injected.update(gradient, injected.init(gradient), gradient)
+    np.testing.assert_allclose(update.astype(float), 1e-3, rtol=4e-3)
 
 
 def test_injected_muon_can_be_differentiated_in_reverse():

@@ -43,6 +43,40 @@ def test_each_convention_is_its_formula(convention, nesterov, bias_correction):
     )
 
 
+DECAYS = [0.5, 0.62, 0.74, 0.86, 0.95]
+
+
+def by_recursion(convention, nesterov, bias_correction):
+    """The updates for decays that change in every step, one step after another from the definitions."""
+    m, w, updates = np.zeros((3, 2)), 0.0, []
+    for beta, g in zip(DECAYS, GRADIENTS, strict=True):
+        share = 1 - beta if convention == "ema" else 1.0
+        m, w = beta * m + share * g, beta * w + share
+        now, ahead = (w, beta * w + share) if bias_correction else (1.0, 1.0)
+        updates.append(share * g / now + beta * m / ahead if nesterov else m / now)
+    return updates
+
+
+@pytest.mark.parametrize(("convention", "nesterov", "bias_correction"), FORMULAS, ids=str)
+def test_a_scheduled_decay_is_the_recursion_with_the_decay_of_each_step(convention, nesterov, bias_correction):
+    """torch.optim.Muon's for "ema" with Nesterov, whose momentum is warmed up: m ← lerp(m, g, 1 - β), u = lerp(g, m, β)."""
+    transform = optim.inject_hyperparams(optim.momentum)(
+        lambda t: jnp.asarray(DECAYS)[t], convention, nesterov=nesterov, bias_correction=bias_correction
+    )
+    state = transform.init(jnp.zeros((3, 2)))
+    for g, expected in zip(GRADIENTS, by_recursion(convention, nesterov, bias_correction), strict=True):
+        update, state = transform.update(jnp.asarray(g), state)
+        np.testing.assert_allclose(update, expected, rtol=1e-12, atol=1e-14)
+
+
+def test_a_corrected_average_of_equal_gradients_is_the_gradient_whatever_the_schedule():
+    transform = optim.inject_hyperparams(optim.momentum)(lambda t: jnp.asarray(DECAYS)[t], bias_correction=True)
+    state = transform.init(jnp.zeros((3, 2)))
+    for _ in DECAYS:
+        update, state = transform.update(jnp.asarray(GRADIENTS[0]), state)
+        np.testing.assert_allclose(update, GRADIENTS[0], rtol=1e-12)
+
+
 def test_a_decay_of_zero_is_the_gradient():
     for convention, nesterov, bias_correction in FORMULAS:
         transform = optim.momentum(0.0, convention, nesterov=nesterov, bias_correction=bias_correction)

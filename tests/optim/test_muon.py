@@ -56,6 +56,17 @@ def test_it_takes_keller_jordans_steps(shape, bits, tolerance):
     close(sgd, expected, tolerance)
 
 
+def test_it_takes_keller_jordans_steps_while_the_momentum_is_warmed_up():
+    betas = np.linspace(0.5, 0.95, STEPS)
+    with jax.enable_x64(True):
+        weight, gradients = problem((4, 9))
+        muon = optim.inject_hyperparams(optim.muon)(
+            RATE, decay=lambda t: jnp.asarray(betas)[t], weight_decay=WEIGHT_DECAY, dimension_numbers=optim.OUT_IN
+        )
+        ours = weights(muon, jnp.asarray(weight), gradients)
+    close(ours, reference.run(weight, gradients, RATE, WEIGHT_DECAY, betas), 1e-7)
+
+
 @every_shape
 @every_precision
 @pytest.mark.parametrize(("nesterov", "rms"), [(True, None), (False, 0.2)])

@@ -7,6 +7,7 @@ import optax
 import pytest
 
 from specjax import optim, spectral
+from specjax.optim.switch import nuclear_rank
 from specjax.spectral import CUBIC, NewtonSchulz
 from tests.reference.spectra import matrix_with
 
@@ -56,8 +57,20 @@ def test_it_takes_the_larger_guaranteed_decrease():
 
 
 def test_nan_and_zero_take_the_euclidean_step():
-    for g in (jnp.full((2, 2), jnp.nan), jnp.zeros((2, 2))):
+    for g in (jnp.full((2, 2), jnp.nan), jnp.full((2, 2), jnp.inf), jnp.zeros((2, 2))):
         assert not step(g, 1.0)[1].took_spectral
+    assert not step(jnp.eye(2), jnp.nan)[1].took_spectral
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(("shape", "size"), [((4, 6), 1e-7), ((4, 6), 1.0), ((4, 6), 1e4), ((500, 400), 1.0)], ids=str)
+def test_the_nuclear_rank_of_half_precision_is_that_of_its_numbers(dtype, shape, size):
+    """In float16 the squares of 1e-7 and of 1e4, and the square of a sum of 400 singular values, are out of range."""
+    g = jnp.asarray(size * np.random.default_rng(0).standard_normal((2, *shape)), dtype)
+    s = np.linalg.svd(np.asarray(g, float), compute_uv=False)
+    found = nuclear_rank(g, NewtonSchulz(30, CUBIC))
+    assert found.dtype == jnp.float32
+    np.testing.assert_allclose(found, s.sum(axis=1) ** 2 / (s**2).sum(axis=1), rtol=1e-3)
 
 
 def test_missing_and_misshapen_stable_ranks_are_refused():

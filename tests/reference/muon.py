@@ -17,12 +17,12 @@ def newton_schulz(g, steps=5):
 
 
 def run(weight, gradients, learning_rate, weight_decay=0.0, beta=0.95):
-    """The weights after each gradient."""
+    """The weights after each gradient; beta is one number, or one for each gradient."""
     buffer = np.zeros_like(weight)
     history = []
-    for g in gradients:
-        buffer = buffer + (1 - beta) * (g - buffer)
-        ahead = g + beta * (buffer - g)
+    for g, decay in zip(gradients, np.broadcast_to(beta, len(gradients)), strict=True):
+        buffer = buffer + (1 - decay) * (g - buffer)
+        ahead = g + decay * (buffer - g)
         factor = max(1, weight.shape[0] / weight.shape[1]) ** 0.5
         weight = weight * (1 - learning_rate * weight_decay) - learning_rate * factor * newton_schulz(ahead)
         history.append(weight)

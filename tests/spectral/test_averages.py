@@ -119,3 +119,28 @@ def test_the_jackknife_removes_the_bias_of_order_one_over_k():
     # What is left of either is of order 1/k², a sixth of the first-order bias at most.
     assert abs(mean[0] - size) < size / 6
     assert abs(mean[1]) < size / 6
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-23, 1.0, 1e20, 1e30])
+def test_rank_one_factors_of_any_size_are_normalized(size):
+    rng = np.random.default_rng(1)
+    left, right = rng.standard_normal((6, 4)), rng.standard_normal((6, 3))
+    expected = np.mean(
+        [np.outer(a, b) / np.linalg.norm(a) / np.linalg.norm(b) for a, b in zip(left, right, strict=True)], axis=0
+    )
+    for sizes in ((size, 1.0), (1.0, size), (size, size)):
+        found = averages.mean_of_rank_one_polar(
+            *(jnp.asarray(s * x, jnp.float32) for s, x in zip(sizes, (left, right), strict=True))
+        )
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_a_zero_sample_counts_as_zero_in_the_derivative_of_the_rank_one_average_too():
+    """The closed-form derivative of the polar factors, which takes the directions that leave a zero matrix for none."""
+    rng = np.random.default_rng(2)
+    left, right, weights = (jnp.asarray(rng.standard_normal(s), jnp.float32) for s in ((6, 4), (6, 3), (4, 3)))
+    left, right = left.at[2].set(0).at[4].set(0), right.at[3].set(0).at[4].set(0)
+    by_factors = jax.grad(lambda a, b: jnp.sum(weights * averages.mean_of_polar(a[:, :, None] * b[:, None, :])), (0, 1))
+    found = jax.grad(lambda a, b: jnp.sum(weights * averages.mean_of_rank_one_polar(a, b)), (0, 1))(left, right)
+    for mine, exact in zip(found, jax.jit(by_factors)(left, right), strict=True):
+        np.testing.assert_allclose(mine, exact, atol=2e-6)

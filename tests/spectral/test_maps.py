@@ -147,3 +147,12 @@ def test_wrong_inputs_are_named():
         spectral.stabilized_sign(jnp.ones((2, 2), jnp.bfloat16), 1.0)
     with pytest.raises(ValueError, match="p > 0, got p=0"):
         schatten_norm(jnp.ones((2, 2)), 0)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_matrix_that_is_not_finite_goes_to_nan_and_no_other(bad):
+    x = np.random.default_rng(0).standard_normal((2, 4, 3))
+    x[1, 0, 0] = x[1, 1, 0] = bad
+    found = power(x, 0.5)
+    close(found[0], power(x[0], 0.5))
+    assert jnp.isnan(found[1]).all()

@@ -93,6 +93,20 @@ def test_the_best_quintic_equioscillates_and_no_other_comes_closer(lower):
         assert np.abs(1 - np.array(Quintic(*(np.array(p) + shift))(s))).max() > bound
 
 
+@pytest.mark.parametrize("upper", [1e-60, 2e-30, 3.0, 1e60])
+@pytest.mark.parametrize("ratio", [1e-250, 1e-20, 0.1, 0.5, 0.9])
+def test_the_best_quintic_follows_the_scale_and_equioscillates_on_every_interval(ratio, upper):
+    """Which on [l, 1] is what singles it out; for l near zero all that is left of it is the oscillation at the other nodes."""
+    p = best_quintic(ratio * upper, upper)
+    s = np.geomspace(max(ratio, 1e-3), 1, 200_001)
+    error = 1 - p(s * upper)
+    inside = error[1:-1][np.diff(np.sign(np.diff(error))) != 0]
+    extremes = [1 - p(ratio * upper), *inside, error[-1]]
+    assert len(extremes) == 4
+    bound = np.max(np.abs(extremes))
+    np.testing.assert_allclose(extremes, bound * np.array([1, -1, 1, -1]), rtol=1e-8, atol=1e-14)
+
+
 def test_the_composition_is_better_than_repeating_its_parts():
     best = band(best_composition(4, 1e-2), 1e-2)
     for other in ([best_quintic(1e-2, 1.0)] * 4, [MUON] * 4, best_composition(4, 1e-2, cushion=0.2)):

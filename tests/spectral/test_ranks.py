@@ -54,7 +54,7 @@ def test_the_quadrature_bounds_enclose_the_nuclear_norm_without_any_sampling():
     """All directions are dominant, so that only the quadrature is left: lower and upper are certain, and narrow with the steps."""
     for values in (SPECTRA["power law"], SPECTRA["flat"], 0.5 ** np.arange(30.0)):
         x = jnp.asarray(matrix_with(values, (ROWS, COLUMNS), 3), jnp.float32)
-        exact, widths = float(spectral.nuclear_norm(x / jnp.max(jnp.abs(x)))), []
+        exact, widths = float(spectral.nuclear_norm(x)), []
         for steps in (3, 12):
             norm = estimated(x, jax.random.key(0), steps=steps, directions=COLUMNS).nuclear_norm
             assert norm.lower <= exact * (1 + 1e-5)
@@ -90,6 +90,20 @@ def test_a_linear_map_is_known_by_its_products():
             assert estimate.lower * 0.9999 <= exact(x) <= estimate.upper * 1.0001
             assert estimate.value == pytest.approx(float(exact(x)), rel=0.1)
     assert found.frobenius_norm.upper > found.frobenius_norm.lower
+
+
+def test_an_interval_without_a_lower_end_of_the_frobenius_norm_has_no_upper_end_of_the_nuclear_rank():
+    """Two probes of a map of rank one may differ so much that ‖A‖_F could be zero."""
+    x = jnp.zeros((20, 20)).at[0].set(1 + jnp.arange(20.0))
+    find = jax.jit(
+        jax.vmap(lambda key: estimate_ranks(lambda v: x @ v, key, columns=20, steps=2, probes=2, directions=0))
+    )
+    found = find(jax.random.split(jax.random.key(0), 20))
+    unbounded = found.frobenius_norm.lower == 0
+    assert unbounded.any()
+    assert jnp.all(jnp.isinf(found.nuclear.upper) == unbounded)
+    for estimate in (found.stable, found.nuclear, found.effective):
+        assert jnp.all((estimate.lower <= estimate.value) & (estimate.value <= estimate.upper))
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e30])

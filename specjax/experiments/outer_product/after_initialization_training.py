@@ -22,6 +22,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from specjax import optim, spectral
 from specjax.experiments.outer_product.statistics import gram
 from specjax.optim.matrices import map_stacked
+from specjax.optim.momentum import MomentumState
 from specjax.sizes import Size, block_mask
 
 OPTIMIZERS = {"gd": "GD", "adam": "Adam", "muon": "Muon", "rows": "row-normalized"}
@@ -101,7 +102,7 @@ def train(
         t, recorded = now
         losses, gradients = jax.vmap(jax.value_and_grad(problem.loss), (0, None))(state.params, problem.batch(t))
         alive = state.alive & (losses <= limit)  # also False for NaN
-        average, _ = momentum.update(gradients, optax.EmaState(t, state.average))
+        average, _ = momentum.update(gradients, MomentumState(state.average, None))
         with jax.numpy_dtype_promotion("standard"):  # optax raises β to the number of steps, a float to an int
             adaptive, adam_state = adam.update(gradients, state.adam)
         rate = step_sizes * (1 - t.astype(step_sizes.dtype) / steps)

@@ -1,0 +1,186 @@
+"""Every function of `specjax.spectral` at the ends of its dtype: tiny, huge, half-precision, NaN, infinite and empty matrices.
+
+Each is registered once with how it follows the scale of its argument, so that a new function without a row fails here.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import spectral
+from specjax.spectral import averages, squaring
+
+KEY = jax.random.key(0)
+WIDE = np.random.default_rng(0).uniform(1, 2, (6, 4)) * np.random.default_rng(1).choice([-1, 1], (6, 4))
+SQUARE = WIDE[:4] * np.where(np.eye(4), np.sign(WIDE[:4]), 1)
+SAMPLES = np.stack([WIDE[:4], WIDE[2:]])
+"""Entries in [1, 2) in absolute value, so that a power of two takes none of them below the smallest normal number."""
+
+
+def ends(*estimates):
+    return jnp.ravel(jnp.asarray(estimates))
+
+
+# Compiled once for the rows of ranks and of norms.
+of_array = jax.jit(lambda x: spectral.estimate_ranks(x, KEY))
+of_map = jax.jit(lambda x: spectral.estimate_ranks(lambda v: x.astype(v.dtype) @ v, KEY, columns=x.shape[1]))
+
+
+def ranks(found):
+    return ends(found.stable, found.nuclear, found.effective)
+
+
+def norms(found):
+    return ends(found.spectral_norm, found.frobenius_norm, found.nuclear_norm)
+
+
+MEASURES = {
+    "spectral_norm": (spectral.spectral_norm, WIDE, 1),
+    "nuclear_norm": (spectral.nuclear_norm, WIDE, 1),
+    "schatten_norm": (lambda x: spectral.schatten_norm(x, 3.0), WIDE, 1),
+    "schatten_norm-half": (lambda x: spectral.schatten_norm(x, 0.5), WIDE, 1),
+    "stable_rank": (spectral.stable_rank, WIDE, 0),
+    "nuclear_rank": (spectral.nuclear_rank, WIDE, 0),
+    "effective_rank": (spectral.effective_rank, WIDE, 0),
+    "entropy_rank": (spectral.entropy_rank, WIDE, 0),
+    "estimate_stable_rank": (lambda x: ends(spectral.estimate_stable_rank(x, KEY)), WIDE, 0),
+    "estimate_ranks": (lambda x: ranks(of_array(x)), WIDE, 0),
+    "estimate_ranks-norms": (lambda x: norms(of_array(x)), WIDE, 1),
+    "estimate_ranks-map": (lambda x: ranks(of_map(x)), WIDE, 0),
+    "estimate_ranks-map-norms": (lambda x: norms(of_map(x)), WIDE, 1),
+    "power_iteration": (lambda x: ends(spectral.power_iteration(x, KEY)), WIDE, 1),
+    "squaring.squared_norm": (squaring.squared_norm, WIDE, 2),
+    "squaring.stable_rank_above": (squaring.stable_rank_above, WIDE, 0),
+    "diagonal_mean": (spectral.diagonal_mean, SQUARE, 1),
+    "off_diagonal_mean": (spectral.off_diagonal_mean, SQUARE, 1),
+    "dominance_ratio": (spectral.dominance_ratio, SQUARE, 0),
+    "row_dominance": (spectral.row_dominance, SQUARE, 0),
+    "off_diagonal_energy": (spectral.off_diagonal_energy, SQUARE, 0),
+    "off_diagonal_coefficient": (lambda p: spectral.off_diagonal_coefficient(p, p.T), SQUARE, 0),
+    "off_diagonal_coefficient-of": (
+        lambda p: spectral.off_diagonal_coefficient(p, jnp.arange(16).reshape(4, 4).astype(p.dtype)),
+        SQUARE,
+        1,
+    ),
+    "block_energy": (lambda h: spectral.block_energy(h, 2), SQUARE, 1),
+    "diagonal_block_share": (lambda h: spectral.diagonal_block_share(h, 2), SQUARE, 0),
+    "direction_error": (lambda x: spectral.direction_error(x, x[::-1]), WIDE, 0),
+}
+"""Numbers by name: the function, its argument, and the power of a factor on the argument that the result has.
+
+Half precision is measured in float32.
+"""
+
+MATRICES = {
+    "polar": (spectral.polar, WIDE, 0),
+    "normalize_rows": (spectral.normalize_rows, WIDE, 0),
+    "normalize_columns": (spectral.normalize_columns, WIDE, 0),
+    "off_diagonal": (spectral.off_diagonal, SQUARE, 1),
+    "row_blocks": (lambda h: spectral.row_blocks(h, 2), SQUARE, 1),
+    "row_metric": (spectral.row_metric, SQUARE, 1),
+    "muon_metric": (spectral.muon_metric, SQUARE, 1),
+    "averages.polar_of_mean": (averages.polar_of_mean, SAMPLES, 0),
+    "averages.mean_of_polar": (averages.mean_of_polar, SAMPLES, 0),
+    "averages.microbatched_polar": (lambda x: averages.microbatched_polar(x, 1), SAMPLES, 0),
+    "averages.jackknifed_polar": (averages.jackknifed_polar, SAMPLES, 0),
+    "averages.mean_of_rank_one_polar": (lambda x: averages.mean_of_rank_one_polar(x, x[:, :3]), WIDE, 0),
+    "averages.mean_of_rank_one_polar-right": (
+        lambda x: averages.mean_of_rank_one_polar(jnp.asarray(WIDE, x.dtype), x),
+        WIDE,
+        0,
+    ),
+}
+"""Matrices, whose dtype is kept."""
+
+EVERY = MEASURES | MATRICES
+ELSEWHERE = {
+    "band, best_composition, best_quintic": "numbers of the host; test_minimax",
+    "factor_error, method_error": "of orthogonal factors, which have no scale; test_accuracy",
+    "spectral_map, spectral_power, stabilized_sign": "refuse half precision; test_maps",
+}
+
+
+def test_every_function_has_a_row():
+    functions = {name for name, value in vars(spectral).items() if name.islower() and callable(value)}
+    functions |= {f"averages.{name}" for name in vars(averages) if name.endswith("_polar") or name.startswith("polar_")}
+    rows = {name.split("-")[0] for name in EVERY}
+    assert functions - rows == set(", ".join(ELSEWHERE).split(", "))
+
+
+PROGRAMS = {name: f if name.startswith("estimate_ranks") else jax.jit(f) for name, (f, _, _) in EVERY.items()}
+
+
+def result(name, dtype, scale=1.0, bad=None, rounded=None):
+    """What a row gives for its argument times `scale`, with two entries in every sample that are `bad`."""
+    x = np.array(EVERY[name][1], np.float32) * np.float32(scale)
+    if bad is not None:
+        x[..., 0, 0] = x[..., 1, 0] = bad
+    return PROGRAMS[name](jnp.asarray(x, rounded).astype(dtype))
+
+
+every_row = pytest.mark.parametrize("name", EVERY)
+
+
+@every_row
+@pytest.mark.parametrize("exponent", [-126, -90, 90, 126])
+def test_it_follows_the_scale_to_both_ends_of_float32(name, exponent):
+    """What does not depend on the scale follows to the very ends, what does as long as the result is a normal number."""
+    degree = EVERY[name][2]
+    # What a map returns it has computed itself: its sums and products must be floats.
+    limit = 110 if "-map" in name else {0: 126, 1: 120, 2: 58}[degree]
+    exponent = np.clip(exponent, -limit, limit)
+    unit = np.asarray(result(name, "float32"), float)
+    found = np.asarray(result(name, "float32", 2.0 ** int(exponent)), float) / 2.0 ** int(degree * exponent)
+    np.testing.assert_allclose(found, unit, rtol=1e-5, atol=1e-6 * np.abs(unit).max())
+
+
+@every_row
+@pytest.mark.parametrize(
+    ("dtype", "scale"), [("float16", 1.0), ("float16", 2.0**-12), ("float16", 2.0**14), ("bfloat16", 1.0)]
+)
+def test_half_precision_is_measured_in_float32_and_kept_by_matrices(name, dtype, scale):
+    found, expected = result(name, dtype, scale), result(name, "float32", scale, rounded=dtype)
+    kept = name in MATRICES
+    assert found.dtype == (dtype if kept else "float32")
+    rounding = 2 * float(jnp.finfo(dtype).eps) if kept else 1e-5
+    np.testing.assert_allclose(found.astype(float), expected, rtol=rounding, atol=rounding)
+
+
+@every_row
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_is_not_finite_stays_visible(name, dtype, bad):
+    found = np.isfinite(np.asarray(result(name, dtype, bad=bad), float))
+    assert not found.all()
+    if name in MEASURES and name not in ("row_dominance", "block_energy"):
+        assert not found.any()
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)], ids=str)
+def test_an_empty_matrix_has_norm_and_rank_zero(shape):
+    for name, (f, x, _) in MEASURES.items():
+        if x is WIDE and name != "direction_error" and "-map" not in name:
+            assert not np.asarray(f(jnp.zeros(shape))).any(), name
+    for f in (spectral.spectral_norm, spectral.nuclear_norm, spectral.stable_rank):
+        assert f(jnp.zeros((2, *shape))).tolist() == [0, 0]
+    assert spectral.power_iteration(jnp.zeros((2, *shape)), KEY).value.tolist() == [0, 0]
+    for f in (spectral.normalize_rows, spectral.normalize_columns, spectral.polar):
+        assert f(jnp.zeros(shape)).shape == shape
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY if not name.startswith("estimate_ranks")])
+def test_the_derivative_follows_the_scale(name):
+    """(df)(cx) = c^(degree-1) (df)(x), for a sum of the results with different weights."""
+    f, x, degree = EVERY[name]
+
+    @jax.jit
+    @jax.grad
+    def slope(x):
+        found = f(x).ravel()
+        return jnp.sum(found * jnp.cos(jnp.arange(found.size, dtype=found.dtype)))
+
+    scale = 2.0**60
+    unit = np.asarray(slope(jnp.asarray(x, jnp.float32)), float)
+    found = np.asarray(slope(jnp.asarray(x * scale, jnp.float32)), float) * scale ** (1 - degree)
+    np.testing.assert_allclose(found, unit, rtol=1e-4, atol=1e-5 * np.abs(unit).max())
