@@ -39,13 +39,15 @@ class Size:
         known = isinstance(self.active, Number | np.generic | np.ndarray)
         numbers = np.asarray(self.active if known else 1)
         if numbers.dtype != jax.dtypes.float0 and not (
-            numbers.dtype.kind in "iu" and ((0 < numbers) & (numbers <= self.padded)).all()
+            numbers.dtype.kind in "iu" and ((numbers > 0) & (numbers <= self.padded)).all()
         ):
             raise ValueError(
                 f"Size needs an int active with 0 < active <= padded, got active={self.active} and padded={self.padded}."
             )
         if isinstance(self.active, jax.Array) and jnp.issubdtype(self.active.dtype, jnp.inexact):
-            raise ValueError(f"Size needs an int active, got an array of dtype {self.active.dtype}; sweep it with widths.")
+            raise ValueError(
+                f"Size needs an int active, got an array of dtype {self.active.dtype}; sweep it with widths."
+            )
 
 
 AnySize = int | Size

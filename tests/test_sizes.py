@@ -168,10 +168,14 @@ def test_a_size_refuses_active_counts_outside_its_extent(active):
         Size(4, active)
 
 
-@pytest.mark.parametrize("active", [np.int64(9), np.int64(0), np.asarray(5), np.asarray([1, 5]), 2.5, np.float32(2), True, np.True_])
+@pytest.mark.parametrize(
+    "active", [np.int64(9), np.int64(0), np.asarray(5), np.asarray([1, 5]), 2.5, np.float32(2), True, np.True_]
+)
 @pytest.mark.usefixtures("unchecked")
 def test_a_size_refuses_active_counts_of_numpy_outside_its_extent_and_what_is_no_count(active):
-    with pytest.raises(ValueError, match=r"Size needs an int active with 0 < active <= padded, got active=.* and padded=4\."):
+    with pytest.raises(
+        ValueError, match=r"Size needs an int active with 0 < active <= padded, got active=.* and padded=4\."
+    ):
         Size(4, active)
 
 

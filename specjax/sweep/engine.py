@@ -98,7 +98,9 @@ def run(
         FailedSeedsWarning: an output is NaN or infinite for some seed.
     """
     check_arguments(over, seeds, key, plan, chunk, memory, reduce)
-    counts: Seeds = {dim: tuple(map(int, ns)) for dim, ns in seeds.items()} if isinstance(seeds, Mapping) else int(seeds)
+    counts: Seeds = (
+        {dim: tuple(map(int, ns)) for dim, ns in seeds.items()} if isinstance(seeds, Mapping) else int(seeds)
+    )
     chunk = None if chunk is None else int(chunk)
     check_signature(measure, over)
     probed = probe(measure, over, key, units or {}, reduce)

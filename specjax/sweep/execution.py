@@ -265,7 +265,9 @@ def _checked(calls: Calls, prepared: Prepared, bucket: Bucket, first: int) -> Ca
         padded = {name: a[(*narrow, slice(stop_at - start))] for name, a in outputs.items()}
         one = {name: a[(*narrow, slice(1))] for name, a in outputs.items()}
         names = padding_check.differing(one, exact)
-        told = padding_check.refusal(padded, alone, _ids(start, stop_at), names, bucket, request.over) if names else None
+        told = (
+            padding_check.refusal(padded, alone, _ids(start, stop_at), names, bucket, request.over) if names else None
+        )
         # Every process refuses if the first does.
         if (told := agreed(told)) is not None:
             raise ValueError(told)

@@ -20,7 +20,9 @@ def fingerprint(measure: Measure, over: Over, buckets: Sequence[Bucket], key: Ke
     key_data, impl = np.asarray(jax.random.key_data(key)), str(jax.random.key_impl(key))
     digest = hashlib.sha256()
     for bucket in buckets:
-        traced = trace_program(build(measure, bucket, over, impl, couple=couple), key_data, 1, coordinates(bucket, over))
+        traced = trace_program(
+            build(measure, bucket, over, impl, couple=couple), key_data, 1, coordinates(bucket, over)
+        )
         digest.update(traced.lower().as_text().encode())
         for constant in traced.jaxpr.consts:
             typed = jax.numpy.issubdtype(getattr(constant, "dtype", None), jax.dtypes.prng_key)

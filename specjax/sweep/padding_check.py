@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.sweep.axes import Over, length, volumes, widths_of
+from specjax.sweep.axes import Over, length, members, volumes, widths_of
 from specjax.sweep.compilation_cache import persistent
 from specjax.sweep.plan import Bucket, padded_volume
 from specjax.sweep.program import Measure, build, compile_program, coordinates
@@ -23,17 +23,18 @@ Outputs = Mapping[str, np.ndarray]
 """Arrays of shape (*over, seeds, ...), with one entry along each dimension that has widths."""
 
 SEEDS = 4
-"""How many seeds a difference must be seen at, where there are as many, before it is refused."""
+"""How many seeds a difference must be seen at before it is refused, where the first call has as many."""
 _STREAMS = 8  # ways of moving the last bits
-# A difference is beyond rounding if it is this many times what moving the last bits does. Four seeds with no false alarm at 8 ways: see
-# the tests.
+# A difference is beyond rounding if it is this many times the largest that moving the last bits makes, each bit moved by eight units
+# where rounding moves it by a half.
 _FACTOR = 8.0
 
 
 def padding(bucket: Bucket, over: Over) -> float:
     """How many times the volume of the narrowest point of `bucket` is that of its program; 1 where it pads nothing."""
     return max(
-        (padded_volume(dim, places, over) / volumes(dim, over[dim])[places[0]] for dim, places in bucket.items()), default=1.0
+        (padded_volume(dim, places, over) / volumes(dim, over[dim])[places[0]] for dim, places in bucket.items()),
+        default=1.0,
     )
 
 
@@ -109,19 +110,31 @@ def refusal(
     for name in names:
         beyond = beyond_rounding(padded[name], moved[name], axis)
         if beyond.any():
-            place = np.unravel_index(np.argmax(beyond), beyond.shape)
+            place = [int(i) for i in np.unravel_index(np.argmax(beyond), beyond.shape)]
             at = (*place[:axis], 0, *place[axis:])
-            told.append((name, moved[name][0][at], padded[name][at]))
+            told.append(
+                f"{name!r} at {_point(bucket, over, place)} is {moved[name][0][at]:.6g} by itself and {padded[name][at]:.6g} padded"
+            )
     if not told:
         return None
-    wide = {name: (a, places) for dim, places in bucket.items() for name, a in widths_of(dim, over[dim]).items()}
-    there = ", ".join(f"{name}={a.points[places[0]]}" for name, (a, places) in wide.items())
-    to = ", ".join(f"{name}={max(a.points[i] for i in places)}" for name, (a, places) in wide.items())
-    values = "; ".join(f"{name!r} is {exact:.6g} alone and {wrong:.6g} padded" for name, exact, wrong in told)
+    to = ", ".join(
+        f"{name}={max(axis.points[i] for i in places)}"
+        for dim, places in bucket.items()
+        for name, axis in widths_of(dim, over[dim]).items()
+    )
     return (
-        f"The outputs of measure depend on padding: at {there}, seed {seeds[0]}, padded to {to}, {values}; "
-        "what usually does it is x.shape or jnp.mean over a padded axis, for which there is sizes.active, or optim.muon without "
-        "sizes=; mend it, or take plan='exact', which pads nothing (check_padding=False runs it unchecked)."
+        f"Padding to {to} changes what measure returns for seed {seeds[0]}: {'; '.join(told)}; what usually does it is x.shape or jnp.mean "
+        "over a padded axis, for which there is sizes.active, or optim.muon without sizes=, so mend it, or take plan='exact', "
+        "which pads nothing (check_padding=False runs it unchecked)."
+    )
+
+
+def _point(bucket: Bucket, over: Over, place: Sequence[int]) -> str:
+    """The narrowest point of `bucket`, and that of the other dimensions at `place`, as in "d=16, lr=0.1"."""
+    return ", ".join(
+        f"{name}={axis.points[bucket[dim][0] if dim in bucket else place[i]]}"
+        for i, dim in enumerate(over)
+        for name, axis in members(dim, over[dim]).items()
     )
 
 
@@ -139,4 +152,4 @@ def _slack(exact: np.ndarray) -> np.ndarray:
     """Half of the digits of each entry, 0 for integers and booleans."""
     if not np.issubdtype(exact.dtype, np.inexact):
         return np.zeros(exact.shape)
-    return np.sqrt(np.finfo(exact.dtype).eps) * np.abs(np.nan_to_num(exact.astype(np.float64 if exact.dtype.kind == "f" else np.complex128)))
+    return float(np.sqrt(np.finfo(exact.dtype).eps)) * np.nan_to_num(np.abs(exact.astype(np.complex128)), posinf=0.0)

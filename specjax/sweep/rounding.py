@@ -24,10 +24,56 @@ ULPS = 8
 
 # What moves, selects or compares and rounds nothing. To move the result of another such operation would only overstate the rounding.
 _EXACT = frozenset(
-    """abs neg sign max min clamp select_n reshape broadcast_in_dim transpose squeeze expand_dims slice dynamic_slice dynamic_update_slice
-    gather scatter concatenate pad rev split tile sort top_k convert_element_type bitcast_convert_type iota copy copy_p stop_gradient
-    reduce_max reduce_min cummax cummin reduce_precision real imag complex conj floor ceil round device_put optimization_barrier
-    reduce_window_max reduce_window_min select_and_scatter_add select_and_gather_add""".split()
+    [
+        "abs",
+        "neg",
+        "sign",
+        "max",
+        "min",
+        "clamp",
+        "select_n",
+        "reshape",
+        "broadcast_in_dim",
+        "transpose",
+        "squeeze",
+        "expand_dims",
+        "slice",
+        "dynamic_slice",
+        "dynamic_update_slice",
+        "gather",
+        "scatter",
+        "concatenate",
+        "pad",
+        "rev",
+        "split",
+        "tile",
+        "sort",
+        "top_k",
+        "convert_element_type",
+        "bitcast_convert_type",
+        "iota",
+        "copy",
+        "copy_p",
+        "stop_gradient",
+        "reduce_max",
+        "reduce_min",
+        "cummax",
+        "cummin",
+        "reduce_precision",
+        "real",
+        "imag",
+        "complex",
+        "conj",
+        "floor",
+        "ceil",
+        "round",
+        "device_put",
+        "optimization_barrier",
+        "reduce_window_max",
+        "reduce_window_min",
+        "select_and_scatter_add",
+        "select_and_gather_add",
+    ]
 )
 _HASH = 0x9E3779B1  # 2**32 over the golden ratio: the highest bit of a multiple of it depends on all bits of a word
 
@@ -46,7 +92,9 @@ def _evaluate(jaxpr: core.Jaxpr, consts: Sequence[Any], arguments: Sequence[Any]
         return atom.val if isinstance(atom, core.Literal) else values[atom]
 
     for eqn in jaxpr.eqns:
-        values |= dict(zip(eqn.outvars, _results(eqn, [read(atom) for atom in eqn.invars], stream, jaxpr.debug_info), strict=True))
+        values |= dict(
+            zip(eqn.outvars, _results(eqn, [read(atom) for atom in eqn.invars], stream, jaxpr.debug_info), strict=True)
+        )
     return [read(atom) for atom in jaxpr.outvars]
 
 

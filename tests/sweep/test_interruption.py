@@ -216,7 +216,9 @@ def test_a_changed_line_that_only_narrow_widths_run_is_another_measurement(tmp_p
 
     def changed(factor, seeds):
         over = {"d": sweep.widths(4, 16)}
-        return sweep.run(partial(measure, factor=factor), over, seeds=seeds, key=KEY, plan="exact", store=tmp_path / "s")
+        return sweep.run(
+            partial(measure, factor=factor), over, seeds=seeds, key=KEY, plan="exact", store=tmp_path / "s"
+        )
 
     changed(1.0, 5)
     with pytest.raises(ValueError, match="measure is"):
