@@ -91,7 +91,8 @@ def block_mask(sizes: Sequence[AnySize]) -> Bool[Array, "..."]:
 def normal(key: Key[Array, ""], sizes: Sequence[AnySize]) -> Shaped[Array, "..."]:
     """Independent N(0, 1) draws, one axis per size, zero outside the active block.
 
-    The dtype is JAX's default float. Raises ValueError for a key that is not a threefry key, an empty `sizes`, or a size that is no positive int.
+    The dtype is JAX's default float. Raises ValueError for a key that is not a threefry key, an empty `sizes`, or a size that is no
+    positive int.
     """
     return _row_keyed(key, sizes, lambda k, shape: jax.random.normal(k, shape, dtype=jnp.result_type(float)))
 
