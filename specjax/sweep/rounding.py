@@ -114,12 +114,16 @@ def _results(eqn: core.JaxprEqn, operands: list[Any], stream: Array, where: core
 def _scan(eqn: core.JaxprEqn, operands: list[Any], stream: Array) -> list[Any]:
     body, consts, carried = eqn.params["jaxpr"], eqn.params["num_consts"], eqn.params["num_carry"]
 
-    def step(carry: list[Any], xs: list[Any]) -> tuple[list[Any], list[Any]]:
-        outputs = _evaluate(body.jaxpr, body.consts, [*operands[:consts], *carry, *xs], stream)
+    def step(carry: list[Any], given: tuple[Array, list[Any]]) -> tuple[list[Any], list[Any]]:
+        index, xs = given
+        # Each step moves bits in its own way: by one way for all, a value that a step keeps would go to and fro between two.
+        own = jnp.where(stream > 0, (stream + index) * jnp.uint32(_HASH) | jnp.uint32(1), stream)
+        outputs = _evaluate(body.jaxpr, body.consts, [*operands[:consts], *carry, *xs], own)
         return outputs[:carried], outputs[carried:]
 
     length, reverse = eqn.params["length"], eqn.params["reverse"]
-    carry, ys = lax.scan(step, operands[consts : consts + carried], operands[consts + carried :], length, reverse)
+    xs = jnp.arange(length, dtype=jnp.uint32), operands[consts + carried :]
+    carry, ys = lax.scan(step, operands[consts : consts + carried], xs, length, reverse)
     return [*carry, *ys]
 
 
@@ -132,7 +136,16 @@ def _move(result: Any, stream: Array) -> Any:
     bits = 8 * dtype.itemsize
     word = np.dtype(f"uint{bits}")
     odd = lax.convert_element_type(stream * jnp.uint32(2 * _HASH % 2**32) + jnp.uint32(_HASH), word)
-    high = lax.shift_right_logical(lax.bitcast_convert_type(result, word) * odd, jnp.asarray(bits - 1, word))
+    high = lax.shift_right_logical(
+        _mixed(lax.bitcast_convert_type(result, word), odd, bits), jnp.asarray(bits - 1, word)
+    )
     size = jnp.where(stream > 0, jnp.asarray(ULPS * jnp.finfo(dtype).eps, dtype), jnp.zeros((), dtype))
     one = jnp.ones((), dtype)
     return lax.mul(result, jnp.where(high > jnp.asarray(0, word), one + size, one - size))
+
+
+def _mixed(word: Array, odd: Array, bits: int) -> Array:
+    """`word` hashed: multiplied once it moves with the neighbours of a value, multiplied twice with the halves swapped it does not."""
+    half = jnp.asarray(bits // 2, word.dtype)
+    once = word * odd
+    return (once ^ lax.shift_right_logical(once, half)) * odd
