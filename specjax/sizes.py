@@ -10,9 +10,11 @@ row-keyed: the value at index (r, c) is a function of the key and of (r, c) alon
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral, Number
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Int, Key, Shaped
 
 _Draw = Callable[[Array, tuple[int, ...]], Array]
@@ -24,15 +26,29 @@ class Size:
     """An extent of `padded` entries of which the first `active` count.
 
     `padded` is static and fixes shapes; `active` may be traced, so one compiled program serves every width up to `padded`.
+
+    Raises:
+        ValueError: `padded` is no positive int; or `active` is a number that is no int from 1 to `padded`, or an array of floats.
     """
 
     padded: int = field(metadata={"static": True})
     active: int | Int[Array, ""]
 
     def __post_init__(self) -> None:
-        # Under a transformation `active` is a tracer, or a placeholder while JAX rebuilds the tree: only an int can be checked.
-        if isinstance(self.active, int) and not 0 < self.active <= self.padded:
-            raise ValueError(f"Size needs 0 < active <= padded, got active={self.active} and padded={self.padded}.")
+        _check_extent(self.padded)
+        # Under a transformation `active` is a tracer, a tangent without a dtype of its own, or a placeholder while JAX rebuilds the tree.
+        known = isinstance(self.active, Number | np.generic | np.ndarray)
+        numbers = np.asarray(self.active if known else 1)
+        if numbers.dtype != jax.dtypes.float0 and not (
+            numbers.dtype.kind in "iu" and ((numbers > 0) & (numbers <= self.padded)).all()
+        ):
+            raise ValueError(
+                f"Size needs an int active with 0 < active <= padded, got active={self.active} and padded={self.padded}."
+            )
+        if isinstance(self.active, jax.Array) and jnp.issubdtype(self.active.dtype, jnp.inexact):
+            raise ValueError(
+                f"Size needs an int active, got an array of dtype {self.active.dtype}; sweep it with widths."
+            )
 
 
 AnySize = int | Size
@@ -49,12 +65,19 @@ def active(size: AnySize) -> int | Int[Array, ""]:
 
 
 def times(size: AnySize, factor: int) -> AnySize:
-    """A size that follows another, as n = 4d does: `factor` times it, padded and active extent alike."""
+    """A size that follows another, as n = 4d does: `factor` times it, padded and active extent alike.
+
+    Raises:
+        ValueError: `factor` is no positive int.
+    """
+    if not _is_int(factor) or factor < 1:
+        raise ValueError(f"times needs a positive int factor, got {factor!r}.")
     return Size(factor * size.padded, factor * size.active) if isinstance(size, Size) else factor * size
 
 
 def mask(size: AnySize) -> Bool[Array, " padded"]:
-    """True on the active entries of `size`, shape `(padded,)`."""
+    """True on the active entries of `size`, shape `(padded,)`; raises ValueError for a size that is no positive int."""
+    _check_extent(padded(size))
     return jnp.arange(padded(size)) < active(size)
 
 
@@ -87,7 +110,8 @@ def stream(key: Key[Array, ""], name: str) -> Key[Array, ""]:
 def normal(key: Key[Array, ""], sizes: Sequence[AnySize]) -> Shaped[Array, "..."]:
     """Independent N(0, 1) draws, one axis per size, zero outside the active block.
 
-    The dtype is JAX's default float. Raises ValueError for a key that is not a threefry key, an empty `sizes`, or a size below 1.
+    The dtype is JAX's default float. Raises ValueError for a key that is not a threefry key, an empty `sizes`, or a size that is no
+    positive int.
     """
     return _row_keyed(key, sizes, lambda k, shape: jax.random.normal(k, shape, dtype=jnp.result_type(float)))
 
@@ -136,5 +160,15 @@ def _check(key: Array, sizes: Sequence[AnySize]) -> None:
     if not sizes:
         raise ValueError("A draw needs at least one size, got none; pass e.g. (rows, cols).")
     for size in sizes:
-        if padded(size) < 1:
-            raise ValueError(f"Every size must be at least 1, got {size}.")
+        _check_extent(padded(size))
+
+
+def _check_extent(extent: object) -> None:
+    if not _is_int(extent):
+        raise ValueError(f"Every size must be an int, got {extent!r}.")
+    if extent < 1:  # type: ignore[operator]
+        raise ValueError(f"Every size must be at least 1, got {extent}.")
+
+
+def _is_int(number: object) -> bool:
+    return isinstance(number, Integral) and not isinstance(number, bool)

@@ -168,6 +168,46 @@ def test_a_size_refuses_active_counts_outside_its_extent(active):
         Size(4, active)
 
 
+@pytest.mark.parametrize(
+    "active", [np.int64(9), np.int64(0), np.asarray(5), np.asarray([1, 5]), 2.5, np.float32(2), True, np.True_]
+)
+@pytest.mark.usefixtures("unchecked")
+def test_a_size_refuses_active_counts_of_numpy_outside_its_extent_and_what_is_no_count(active):
+    with pytest.raises(
+        ValueError, match=r"Size needs an int active with 0 < active <= padded, got active=.* and padded=4\."
+    ):
+        Size(4, active)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_size_refuses_an_array_of_floats_also_when_it_is_traced():
+    with pytest.raises(ValueError, match="an int active, got an array of dtype float32; sweep it with widths"):
+        jax.jit(lambda n: sizes.mask(Size(4, n)))(2.0)
+
+
+@pytest.mark.parametrize("wrong", [2.5, np.float32(2), True, None, "3"])
+@pytest.mark.usefixtures("unchecked")
+def test_what_is_no_int_is_refused_wherever_a_size_is_taken(wrong):
+    for call in (Size, lambda size, _: sizes.mask(size), lambda size, _: sizes.block_mask((2, size))):
+        with pytest.raises(ValueError, match="Every size must be an int, got "):
+            call(wrong, 1)
+    with pytest.raises(ValueError, match="Every size must be an int, got "):
+        sizes.normal(jax.random.key(0), (2, wrong))
+    with pytest.raises(ValueError, match="times needs a positive int factor, got "):
+        sizes.times(3, wrong)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_ints_of_numpy_are_sizes_and_trees_of_sizes_can_be_rebuilt():
+    for active in (np.int64(3), np.asarray(3), jnp.asarray(3), 3):
+        np.testing.assert_array_equal(sizes.mask(Size(np.int64(4), active)), [True, True, True, False])
+    many = jax.vmap(sizes.mask)(Size(4, np.arange(1, 5)))
+    np.testing.assert_array_equal(many, np.tri(4, dtype=bool))
+    assert jax.tree.map(lambda _: None, Size(4, 3)).active is None
+    total = jax.grad(lambda tree: jnp.sum(tree[0] * sizes.mask(tree[1])), allow_int=True)
+    np.testing.assert_array_equal(total((jnp.ones(4), Size(4, 3)))[0], [1, 1, 1, 0])
+
+
 def test_a_size_that_follows_another_is_a_multiple_of_both_its_extents():
     assert sizes.times(5, 4) == 20
     assert sizes.times(Size(8, 5), 4) == Size(32, 20)

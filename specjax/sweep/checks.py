@@ -1,6 +1,5 @@
 """What is wrong with a sweep, said before anything is compiled."""
 
-import hashlib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -49,14 +48,6 @@ class Probe(NamedTuple):
     shapes: Shapes
     largest: jax.stages.Traced
     narrow: Mapping[str, tuple[jax.stages.Traced, float]]
-
-    def fingerprint(self) -> str:
-        """A hash of the program and its constants: other code, or other arrays in it, give another one."""
-        digest = hashlib.sha256(self.largest.lower().as_text().encode())
-        for constant in self.largest.jaxpr.consts:
-            array = np.asarray(jax.random.key_data(constant) if _is_key(constant) else constant)
-            digest.update(str((array.dtype, array.shape)).encode() + array.tobytes())
-        return digest.hexdigest()
 
 
 def check_arguments(

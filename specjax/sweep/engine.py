@@ -23,6 +23,7 @@ from specjax.sweep.checks import Probe, check_arguments, check_signature, probe
 from specjax.sweep.cost import CostModel, cost_model
 from specjax.sweep.devices import agreed, is_first, seed_mesh
 from specjax.sweep.execution import CALLS_AT_A_TIME, Prepared, Ranges, Request, execute
+from specjax.sweep.fingerprint import fingerprint
 from specjax.sweep.plan import Plan, Seeds
 from specjax.sweep.program import Measure
 from specjax.sweep.sampling import EverySeed, Sampling
@@ -44,6 +45,7 @@ def run(
     memory: str | int | None = None,
     reduce: Literal["moments"] | None = None,
     couple: bool = True,
+    check_padding: bool = True,
     store: str | Path | None = None,
     units: Mapping[str, str] | None = None,
     progress: bool | None = None,
@@ -71,6 +73,9 @@ def run(
         reduce: None keeps every seed. "moments" keeps mean, variance, smallest and largest of at most 64 batches of seeds and
             forgets the seeds, so that memory does not grow with their number; see :func:`specjax.sweep.total`.
         couple: Whether a seed has the same key at all widths. False folds the widths into it, so that they are drawn independently.
+        check_padding: Whether to measure one seed both ways, padded and with its widths as ints, at the narrowest point of the bucket that
+            is padded most, and to refuse outputs that differ beyond rounding. It costs the compilation of one program at that point; a
+            plan that pads nothing, and a stored sweep of which nothing is missing, cost nothing.
         store: A folder to write to as the sweep runs. An interrupted sweep is continued by the same call, and one of more seeds
             runs only those that are new.
         units: Units of outputs by name.
@@ -85,19 +90,25 @@ def run(
 
     Raises:
         ValueError: anything above is violated, or the store holds another sweep; raised before compilation. Or one seed does not
-            fit in `memory`; raised before the program that it does not fit runs.
+            fit in `memory`; raised before the program that it does not fit runs. Or padding changes an output; raised after the first
+            call of the first program, before anything is kept.
         StoreError: the store cannot be written or is damaged. Finished blocks are intact.
 
     Warns:
         FailedSeedsWarning: an output is NaN or infinite for some seed.
     """
     check_arguments(over, seeds, key, plan, chunk, memory, reduce)
-    counts: Seeds = int(seeds) if isinstance(seeds, int) else {dim: tuple(map(int, ns)) for dim, ns in seeds.items()}
+    counts: Seeds = (
+        {dim: tuple(map(int, ns)) for dim, ns in seeds.items()} if isinstance(seeds, Mapping) else int(seeds)
+    )
+    chunk = None if chunk is None else int(chunk)
     check_signature(measure, over)
     probed = probe(measure, over, key, units or {}, reduce)
     local = jax.local_devices()
     budget = bytes_of.parse(memory) if memory is not None else bytes_of.default_budget(local[0], len(local))
-    request = Request(measure, over, counts, key, plan, chunk, memory, reduce, couple, seed_mesh(), agreed(budget))
+    request = Request(
+        measure, over, counts, key, plan, chunk, memory, reduce, couple, seed_mesh(), agreed(budget), check_padding
+    )
     with ExitStack() as stack:
         prepared, opened, missing = _open(request, probed, store, stack)
         _require_room(prepared)
@@ -141,7 +152,9 @@ def _open(
 
 def _open_store(request: Request, probed: Probe, model: CostModel, path: Path) -> tuple[Prepared, Store]:
     stored = read_manifest(path)
-    prepared = _prepare(request, probed, model, None if stored is None else stored.plan)
+    # The plan of a store of other axes, which is refused below, does not fit these.
+    fits = stored is not None and stored.config.get("over") == _axes(request.over)
+    prepared = _prepare(request, probed, model, stored.plan if fits else None)
     layout = Layout(
         axes=tuple(request.over),
         extents=tuple(length(axis) for axis in request.over.values()),
@@ -151,7 +164,7 @@ def _open_store(request: Request, probed: Probe, model: CostModel, path: Path) -
         chunk=max(prepared.blocks),
         variables=prepared.sampling.variables(probed.shapes),
     )
-    config = _config(request, probed, prepared.sampling)
+    config = _config(prepared)
     if stored is None:
         return prepared, Store.create(path, Manifest(config, _cut(prepared)), layout)
     return prepared, Store.resume(path, config, layout)
@@ -195,16 +208,11 @@ def _cut(prepared: Prepared) -> dict[str, Any]:
     return {**prepared.plan.to_json(), "blocks": [*prepared.blocks], "batch_size": size}
 
 
-def _config(request: Request, probed: Probe, kept: Sampling) -> dict[str, Any]:
+def _config(prepared: Prepared) -> dict[str, Any]:
     """What decides the numbers of a sweep. More seeds add numbers and change none."""
+    request, kept = prepared.request, prepared.sampling
     return {
-        "over": {
-            dim: {
-                name: {"kind": type(axis).__name__.lower(), "points": [*axis.points]}
-                for name, axis in members(dim, axis_).items()
-            }
-            for dim, axis_ in request.over.items()
-        },
+        "over": _axes(request.over),
         "key": jax.random.key_data(request.key).tolist(),
         "key_impl": str(jax.random.key_impl(request.key)),
         "reduce": request.reduce,
@@ -213,8 +221,21 @@ def _config(request: Request, probed: Probe, kept: Sampling) -> dict[str, Any]:
         "couple": request.couple,
         "dtype": str(jnp.result_type(float)),
         "platform": request.platform,
-        "measure": probed.fingerprint(),
+        "measure": fingerprint(
+            request.measure, request.over, prepared.plan.buckets, request.key, couple=request.couple
+        ),
         **{f"{package}_version": version(package) for package in ("specjax", "jax", "jaxlib")},
+    }
+
+
+def _axes(over: Over) -> dict[str, Any]:
+    """The axes of a sweep, as JSON gives them back."""
+    return {
+        dim: {
+            name: {"kind": type(member).__name__.lower(), "points": [*member.points]}
+            for name, member in members(dim, axis).items()
+        }
+        for dim, axis in over.items()
     }
 
 

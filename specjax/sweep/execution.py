@@ -12,11 +12,12 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array
 
-from specjax.sweep import dataset, memory, plan
+from specjax.sweep import dataset, memory, padding_check, plan
 from specjax.sweep.axes import Over, length
 from specjax.sweep.compilation_cache import persistent
 from specjax.sweep.cost import CostModel
-from specjax.sweep.devices import is_first, on_devices, on_host, shared
+from specjax.sweep.devices import agreed, is_first, on_devices, on_host, shared
+from specjax.sweep.padding_check import Unpadded
 from specjax.sweep.plan import Bucket, Plan, Seeds
 from specjax.sweep.program import Compiled, Measure, Shapes, build, compile_program, coordinates
 from specjax.sweep.progress import Progress
@@ -25,6 +26,8 @@ from specjax.sweep.store import Block, Store
 
 Ranges = Sequence[tuple[int, int]]
 """Ranges (start, stop) of samples."""
+Calls = Iterator[tuple[int, int, dict[str, np.ndarray]]]
+"""For each call its first seed, the one behind its last, and its outputs."""
 
 # The next call is handed to the device before the results of the last are fetched, so that it never waits.
 CALLS_AT_A_TIME = 2
@@ -47,6 +50,7 @@ class Request:
     couple: bool
     mesh: Mesh | None
     budget: int  # bytes that each device may hold
+    check_padding: bool
 
     @property
     def platform(self) -> str:
@@ -123,12 +127,15 @@ def execute(
         }
         for i, (bucket, run) in enumerate(zip(buckets, seeds, strict=True))
     ]
+    checked = _most_padded(prepared, missing) if prepared.request.check_padding else None
     with Progress(sum(seeds), sum(seeds) - ahead, len(buckets), progress if is_first() else False) as shown:
-        for i, bucket in enumerate(buckets):
+        # The bucket that is checked comes first, before any other is computed and kept.
+        for i in sorted(range(len(buckets)), key=lambda i: i != checked):
+            bucket = buckets[i]
             blocks = [Block(i, *samples) for samples in kept.blocks(missing[i], prepared.blocks[i])]
             try:
                 if blocks:
-                    _run_bucket(prepared, bucket, blocks, outputs, opened, shown, table[i])
+                    _run_bucket(prepared, bucket, blocks, outputs, opened, shown, table[i], check=i == checked)
             except KeyboardInterrupt:
                 if opened is None:
                     raise
@@ -147,14 +154,19 @@ def _run_bucket(
     opened: Store | None,
     shown: Progress,
     row: dict[str, Any],
+    *,
+    check: bool,
 ) -> None:
     kept, place = prepared.sampling, prepared.place(bucket)
     shown.bucket(blocks[0].bucket, row["label"])
     start = perf_counter()
     compiled, chunk = _compile(prepared, bucket, prepared.plan.chunks[blocks[0].bucket])
+    ranges = [kept.seeds(block.start, block.stop) for block in blocks]
+    calls = _calls(compiled, prepared, bucket, ranges, chunk)
+    if check:
+        calls = _checked(calls, prepared, bucket, ranges[0][0])
     row |= {"chunk": chunk, "bytes": compiled.bytes, "compile_seconds": perf_counter() - start}
     shown.compiled(row["compile_seconds"])
-    calls = _calls(compiled, prepared, bucket, [kept.seeds(block.start, block.stop) for block in blocks], chunk)
     start = perf_counter()
     for block in blocks:
         first, last = kept.seeds(block.start, block.stop)
@@ -194,7 +206,7 @@ def _compile(prepared: Prepared, bucket: Bucket, chunk: int) -> tuple[Compiled, 
 
 def _calls(
     compiled: Compiled, prepared: Prepared, bucket: Bucket, ranges: Sequence[tuple[int, int]], chunk: int
-) -> Iterator[tuple[int, int, dict[str, np.ndarray]]]:
+) -> Calls:
     """The outputs of the calls for `ranges` of seeds, on the host and in order, each with its first seed and the one behind its last."""
     request = prepared.request
     extents = [len(indices) for indices in prepared.place(bucket)]
@@ -214,9 +226,8 @@ def _calls(
 
     for start, stop in ranges:
         for first in range(start, stop, chunk):
-            # Seeds behind the last one fill the chunk and are discarded; ids wrap around at 2**32.
-            ids = np.arange(first, first + chunk, dtype=np.uint64).astype(np.uint32)
-            results = compiled(key_data, on_devices(ids, request.mesh), traced)
+            # Seeds behind the last one fill the chunk and are discarded.
+            results = compiled(key_data, on_devices(_ids(first, first + chunk), request.mesh), traced)
             under_way.append((first, min(first + chunk, stop), results))
             if len(under_way) == (1 if compiled.alone else CALLS_AT_A_TIME):
                 yield finished()
@@ -224,9 +235,49 @@ def _calls(
         yield finished()
 
 
-def _until(
-    calls: Iterator[tuple[int, int, dict[str, np.ndarray]]], last: int, shown: Progress
-) -> Iterator[dict[str, np.ndarray]]:
+def _ids(start: int, stop: int) -> np.ndarray:
+    """The seeds of a range as 32-bit words, around which they wrap."""
+    return np.arange(start, stop, dtype=np.uint64).astype(np.uint32)
+
+
+def _most_padded(prepared: Prepared, missing: Sequence[Ranges]) -> int | None:
+    """Which of the buckets that have something missing pads its narrowest point most; None if none pads."""
+    over, buckets = prepared.request.over, prepared.plan.buckets
+    ratios = {i: padding_check.padding(bucket, over) for i, bucket in enumerate(buckets) if missing[i]}
+    most = max(ratios, key=ratios.__getitem__, default=None)
+    return most if most is not None and ratios[most] > 1 else None
+
+
+def _checked(calls: Calls, prepared: Prepared, bucket: Bucket, first: int) -> Calls:
+    """`calls`, of which the first is compared with what seed `first` gives without padding.
+
+    Raises:
+        ValueError: they differ beyond rounding.
+    """
+    request = prepared.request
+    alone = Unpadded(request.measure, bucket, request.over, request.key, request.couple)
+    exact = alone.outputs(_ids(first, first + 1))
+
+    def compared() -> Calls:
+        start, stop, outputs = next(calls)
+        stop_at = min(stop, start + padding_check.SEEDS)
+        narrow = tuple(slice(0, 1) if dim in bucket else slice(None) for dim in request.over)
+        padded = {name: a[(*narrow, slice(stop_at - start))] for name, a in outputs.items()}
+        one = {name: a[(*narrow, slice(1))] for name, a in outputs.items()}
+        names = padding_check.differing(one, exact)
+        told = (
+            padding_check.refusal(padded, alone, _ids(start, stop_at), names, bucket, request.over) if names else None
+        )
+        # Every process refuses if the first does.
+        if (told := agreed(told)) is not None:
+            raise ValueError(told)
+        yield start, stop, outputs
+        yield from calls
+
+    return compared()
+
+
+def _until(calls: Calls, last: int, shown: Progress) -> Iterator[dict[str, np.ndarray]]:
     """The outputs of the calls up to the one that ends at seed `last`."""
     for start, stop, outputs in calls:
         shown.seeds(stop - start)

@@ -2,6 +2,7 @@
 
 import os
 import re
+from numbers import Integral
 
 import jax
 
@@ -22,7 +23,7 @@ def parse(memory: str | int) -> int:
         match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)\s*", memory)
         number = int(float(match[1]) * _UNITS[match[2]]) if match else 0
     else:
-        number = 0 if isinstance(memory, bool) else memory
+        number = int(memory) if isinstance(memory, Integral) and not isinstance(memory, bool) else 0
     if number < 1:
         raise ValueError(f"memory needs to be bytes or a size such as '4GiB' or '500MB', got {memory!r}.")
     return number

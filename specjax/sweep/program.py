@@ -166,6 +166,25 @@ class Compiled:
         return self._compiled(key_data, seed_ids, coordinates)
 
 
+def trace_program(
+    program: Program,
+    key_data: UInt32[np.ndarray, "..."],
+    chunk: int,
+    coordinates: Coordinates,
+    mesh: Mesh | None = None,
+) -> jax.stages.Traced:
+    """Traces `program` for chunks of `chunk` seeds.
+
+    Matrix products are traced at the highest precision: by default a GPU may round float32 factors to TF32, whose three
+    digits would pass for physics in a fitted exponent.
+    """
+    sharding = None if mesh is None else NamedSharding(mesh, PartitionSpec(SEEDS))
+    with jax.default_matmul_precision("highest"):
+        return jax.jit(program).trace(
+            key_data, jax.ShapeDtypeStruct((chunk,), np.uint32, sharding=sharding), coordinates
+        )
+
+
 def compile_program(
     program: Program,
     key_data: UInt32[np.ndarray, "..."],
@@ -173,16 +192,8 @@ def compile_program(
     coordinates: Coordinates,
     mesh: Mesh | None = None,
 ) -> Compiled:
-    """Compiles `program` for chunks of `chunk` seeds, ahead of time.
-
-    Matrix products are compiled at the highest precision: by default a GPU may round float32 factors to TF32, whose three
-    digits would pass for physics in a fitted exponent.
-    """
-    sharding = None if mesh is None else NamedSharding(mesh, PartitionSpec(SEEDS))
-    with jax.default_matmul_precision("highest"):
-        lowered = jax.jit(program).lower(
-            key_data, jax.ShapeDtypeStruct((chunk,), np.uint32, sharding=sharding), coordinates
-        )
+    """Compiles `program` for chunks of `chunk` seeds, ahead of time; see :func:`trace_program`."""
+    lowered = trace_program(program, key_data, chunk, coordinates, mesh).lower()
     lapack = "@lapack_" in lowered.as_text()
     return Compiled(lowered.compile(_ONE_AT_A_TIME if lapack else None), lapack)
 

@@ -47,7 +47,7 @@ _IN_MEMORY = frozenset(
     }
 )
 # What XLA inlines, by the parameter that holds the body.
-_INLINED = {
+INLINED = {
     "jit": "jaxpr",
     "closed_call": "call_jaxpr",
     "custom_jvp_call": "call_jaxpr",
@@ -89,8 +89,8 @@ def _inside(jaxpr: core.Jaxpr, values: dict[core.Var, _Value]) -> float:
     for eqn in jaxpr.eqns:
         operands = [_of(v, values) for v in eqn.invars]
         name = eqn.primitive.name
-        if name in _INLINED:
-            body = eqn.params[_INLINED[name]].jaxpr
+        if name in INLINED:
+            body = eqn.params[INLINED[name]].jaxpr
             inner = dict(zip(body.invars, operands, strict=True))
             inner |= {v: _Value(size(v.aval), stored=True) for v in body.constvars}
             total += _inside(body, inner)

@@ -141,3 +141,20 @@ def test_hyper_parameters_are_swept_in_one_trace():
         alone = trained(jax.random.fold_in(KEY, 1), *point)["loss"]
         here = data["loss"].sel({**dict(zip(over, point, strict=True)), "seed": 1})
         np.testing.assert_allclose(here, alone, rtol=1e-4)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_ints_and_floats_of_numpy_are_numbers():
+    """As those of Python, wherever `run` and the axes take them."""
+    over = {"d": widths(np.int64(2), np.int32(4)), "lr": values(np.float32(0.5), np.int64(2), np.float16(1.0))}
+
+    def measure(key, d, lr):
+        return {"y": lr * jnp.sum(sizes.normal(key, (d,)))}
+
+    own = {"d": widths(2, 4), "lr": values(0.5, 2, 1.0)}
+    expected = run(measure, own, seeds=5, key=KEY, chunk=3, memory=10**8)
+    found = run(measure, over, seeds=np.int64(5), key=KEY, chunk=np.int32(3), memory=np.int64(10**8))
+    np.testing.assert_array_equal(found["y"], expected["y"])
+    each = run(measure, over, seeds={"d": [np.int64(5), np.uint8(2)]}, key=KEY)
+    np.testing.assert_allclose(each["y"].isel(d=0), expected["y"].isel(d=0), rtol=1e-6)
+    assert np.isnan(each["y"].isel(d=1, seed=slice(2, None))).all()

@@ -148,3 +148,15 @@ def test_names_that_depend_on_a_width_are_refused():
 
     with pytest.raises(ValueError, match=r"same names at every width, got \['at_2'\] at d=2 and \['at_4'\] at d=4"):
         run(measure, OVER, seeds=2, key=KEY)
+
+
+@pytest.mark.parametrize("wrong", [np.float64(5), np.True_, "5", np.int64(0)])
+@pytest.mark.usefixtures("unchecked")
+def test_what_is_no_int_is_no_number_of_seeds(wrong):
+    with pytest.raises(ValueError, match="seeds needs to be a positive int, got"):
+        run(overlap, OVER, seeds=wrong, key=KEY)
+    with pytest.raises(ValueError, match="chunk needs to be a positive int, got"):
+        run(overlap, OVER, seeds=2, key=KEY, chunk=wrong)
+    if wrong != "5":
+        with pytest.raises(ValueError, match="memory needs to be bytes or a size"):
+            run(overlap, OVER, seeds=2, key=KEY, memory=wrong)

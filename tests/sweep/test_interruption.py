@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -15,7 +16,7 @@ import pytest
 import xarray as xr
 from measures import overlap
 
-from specjax import sweep
+from specjax import sizes, sweep
 from specjax.cli import main
 from specjax.sweep.store import StoreError
 
@@ -205,3 +206,41 @@ def test_a_damaged_block_is_named_dropped_and_computed_again(tmp_path, capsys):
     assert main(["verify", str(store), "--drop"]) == 0
     assert_identical(run(store), expected)
     assert main(["verify", str(store)]) == 0
+
+
+def test_a_changed_line_that_only_narrow_widths_run_is_another_measurement(tmp_path):
+    """The program of the largest width does not have the line."""
+
+    def measure(key, d, factor):
+        return {"a": sizes.normal(key, (d,)).sum() * (factor if sizes.padded(d) < 8 else 1.0)}
+
+    def changed(factor, seeds):
+        over = {"d": sweep.widths(4, 16)}
+        return sweep.run(
+            partial(measure, factor=factor), over, seeds=seeds, key=KEY, plan="exact", store=tmp_path / "s"
+        )
+
+    changed(1.0, 5)
+    with pytest.raises(ValueError, match="measure is"):
+        changed(2.0, 10)
+    assert changed(1.0, 10).sizes["seed"] == 10
+
+
+def test_a_store_of_other_axes_is_refused_whatever_its_plan(tmp_path):
+    """Its buckets name points that these axes do not have."""
+    over = {"d": sweep.widths(2, 3, 4, 6)}
+    sweep.run(overlap, over, seeds=4, key=KEY, plan="exact", store=tmp_path / "store")
+    with pytest.raises(ValueError, match=r"over.d.d.points is \[2, 3, 4, 6\] there and \[3, 6\] here"):
+        run(tmp_path / "store", seeds=4)
+
+
+def test_a_callback_does_not_keep_a_store_from_being_continued(tmp_path):
+    """What it does on the host is no part of the program; the program that calls it is."""
+
+    def measure(key, d):
+        x = sizes.normal(key, (d,)).sum()
+        return {"a": jax.pure_callback(np.asarray, jax.ShapeDtypeStruct((), x.dtype), x, vmap_method="sequential")}
+
+    for seeds in (3, 5):
+        data = sweep.run(measure, OVER, seeds=seeds, key=KEY, plan="exact", store=tmp_path / "store")
+    np.testing.assert_array_equal(data["a"], sweep.run(measure, OVER, seeds=5, key=KEY, plan="exact")["a"])

@@ -1,0 +1,151 @@
+"""A program with the last bits of everything that it rounds moved at random: what rounding does to its results.
+
+Known as Monte Carlo arithmetic (Parker, 1997) and as the CESTAC method (Vignes, 1978). Each floating result of an operation that rounds is
+multiplied by 1 + a or 1 - a, by a sign hashed from its own bits, so that each entry of each step of a scan has its own. What is moved
+exactly (a reshaped, sorted or selected entry, a maximum) stays equal to where it came from, zeros stay zero, and neither keys nor random
+bits change, so that every draw is the same one. The bodies of calls and scans are entered. Those of `cond`, `while_loop` and the like are
+not, because a loop that ends by a tolerance might not end: their operands and results are moved.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend import core
+from jaxtyping import Array, UInt32
+
+from specjax.sweep.traffic import INLINED
+
+ULPS = 8
+"""By how many units of the dtype's precision a result is moved."""
+
+# What moves, selects or compares and rounds nothing. To move the result of another such operation would only overstate the rounding.
+_EXACT = frozenset(
+    [
+        "abs",
+        "neg",
+        "sign",
+        "max",
+        "min",
+        "clamp",
+        "select_n",
+        "reshape",
+        "broadcast_in_dim",
+        "transpose",
+        "squeeze",
+        "expand_dims",
+        "slice",
+        "dynamic_slice",
+        "dynamic_update_slice",
+        "gather",
+        "scatter",
+        "concatenate",
+        "pad",
+        "rev",
+        "split",
+        "tile",
+        "sort",
+        "top_k",
+        "convert_element_type",
+        "bitcast_convert_type",
+        "iota",
+        "copy",
+        "copy_p",
+        "stop_gradient",
+        "reduce_max",
+        "reduce_min",
+        "cummax",
+        "cummin",
+        "reduce_precision",
+        "real",
+        "imag",
+        "complex",
+        "conj",
+        "floor",
+        "ceil",
+        "round",
+        "device_put",
+        "optimization_barrier",
+        "reduce_window_max",
+        "reduce_window_min",
+        "select_and_scatter_add",
+        "select_and_gather_add",
+    ]
+)
+_HASH = 0x9E3779B1  # 2**32 over the golden ratio: the highest bit of a multiple of it depends on all bits of a word
+
+
+def moved(function: Callable[..., Any], stream: UInt32[Array, ""], *arguments: Any) -> Any:
+    """`function(*arguments)` with its last bits moved; another `stream` moves them another way, and stream 0 not at all."""
+    closed, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
+    outputs = _evaluate(closed.jaxpr, closed.consts, jax.tree.leaves(arguments), stream)
+    return jax.tree.unflatten(jax.tree.structure(shape), outputs)
+
+
+def _evaluate(jaxpr: core.Jaxpr, consts: Sequence[Any], arguments: Sequence[Any], stream: Array) -> list[Any]:
+    values: dict[core.Var, Any] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *arguments], strict=True))
+
+    def read(atom: Any) -> Any:
+        return atom.val if isinstance(atom, core.Literal) else values[atom]
+
+    for eqn in jaxpr.eqns:
+        values |= dict(
+            zip(eqn.outvars, _results(eqn, [read(atom) for atom in eqn.invars], stream, jaxpr.debug_info), strict=True)
+        )
+    return [read(atom) for atom in jaxpr.outvars]
+
+
+def _results(eqn: core.JaxprEqn, operands: list[Any], stream: Array, where: core.DebugInfo) -> list[Any]:
+    name = eqn.primitive.name
+    if name in INLINED:
+        body = eqn.params[INLINED[name]]
+        return _evaluate(body.jaxpr, body.consts, operands, stream)
+    if name == "scan":
+        return _scan(eqn, operands, stream)
+    given = {atom: value for atom, value in zip(eqn.invars, operands, strict=True) if isinstance(atom, core.Var)}
+    alone = core.Jaxpr((), [*given], eqn.outvars, [eqn], eqn.effects, where.with_unknown_names())
+    results = core.jaxpr_as_fun(core.ClosedJaxpr(alone, ()))(*given.values())
+    return results if name in _EXACT else [_move(result, stream) for result in results]
+
+
+def _scan(eqn: core.JaxprEqn, operands: list[Any], stream: Array) -> list[Any]:
+    body, consts, carried = eqn.params["jaxpr"], eqn.params["num_consts"], eqn.params["num_carry"]
+
+    def step(carry: list[Any], given: tuple[Array, list[Any]]) -> tuple[list[Any], list[Any]]:
+        index, xs = given
+        # Each step moves bits in its own way: by one way for all, a value that a step keeps would go to and fro between two.
+        own = jnp.where(stream > 0, (stream + index) * jnp.uint32(_HASH) | jnp.uint32(1), stream)
+        outputs = _evaluate(body.jaxpr, body.consts, [*operands[:consts], *carry, *xs], own)
+        return outputs[:carried], outputs[carried:]
+
+    length, reverse = eqn.params["length"], eqn.params["reverse"]
+    xs = jnp.arange(length, dtype=jnp.uint32), operands[consts + carried :]
+    carry, ys = lax.scan(step, operands[consts : consts + carried], xs, length, reverse)
+    return [*carry, *ys]
+
+
+def _move(result: Any, stream: Array) -> Any:
+    dtype = getattr(result, "dtype", None)
+    if dtype is None or not jnp.issubdtype(dtype, jnp.inexact):
+        return result
+    if jnp.issubdtype(dtype, jnp.complexfloating):
+        return lax.complex(_move(lax.real(result), stream), _move(lax.imag(result), stream))
+    bits = 8 * dtype.itemsize
+    word = np.dtype(f"uint{bits}")
+    odd = lax.convert_element_type(stream * jnp.uint32(2 * _HASH % 2**32) + jnp.uint32(_HASH), word)
+    high = lax.shift_right_logical(
+        _mixed(lax.bitcast_convert_type(result, word), odd, bits), jnp.asarray(bits - 1, word)
+    )
+    size = jnp.where(stream > 0, jnp.asarray(ULPS * jnp.finfo(dtype).eps, dtype), jnp.zeros((), dtype))
+    one = jnp.ones((), dtype)
+    return lax.mul(result, jnp.where(high > jnp.asarray(0, word), one + size, one - size))
+
+
+def _mixed(word: Array, odd: Array, bits: int) -> Array:
+    """`word` hashed: multiplied once it moves with the neighbours of a value, multiplied twice with the halves swapped it does not."""
+    half = jnp.asarray(bits // 2, word.dtype)
+    once = word * odd
+    return (once ^ lax.shift_right_logical(once, half)) * odd
