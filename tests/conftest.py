@@ -3,9 +3,9 @@
 import os
 from collections.abc import Iterator
 
-# Before the workers start: OpenBLAS, from which LAPACK comes too, on one thread. Where each of two workers has a thread for each of
-# two cores, they wait for each other a hundred times as long as the decomposition of a 100×100 matrix takes.
-os.environ["OPENBLAS_NUM_THREADS"] = "1"
+# Before the workers start: OpenBLAS, from which LAPACK comes too, on one thread, unless it is set. Where each of two workers has a thread
+# for each of two cores, they wait for each other a hundred times as long as the decomposition of a 100×100 matrix takes.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import jax
 import jaxtyping
@@ -21,6 +21,8 @@ os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_SERIAL}".strip()
 jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 _NO_OPTIMIZATIONS = "jax_disable_most_optimizations"
+# A level of optimization that is asked for is kept: `XLA_FLAGS=--xla_backend_optimization_level=3 python -m pytest`.
+_LEVEL_IS_SET = "xla_backend_optimization_level" in os.environ.get("XLA_FLAGS", "")
 
 # What a test compiles is neither taken from the user's cache nor left there.
 os.environ["SPECJAX_COMPILATION_CACHE"] = "off"
@@ -44,6 +46,9 @@ def quick_compilation() -> Iterator[None]:
 
     Processes that a test starts inherit it through the environment, unless they are given `optimized_environment`.
     """
+    if _LEVEL_IS_SET:
+        yield
+        return
     before = jax.config.read(_NO_OPTIMIZATIONS)
     jax.config.update(_NO_OPTIMIZATIONS, True)
     with pytest.MonkeyPatch.context() as patch:
