@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from specjax.sweep.axes import (
@@ -27,7 +26,7 @@ from specjax.sweep.failures import FAILED, FIRST_FAILED
 from specjax.sweep.memory import parse
 from specjax.sweep.moments import COUNT
 from specjax.sweep.plan import PLANS
-from specjax.sweep.program import Measure, Shapes, flat_outputs
+from specjax.sweep.program import Measure, Shapes, flat_outputs, is_key
 from specjax.sweep.replicates import BATCH, SEED, SEEDS
 
 REDUCTIONS = (None, "moments")
@@ -76,7 +75,7 @@ def check_arguments(
         raise ValueError(f"reduce needs to be None, which keeps every seed, or 'moments', got {reduce!r}.")
     if reduce is not None and isinstance(seeds, Mapping):
         raise ValueError("reduce='moments' takes one number of seeds for all points, got one for each; give an int.")
-    if not isinstance(key, jax.Array) or not _is_key(key) or key.shape != ():
+    if not isinstance(key, jax.Array) or not is_key(key) or key.shape != ():
         raise ValueError(f"key needs one typed JAX key, got {_described(key)}; make one with jax.random.key(0).")
 
 
@@ -224,10 +223,6 @@ def _check_names(shapes: Shapes, over: Over, units: Mapping[str, str], reduce: s
         raise ValueError(
             f"units names {unknown[0]!r}, which measure does not return; its outputs are {sorted(shapes)}."
         )
-
-
-def _is_key(array: Any) -> bool:
-    return isinstance(array, jax.Array) and jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
 
 
 def _check_positive_int(name: str, number: object) -> None:

@@ -153,8 +153,8 @@ def _open(
 def _open_store(request: Request, probed: Probe, model: CostModel, path: Path) -> tuple[Prepared, Store]:
     stored = read_manifest(path)
     # The plan of a store of other axes, which is refused below, does not fit these.
-    fits = stored is not None and stored.config.get("over") == _axes(request.over)
-    prepared = _prepare(request, probed, model, stored.plan if fits else None)
+    plan = stored.plan if stored is not None and stored.config.get("over") == _axes(request.over) else None
+    prepared = _prepare(request, probed, model, plan)
     layout = Layout(
         axes=tuple(request.over),
         extents=tuple(length(axis) for axis in request.over.values()),

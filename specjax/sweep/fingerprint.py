@@ -9,7 +9,7 @@ from jaxtyping import Array, Key
 
 from specjax.sweep.axes import Over
 from specjax.sweep.plan import Bucket
-from specjax.sweep.program import Measure, build, coordinates, trace_program
+from specjax.sweep.program import Measure, build, coordinates, is_key, trace_program
 
 
 def fingerprint(measure: Measure, over: Over, buckets: Sequence[Bucket], key: Key[Array, ""], *, couple: bool) -> str:
@@ -25,7 +25,6 @@ def fingerprint(measure: Measure, over: Over, buckets: Sequence[Bucket], key: Ke
         )
         digest.update(traced.lower().as_text().encode())
         for constant in traced.jaxpr.consts:
-            typed = jax.numpy.issubdtype(getattr(constant, "dtype", None), jax.dtypes.prng_key)
-            array = np.asarray(jax.random.key_data(constant) if typed else constant)
+            array = np.asarray(jax.random.key_data(constant) if is_key(constant) else constant)
             digest.update(str((array.dtype, array.shape)).encode() + array.tobytes())
     return digest.hexdigest()

@@ -198,6 +198,11 @@ def compile_program(
     return Compiled(lowered.compile(_ONE_AT_A_TIME if lapack else None), lapack)
 
 
+def is_key(array: Any) -> bool:
+    """Whether `array` holds typed keys."""
+    return isinstance(array, jax.Array) and jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
+
+
 def _flatten(result: object, prefix: str, outputs: dict[str, Array]) -> None:
     if isinstance(result, Mapping) and result:
         for name, value in result.items():

@@ -97,8 +97,8 @@ def test_measure_is_traced_once_per_bucket_however_many_chunks():
         return overlap(key, d)
 
     run(counted, {"d": widths(2, 3, 4)}, seeds=9, key=KEY, plan="padded", chunk=2)
-    # The largest and the smallest width exactly, to compare their shapes, then the one bucket.
-    assert [d for d in traces if isinstance(d, int)] == [4, 2]
+    # The largest and the smallest width exactly, to compare their shapes, then the one bucket, and its narrowest point to compare values.
+    assert [d for d in traces if isinstance(d, int)] == [4, 2, 2]
     (padded,) = [d for d in traces if isinstance(d, sizes.Size)]
     assert padded.padded == 4
 

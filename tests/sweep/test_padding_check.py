@@ -183,12 +183,13 @@ def test_stream_zero_moves_nothing_and_every_other_moves_another_way():
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.float16, jnp.complex64])
 def test_last_bits_move_by_eight_units_each_entry_by_its_own_sign(dtype):
-    """A product moved entry by entry: as many up as down, within 4 standard errors, and a sum of n of them by √n of that."""
+    """A product moved entry by entry: as many up as down, within 4 standard errors."""
     x = jnp.asarray(jax.random.uniform(jax.random.key(1), (4000,), minval=0.5), dtype)
     moved = np.asarray(rounding.moved(lambda x: x * x, stream(3), x)).astype(np.complex128)
     ratio = (moved.real / np.asarray(x * x).astype(np.complex128).real - 1) / float(jnp.finfo(dtype).eps)
     assert np.all((np.abs(ratio) > 6) & (np.abs(ratio) < 10))
-    assert abs(np.mean(np.sign(ratio))) < 4 / np.sqrt(4000)
+    _, first = np.unique(np.asarray(x), return_index=True)  # equal numbers move the same way
+    assert abs(np.mean(np.sign(ratio[first]))) < 4 / np.sqrt(len(first))
 
 
 def test_what_only_moves_or_compares_is_exact_and_draws_stay_the_same():
