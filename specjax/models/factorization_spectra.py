@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Key
 
 from specjax.sizes import normal
+from specjax.spectral.one_by_one import qr
 from specjax.theory.preconditioning.conditions import check_condition_number, check_ranks, check_spectrum
 
 
@@ -51,7 +52,7 @@ def orthonormal(key: Key[Array, ""], rows: int, columns: int) -> Float[Array, "r
     """
     if columns > rows:
         return orthonormal(key, columns, rows).T
-    q, r = jnp.linalg.qr(normal(key, (rows, columns)))
+    q, r = qr(normal(key, (rows, columns)))
     return q * jnp.sign(jnp.diagonal(r))[None, :]
 
 

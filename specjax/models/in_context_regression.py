@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Key
 
 from specjax.models.targets import check_symmetric, check_target
 from specjax.sizes import AnySize, normal
+from specjax.spectral.one_by_one import eigh
 
 
 def init(d: int) -> Float[Array, "d d"]:
@@ -24,7 +25,7 @@ def covariance(inputs: Float[Array, "d n"]) -> Float[Array, "d d"]:
 
 def inputs_with_covariance(s: Float[Array, "d d"], basis: Float[Array, "n d"]) -> Float[Array, "d n"]:
     """N inputs x_i, in columns, whose covariance is exactly S, from any `basis` of d orthonormal columns, N >= d: √N S^{1/2} basisᵀ."""
-    values, vectors = jnp.linalg.eigh(s)
+    values, vectors = eigh(s)
     root = (vectors * jnp.sqrt(values)[None, :]) @ vectors.T
     return jnp.sqrt(jnp.asarray(basis.shape[0], s.dtype)) * root @ basis.T
 

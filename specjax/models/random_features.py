@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from specjax.sizes import AnySize, active, normal
+from specjax.spectral.one_by_one import eigh, eigvalsh
 from specjax.theory.gradient_rank import shrinkage
 from specjax.theory.one_step import spectral_direction
 
@@ -50,7 +51,7 @@ def gradient(w: Float[Array, "m k"], a: Float[Array, "k n"], y: Float[Array, "m 
 
 def gd_step(w: Float[Array, "m k"], a: Float[Array, "k n"], y: Float[Array, "m n"]) -> Float[Array, "m k"]:
     """W - ∇L(W)/L_F, L_F = ‖A‖_op²/n: gradient descent at its largest guaranteed decrease (spectral-criterion, Section 1.2)."""
-    return w - gradient(w, a, y) / jnp.linalg.eigvalsh(second_moment(a, a))[-1]
+    return w - gradient(w, a, y) / eigvalsh(second_moment(a, a))[-1]
 
 
 def spectral_step(w: Float[Array, "m k"], a: Float[Array, "k n"], y: Float[Array, "m n"]) -> Float[Array, "m k"]:
@@ -97,7 +98,7 @@ def trajectory(
         raise ValueError(
             f"A step of at most 1/‖B‖_op needs slowdown >= 1 and offset >= 0, got {slowdown} and {offset}."
         )
-    eigenvalues, vectors = jnp.linalg.eigh(b)
+    eigenvalues, vectors = eigh(b)
     return Trajectory(eigenvalues, vectors, -(teacher @ b_bar) @ vectors, 1 / (offset + slowdown * eigenvalues[-1]))
 
 

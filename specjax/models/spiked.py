@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from specjax.sizes import AnySize, active, mask, normal, padded, uniform
+from specjax.spectral.one_by_one import qr
 
 BULK = (0.5, 1.5)
 """The interval of the bulk's eigenvalues: c_1 and c_2 of the assumptions."""
@@ -68,7 +69,7 @@ def teacher_student(
 
 def directions(key: Key[Array, ""], k: AnySize, count: int) -> Float[Array, "k count"]:
     """`count` orthonormal vectors of R^k, uniformly distributed; zero on padding."""
-    return jnp.linalg.qr(normal(key, (k, count)))[0]
+    return qr(normal(key, (k, count)))[0]
 
 
 def _bulk(key: Array, k: AnySize, bulk: tuple[float, float]) -> Array:

@@ -49,7 +49,7 @@ def _derivative(method: ExactPolar, primals: tuple[Array], tangents: tuple[Array
 
 def _solvers(h: Array) -> tuple[Linear, Linear]:
     """The solutions W of H W + W H = C and E of H E = B for H Hermitian positive semidefinite, zero on its null space."""
-    values, q = eigh(jax.lax.stop_gradient(h))
+    values, q = eigh(jax.lax.stop_gradient(h), symmetrize_input=False)
     kept = values > 32 * jnp.finfo(h.dtype).eps * values[-1]
     values = jnp.where(kept, values, 0)
     sums = values[:, None] + values[None, :]

@@ -79,9 +79,15 @@ def singular_values(x: Inexact[Array, "*batch m n"]) -> Array:
     return jnp.vectorize(partial(compiled_one_by_one, _singular_values), signature="(m,n)->(k)")(x)
 
 
-def eigh(h: Inexact[Array, "*batch n n"]) -> tuple[Array, Array]:
-    """Eigenvalues and eigenvectors of each Hermitian matrix, as `jnp.linalg.eigh` of the lower triangle."""
-    return jnp.vectorize(partial(compiled_one_by_one, _eigh), signature="(n,n)->(n),(n,n)")(h)
+def eigh(h: Inexact[Array, "*batch n n"], *, symmetrize_input: bool = True) -> tuple[Array, Array]:
+    """Eigenvalues and eigenvectors of each Hermitian matrix, as `jnp.linalg.eigh`; of the lower triangle if it is not symmetrized."""
+    one = _eigh if symmetrize_input else _eigh_of_lower_triangle
+    return jnp.vectorize(partial(compiled_one_by_one, one), signature="(n,n)->(n),(n,n)")(h)
+
+
+def eigvalsh(h: Inexact[Array, "*batch n n"]) -> Array:
+    """Eigenvalues of each Hermitian matrix in ascending order, as `jnp.linalg.eigvalsh`."""
+    return jnp.vectorize(partial(compiled_one_by_one, jnp.linalg.eigvalsh), signature="(n,n)->(n)")(h)
 
 
 def qr(x: Inexact[Array, "*batch m n"]) -> tuple[Array, Array]:
@@ -99,6 +105,11 @@ def _singular_values(x: Array) -> Array:
 
 
 def _eigh(h: Array) -> tuple[Array, Array]:
+    values, vectors = jnp.linalg.eigh(h)
+    return values, vectors
+
+
+def _eigh_of_lower_triangle(h: Array) -> tuple[Array, Array]:
     values, vectors = jnp.linalg.eigh(h, symmetrize_input=False)
     return values, vectors
 

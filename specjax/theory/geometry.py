@@ -5,15 +5,22 @@ invertible matrix and inversion leave it as it is (Bhatia, Positive Definite Mat
 arrays are batch axes, float64 is advisable, and a matrix that is not positive definite makes its results NaN.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from specjax.spectral.one_by_one import compiled_one_by_one, eigh
 from specjax.spectral.products import product
 
 
 def affine_invariant_distance(a: Float[Array, "*batch n n"], b: Float[Array, "*batch n n"]) -> Float[Array, "*batch"]:
     """‖log(a^(-1/2) b a^(-1/2))‖_F, exact; NaN where a or b is not positive definite."""
+    return jnp.vectorize(partial(compiled_one_by_one, _distance), signature="(n,n),(n,n)->()")(a, b)
+
+
+def _distance(a: Array, b: Array) -> Array:
     root = jnp.linalg.cholesky(a)
     half = jax.lax.linalg.triangular_solve(root, b, left_side=True, lower=True)
     whole = jax.lax.linalg.triangular_solve(root, half, left_side=False, lower=True, transpose_a=True)
@@ -56,15 +63,15 @@ def karcher_mean(
 
     def advance(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         step, x, _ = state
-        values, vectors = jnp.linalg.eigh(x)
+        values, vectors = eigh(x)
         root, inverse = (_rebuilt(f(values), vectors) for f in (jnp.sqrt, lambda v: 1 / jnp.sqrt(v)))
         whitened = jax.vmap(lambda matrix: product(product(inverse, matrix), inverse))(matrices)
-        relative, bases = jnp.linalg.eigh(_symmetric(whitened))
+        relative, bases = eigh(_symmetric(whitened))
         logs = jnp.log(relative)
         tangent = jnp.mean(_rebuilt(logs, bases), axis=0)
         spread = (logs[:, -1] - logs[:, 0]) / 2
         curvature = jnp.mean(jnp.where(spread > 0, spread / jnp.tanh(jnp.where(spread > 0, spread, 1)), 1))
-        exponents, directions = jnp.linalg.eigh(2 / (1 + curvature) * tangent)
+        exponents, directions = eigh(2 / (1 + curvature) * tangent)
         moved = product(product(root, _rebuilt(jnp.exp(exponents), directions)), root)
         return step + 1, _symmetric(moved), jnp.linalg.norm(tangent)
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
+from specjax.spectral.one_by_one import singular_values
 from specjax.theory.closed_forms import check_in, floats, in_float64
 
 GAUSSIAN_NUCLEAR_RANK = 64 / (9 * np.pi**2)
@@ -81,7 +82,7 @@ def weighted_nuclear_norm_bound(
     m: Float[Array, "rows columns"], weights: Float[Array, " columns"], kept: Bool[Array, " columns"]
 ) -> Float[Array, ""]:
     """min_{i∈P} |v_i| ‖M_P‖_* ≤ ‖M Diag(v)‖_*, M_P the columns in P: for any set P that is not empty (Lemma G.2)."""
-    nuclear = jnp.sum(jnp.linalg.svd(jnp.where(kept[None, :], m, 0), compute_uv=False))
+    nuclear = jnp.sum(singular_values(jnp.where(kept[None, :], m, 0)))
     return jnp.min(jnp.where(kept, jnp.abs(weights), jnp.inf)) * nuclear
 
 

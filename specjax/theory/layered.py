@@ -8,6 +8,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from specjax.spectral import spectral_norm
+from specjax.spectral.one_by_one import singular_values
+
 _Numbers = Float[Array, "..."]
 
 
@@ -33,7 +36,7 @@ def squared_loss_constants(
     """The constants of an MLP with activation |σ'| ≤ slope, |σ''| ≤ bend and the loss (1/2n) Σ_t ‖r_t‖², r_t = x_L,t - y_t."""
     n = residuals.shape[0]
     norms = jnp.sqrt(jnp.sum(residuals**2, axis=-1)) / n
-    largest = jnp.max(jnp.stack([jnp.linalg.norm(w, 2) for w in weights]))
+    largest = jnp.max(jnp.stack([spectral_norm(w) for w in weights]))
     return LayeredConstants(len(weights), slope, bend, jnp.sqrt(jnp.sum(norms**2)), jnp.max(norms), 1 / n, largest)
 
 
@@ -79,7 +82,7 @@ def euclidean_decrease(
     gradient: Float[Array, "m k"], feature_curvature: ArrayLike, weight_constant: ArrayLike
 ) -> Float[Array, ""]:
     """½ ‖G‖_F²/(L^F + C_op/st(G)), guaranteed by the quadratic model for the step -G/(L^F + C_op/st(G)) (eq. 4.14)."""
-    s = jnp.linalg.svd(gradient, compute_uv=False)
+    s = singular_values(gradient)
     squares = jnp.sum(s**2)
     return squares / 2 / (feature_curvature + weight_constant * s[0] ** 2 / squares)
 
@@ -88,7 +91,7 @@ def spectral_decrease(
     gradient: Float[Array, "m k"], feature_curvature: ArrayLike, weight_constant: ArrayLike
 ) -> Float[Array, ""]:
     """½ ‖G‖_*²/(L^op + C_op), guaranteed for the step -(‖G‖_*/(L^op + C_op)) polar(G) (eq. 4.15)."""
-    return jnp.sum(jnp.linalg.svd(gradient, compute_uv=False)) ** 2 / 2 / (feature_curvature + weight_constant)
+    return jnp.sum(singular_values(gradient)) ** 2 / 2 / (feature_curvature + weight_constant)
 
 
 def nuclear_rank_needed(activation_rank: ArrayLike, gradient_rank: ArrayLike, alpha: ArrayLike) -> _Numbers:

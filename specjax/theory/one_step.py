@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from specjax import spectral
+from specjax.spectral.one_by_one import eigvalsh, svd
 
 
 class Comparison(NamedTuple):
@@ -50,12 +51,12 @@ class Comparison(NamedTuple):
 
 def compare(g: Float[Array, "*batch m k"], b: Float[Array, "*batch k k"]) -> Comparison:
     """The exact one-step comparison for the gradient G and the second moment B of the features; float64 is advisable."""
-    _, values, right = jnp.linalg.svd(g, full_matrices=False)
+    _, values, right = svd(g)
     # The cut of spectral.polar, so that both have the same factor of a rank-deficient gradient.
     support = (values > 64 * jnp.finfo(g.dtype).eps * values[..., :1]).astype(g.dtype)
     # tr(P B Pᵀ) and tr(G B Gᵀ) are sums over the right singular vectors v_i of v_iᵀ B v_i.
     along = jnp.sum((right @ b) * right, axis=-1)
-    curvature = jnp.linalg.eigvalsh(b)[..., -1]
+    curvature = eigvalsh(b)[..., -1]
     trace = jnp.trace(b, axis1=-2, axis2=-1)
     squared = jnp.sum(values**2, axis=-1)
     nuclear = jnp.sum(values, axis=-1)
@@ -95,7 +96,7 @@ def smooth_rates(a: Float[Array, "*batch k n"], lipschitz: float | Float[Array, 
     f(Z) = (1/2n)‖Z - Y‖_F², where L = 1/n, they are 1/L_F and 1/L_op.
     """
     gram = a @ a.mT
-    largest, trace = jnp.linalg.eigvalsh(gram)[..., -1], jnp.trace(gram, axis1=-2, axis2=-1)
+    largest, trace = eigvalsh(gram)[..., -1], jnp.trace(gram, axis1=-2, axis2=-1)
     return Rates(1 / (lipschitz * largest), 1 / (lipschitz * trace))
 
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from specjax.spectral import stabilized_sign
+from specjax.spectral.one_by_one import eigh
 from specjax.spectral.products import product
 
 
@@ -18,7 +19,7 @@ def symmetric_power(moment: Float[Array, "n n"], p: float) -> Float[Array, "n n"
 
     For derivatives and batches see `spectral.spectral_power`.
     """
-    values, vectors = jnp.linalg.eigh(moment)
+    values, vectors = eigh(moment)
     kept = (values > 64 * jnp.finfo(moment.dtype).eps * values[-1]) & (values > 0)
     powers = jnp.where(kept, jnp.where(kept, values, 1) ** p, 0)
     return product(vectors * powers[None, :], vectors.T)

@@ -11,6 +11,8 @@ from jaxtyping import Array, ArrayLike, Float
 from scipy.optimize import brentq
 from scipy.stats import chi2, norm
 
+from specjax.spectral import spectral_norm
+
 SMALL_BALL_RELU = float(norm.sf(1))
 """P(σ(G) ≥ 1) = 1 - Φ(1) = 0.1587 for the ReLU: Assumption B with τ = 1."""
 
@@ -145,7 +147,7 @@ def residual_bound(x: Float[Array, "d n"], h: Float[Array, "k n"], delta: ArrayL
     """((1+δ)/(1-δ)) (‖X‖_F² + (d/k)‖H‖_F²)/max{‖X‖_op², (d/k)‖H‖_op²} ≥ st(X + W H), W iid N(0, 1/k) (Lemma 2.13)."""
     share, delta = x.shape[0] / h.shape[0], jnp.asarray(delta, x.dtype)
     frobenius = jnp.sum(x**2) + share * jnp.sum(h**2)
-    spectral = jnp.maximum(jnp.linalg.norm(x, 2) ** 2, share * jnp.linalg.norm(h, 2) ** 2)
+    spectral = jnp.maximum(spectral_norm(x) ** 2, share * spectral_norm(h) ** 2)
     return (1 + delta) / (1 - delta) * frobenius / spectral
 
 

@@ -11,8 +11,11 @@ import optax
 import pytest
 
 from specjax import optim, spectral
+from specjax.models import factorization_spectra, random_features
 from specjax.spectral import QDWH, SVD, Newton, NewtonSchulz
 from specjax.spectral.one_by_one import one_by_one
+from specjax.theory import geometry, layered, one_step, second_moment
+from specjax.theory.preconditioning import perturbation
 
 X = jnp.asarray(np.random.default_rng(0).normal(size=(3, 2, 4, 6)), jnp.float32)
 
@@ -41,6 +44,10 @@ def optimizer(transform):
     )[0]
 
 
+def squares(x):
+    return x @ x.mT + jnp.eye(4).reshape((1,) * (x.ndim - 2) + (4, 4))
+
+
 DECOMPOSING = {
     "polar-svd": lambda x: spectral.polar(x, SVD()),
     "polar-newton": lambda x: spectral.polar(x, Newton()),
@@ -53,6 +60,17 @@ DECOMPOSING = {
     "stabilized_sign": lambda x: spectral.stabilized_sign(x, 0.1),
     "row_metric": twice(spectral.row_metric),
     "estimate_ranks": twice(lambda x: spectral.estimate_ranks(x, jax.random.key(0))),
+    "theory.compare": lambda x: one_step.compare(x.mT, squares(x)),
+    "theory.smooth_rates": lambda x: one_step.smooth_rates(x, 1.0),
+    "theory.distance": lambda x: geometry.affine_invariant_distance(squares(x), 2 * squares(x)),
+    "theory.karcher_mean": lambda x: geometry.karcher_mean(squares(x[:, 0])),
+    "theory.symmetric_power": twice(lambda x: second_moment.symmetric_power(squares(x), 0.5)),
+    "theory.euclidean_decrease": twice(lambda x: layered.euclidean_decrease(x, 1.0, 1.0)),
+    "theory.complements": twice(lambda x: perturbation.matched_complements(x[:, :2], x[:, 1:3])),
+    "theory.approximation_bound": twice(lambda x: perturbation.approximation_bound(x, 2 * x, 2)),
+    "models.gd_step": twice(lambda x: random_features.gd_step(x[:2, :4], squares(x), x[:2, :4])),
+    "models.trajectory": twice(lambda x: random_features.trajectory(squares(x), squares(x), squares(x))),
+    "models.orthonormal": jax.vmap(lambda x: x[0, 0, 0] * factorization_spectra.orthonormal(jax.random.key(0), 4, 3)),
 }
 OPTIMIZERS = {
     "orthogonalize": lambda: optim.orthogonalize(by_eigh),
@@ -131,6 +149,7 @@ def test_a_function_may_close_over_traced_values():
 _TRAINING = """
 import jax, jax.numpy as jnp, optax
 from specjax import optim, spectral
+from specjax.models import factorization_spectra, random_features
 from specjax.models import transformer
 
 architecture = transformer.Architecture(vocabulary=48, width=32, context=16, blocks=2, heads=2)

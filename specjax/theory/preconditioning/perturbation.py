@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from specjax import spectral
+from specjax.spectral.one_by_one import compiled_one_by_one, singular_values, svd
 from specjax.theory.closed_forms import floats
 
 
@@ -24,12 +25,12 @@ def polar_operator_bound(a: Float[Array, "m n"], b: Float[Array, "m n"]) -> Floa
     """
     smallest = [_singular_value(x, a.shape[1]) for x in (a, b)]
     factor = 2 / (smallest[0] + smallest[1]) + 1 / jnp.maximum(*smallest)
-    return factor * jnp.linalg.norm(a - b, 2)
+    return factor * spectral.spectral_norm(a - b)
 
 
 def best_approximation(x: Float[Array, "m n"], rank: int) -> Float[Array, "m n"]:
     """The best approximation of that rank in every unitarily invariant norm."""
-    u, s, vt = jnp.linalg.svd(x, full_matrices=False)
+    u, s, vt = svd(x)
     return (u[:, :rank] * s[None, :rank]) @ vt[:rank]
 
 
@@ -42,7 +43,7 @@ def approximation_bound(a: Float[Array, "m n"], b: Float[Array, "m n"], rank: in
     (r_a, next_a), (r_b, next_b) = ((_singular_value(x, rank), _singular_value(x, rank + 1)) for x in (a, b))
     gap = jnp.maximum(r_a - next_b, r_b - next_a)
     safe = jnp.where(gap > 0, gap, 1)
-    bound = jnp.linalg.norm(a - b, 2) * (3 + (next_a + next_b) / safe)
+    bound = spectral.spectral_norm(a - b) * (3 + (next_a + next_b) / safe)
     return jnp.where(gap > 0, bound, jnp.inf)
 
 
@@ -54,7 +55,7 @@ def matched_complements(
     Take any two complements and turn one onto the other by the polar factor of C_aᵀ C_b. For k < n.
     """
     k = a.shape[1]
-    first, second = (jnp.linalg.qr(x, mode="complete")[0][:, k:] for x in (a, b))
+    first, second = (compiled_one_by_one(_completed, x)[:, k:] for x in (a, b))
     return first @ spectral.polar(first.T @ second), second
 
 
@@ -67,6 +68,11 @@ def gaussian_tail(n: ArrayLike, delta: ArrayLike) -> Float[Array, "..."]:
     return jnp.exp(-n * delta**2 / 2)
 
 
+def _completed(x: Array) -> Array:
+    """An orthonormal basis of the whole space whose first vectors span the columns of x."""
+    return jnp.linalg.qr(x, mode="complete")[0]
+
+
 def _singular_value(x: Array, index: int) -> Array:
     """σ_index, counted from 1."""
-    return jnp.linalg.svd(x, compute_uv=False)[index - 1]
+    return singular_values(x)[index - 1]
