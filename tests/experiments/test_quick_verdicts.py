@@ -50,7 +50,16 @@ CORRECTED = {
 # Statements that hold whatever else is found to be wrong, by the names a reader looks them up by.
 CONFIRMED = {
     "table-c7": {"closed-form", "off-diagonal", "half-batches", "paper-simulation"},
-    "figure-2": {"g2-diagonal-d1", "g2-coefficient-d1", "g1-diagonal-d2", "g1-off-diagonal-d0", "g1-off-diagonal-d1"},
+    "figure-2": {
+        "off-diagonal",
+        "autodiff",
+        "sublinear",
+        "g2-diagonal-d1",
+        "g2-coefficient-d1",
+        "g1-diagonal-d2",
+        "g1-off-diagonal-d0",
+        "g1-off-diagonal-d1",
+    },
     "matrix-factorization": {"diagonal-order", "off-diagonal-order"},
     "dominance": {"factorization-draw-vanishes", "factorization-draw-rate", "linear-hidden-rank-bound"},
     "row-normalization": {"factorization-initial", "factorization-trained", "factorization-initial-rate"},

@@ -1,12 +1,17 @@
 """What the experiments on E[G Gᵀ] measure in one draw."""
 
+from functools import cache
+
+import jax
 import jax.numpy as jnp
 import numpy as np
+import xarray as xr
 from jaxtyping import Array, Float
 
 from specjax import spectral
 from specjax.models import relu_network
 from specjax.sizes import AnySize
+from specjax.theory import relu_network as theory
 
 QUANTITIES = {
     "g2_diagonal": "G₂ diagonal",
@@ -15,6 +20,9 @@ QUANTITIES = {
     "g1_off_diagonal": "G₁ off-diagonal",
 }
 """The four rows of the paper's Table C.7, as they are drawn in its Figure 2."""
+
+
+ROWS = list(QUANTITIES)
 
 
 def gram(g: Float[Array, "m n"]) -> Float[Array, "m m"]:
@@ -49,6 +57,69 @@ def controlled_relu_statistics(
         "g2_coefficient": statistics["g2_coefficient"] - relu_output_control(params, gradient, target),
         "g1_off_diagonal": statistics["g1_off_diagonal"] - relu_hidden_control(params, target, d1),
     }
+
+
+def autodiff_deviations(
+    params: relu_network.Params,
+    target: Float[Array, "d2 d0"],
+    x: Float[Array, "n d0"],
+    d1: AnySize,
+    d2: AnySize,
+) -> dict[str, dict[str, Float[Array, ""]]]:
+    """How far the four numbers by autodiff of the loss on an even number of inputs are from those of the exact gradient.
+
+    "batch" is Ĝ Ĝᵀ less G Gᵀ, for the gradient Ĝ of the batch; "halves" the product of the gradients of two half batches less G Gᵀ; and
+    "noise" is D Dᵀ, for half the difference D of the gradients of two half batches.
+    """
+    halves = jax.vmap(lambda batch: jax.grad(relu_network.sampled_loss)(params, target, batch))(
+        x.reshape(2, x.shape[0] // 2, x.shape[1])
+    )
+    mean = jax.tree.map(lambda g: (g[0] + g[1]) / 2, halves)
+    difference = jax.tree.map(lambda g: (g[0] - g[1]) / 2, halves)
+    batch, noise, exact = (
+        relu_statistics(gradient, target, d1, d2)
+        for gradient in (mean, difference, relu_network.gradient(params, target))
+    )
+    # The symmetric part of G_a G_bᵀ is M Mᵀ - D Dᵀ for M, D = (G_a ± G_b)/2, and all four numbers are linear in G Gᵀ.
+    return {
+        "batch": {q: batch[q] - exact[q] for q in ROWS},
+        "halves": {q: batch[q] - noise[q] - exact[q] for q in ROWS},
+        "noise": noise,
+    }
+
+
+def closed_forms(d0: int, d1: int, d2: int, norm_squared: float) -> xr.DataArray:
+    """E[G Gᵀ] by Theorem 3 for a target of that ‖Φ‖_F², with d₀ d₂/4π off the diagonal of G₁."""
+    return by_row(*_expectations(d0, d1, d2, norm_squared)[0])
+
+
+def batch_bias(d0: int, d1: int, d2: int, norm_squared: float, samples: int) -> xr.DataArray:
+    """What a batch of so many inputs adds to the closed forms: the covariance of its gradient."""
+    exact, one_input = map(np.asarray, _expectations(d0, d1, d2, norm_squared))
+    return by_row(*((one_input - exact) / samples).tolist())
+
+
+def by_row(*values: float | int) -> xr.DataArray:
+    """Four numbers with the dimension "row"."""
+    return xr.DataArray(list(values), {"row": ROWS}, "row")
+
+
+@cache
+def _expectations(d0: int, d1: int, d2: int, norm_squared: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The four numbers of the exact gradient, and of the gradient at one input."""
+    with jax.enable_x64(True):
+        # Any target of that norm: they depend on nothing else of it.
+        target = jnp.full((d2, d0), np.sqrt(norm_squared / (d0 * d2)))
+        of_g2 = (theory.expected_outer_product_2(target, d1), theory.one_input_outer_product_2(target, d1))
+        of_g1 = (
+            (theory.diagonal_1(d0, d1, d2, norm_squared), theory.off_diagonal_1(d0, d2)),
+            (theory.one_input_diagonal_1(d0, d1, d2, norm_squared), theory.one_input_off_diagonal_1(d0, d2)),
+        )
+        exact, one_input = (
+            (spectral.diagonal_mean(p2), spectral.off_diagonal_coefficient(p2, gram(target)), *p1)
+            for p2, p1 in zip(of_g2, of_g1, strict=True)
+        )
+        return tuple(map(float, exact)), tuple(map(float, one_input))
 
 
 def relu_output_control(

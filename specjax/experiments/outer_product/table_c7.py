@@ -7,20 +7,23 @@ amount that has a closed form; the product of the gradients of two half batches 
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Key
 
-from specjax import lab, sizes, spectral, sweep
+from specjax import lab, sizes, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.outer_product.statistics import (
     QUANTITIES,
+    ROWS,
+    autodiff_deviations,
+    by_row,
+    closed_forms,
     controlled_relu_statistics,
-    gram,
     relu_statistics,
 )
+from specjax.experiments.outer_product.statistics import batch_bias as bias_of
 from specjax.models import relu_network
 from specjax.models.targets import linear_target
 from specjax.theory import relu_network as theory
@@ -29,13 +32,7 @@ D0, D1, D2 = 25, 20, 12
 NORM_SQUARED = 3211.10
 """‖Φ‖_F² of the paper's target, all of it that the expectations depend on; its entries are not printed."""
 PAPER_INITS, PAPER_SAMPLES = 4000, 8000
-ROWS = list(QUANTITIES)
 Rival = Callable[[Any, Any], xr.DataArray]
-
-
-def by_row(*values: float | int) -> xr.DataArray:
-    """Four numbers as the rows of the table."""
-    return xr.DataArray(list(values), {"row": ROWS}, "row")
 
 
 PAPER_SIMULATION = by_row(11541.18, 4.50, 2372.19, 24.64)
@@ -70,24 +67,8 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
 
     def sampled(key: Key[Array, ""], d0: int) -> dict[str, dict[str, Array]]:
         params = relu_network.init(sizes.stream(key, "weights"), d0, D1, D2)
-        x = sizes.normal(sizes.stream(key, "inputs"), (config.samples, d0)).reshape(2, config.samples // 2, d0)
-        halves = jax.vmap(lambda batch: jax.grad(relu_network.sampled_loss)(params, phi, batch))(x)
-        mean = jax.tree.map(lambda g: (g[0] + g[1]) / 2, halves)
-        difference = jax.tree.map(lambda g: (g[0] - g[1]) / 2, halves)
-        rows = {
-            name: relu_statistics(gradient, phi, D1, D2)
-            for name, gradient in (
-                ("batch", mean),
-                ("noise", difference),
-                ("exact", relu_network.gradient(params, phi)),
-            )
-        }
-        # For M, D = (G_a ± G_b)/2 of two halves the symmetric part of G_a G_bᵀ is M Mᵀ - D Dᵀ, and every row is linear in G Gᵀ.
-        return {
-            "batch": {q: rows["batch"][q] - rows["exact"][q] for q in ROWS},
-            "halves": {q: rows["batch"][q] - rows["noise"][q] - rows["exact"][q] for q in ROWS},
-            "noise": rows["noise"],
-        }
+        x = sizes.normal(sizes.stream(key, "inputs"), (config.samples, d0))
+        return autodiff_deviations(params, phi, x, D1, D2)
 
     over = {"d0": sweep.widths(D0)}
     return {
@@ -101,28 +82,14 @@ def rows(data: xr.Dataset, kind: str) -> xr.DataArray:
     return data[[f"{kind}.{q}" for q in ROWS]].isel(d0=0, drop=True).to_dataarray("row", kind).assign_coords(row=ROWS)
 
 
-def _forms(p2: Float[Array, "d2 d2"], reference: Float[Array, "d2 d2"], *others: Array) -> xr.DataArray:
-    diagonal, coefficient = spectral.diagonal_mean(p2), spectral.off_diagonal_coefficient(p2, reference)
-    return by_row(*(float(form) for form in (diagonal, coefficient, *others)))
-
-
-def closed_forms() -> xr.DataArray:
-    """E[G Gᵀ] by Theorem 3, with d₀ d₂/4π off the diagonal of G₁."""
-    with jax.enable_x64(True):
-        # Any target of that norm: the rows depend on nothing else of it.
-        phi = jnp.full((D2, D0), np.sqrt(NORM_SQUARED / (D0 * D2)))
-        p2 = theory.expected_outer_product_2(phi, D1)
-        return _forms(p2, gram(phi), theory.diagonal_1(D0, D1, D2, NORM_SQUARED), theory.off_diagonal_1(D0, D2))
+def closed() -> xr.DataArray:
+    """The closed forms of the table."""
+    return closed_forms(D0, D1, D2, NORM_SQUARED)
 
 
 def bias(samples: int) -> xr.DataArray:
-    """What a batch of so many inputs adds to the closed forms: the covariance of its gradient."""
-    with jax.enable_x64(True):
-        phi = jnp.full((D2, D0), np.sqrt(NORM_SQUARED / (D0 * D2)))
-        p2 = theory.one_input_outer_product_2(phi, D1)
-        diagonal = theory.one_input_diagonal_1(D0, D1, D2, NORM_SQUARED)
-        one_input = _forms(p2, gram(phi), diagonal, theory.one_input_off_diagonal_1(D0, D2))
-    return (one_input - closed_forms()) / samples
+    """What a batch of so many inputs adds to them."""
+    return bias_of(D0, D1, D2, NORM_SQUARED, samples)
 
 
 def reported(data: dict[str, xr.Dataset]) -> xr.DataArray:
@@ -166,7 +133,7 @@ _LEFT_OUT: dict[str, Callable[[], xr.DataArray]] = {
 
 
 def _without(part: Callable[[], xr.DataArray]) -> Rival:
-    return lambda config, data: (closed_forms() - part()).sel(row=_THEOREM)
+    return lambda config, data: (closed() - part()).sel(row=_THEOREM)
 
 
 @lab.statement(
@@ -176,7 +143,7 @@ def _without(part: Callable[[], xr.DataArray]) -> Rival:
 )
 def closed_form(config: Config, data: dict[str, xr.Dataset]) -> lab.Relation:
     """By the gradient that is exact in x."""
-    return lab.equals(rows(data["exact"], "controlled").sel(row=_THEOREM), closed_forms().sel(row=_THEOREM))
+    return lab.equals(rows(data["exact"], "controlled").sel(row=_THEOREM), closed().sel(row=_THEOREM))
 
 
 @lab.statement(
@@ -195,7 +162,7 @@ def off_diagonal(config: Config, data: dict[str, xr.Dataset]) -> lab.Relation:
     "table-c7-theory",
     "The four numbers in the table's column of theory are the expectations.",
     holds=False,
-    rivals={"the closed forms": lambda config, data: closed_forms()},
+    rivals={"the closed forms": lambda config, data: closed()},
 )
 def theory_column(config: Config, data: dict[str, xr.Dataset]) -> lab.Relation:
     """The last one is a leading term."""
@@ -221,7 +188,7 @@ def no_batch_bias(config: Config, data: dict[str, xr.Dataset]) -> lab.Relation:
     rivals=_each_row("no bias of the", lambda config, row: _only(row, by_row(0, 0, 0, 0), bias(config.samples)))
     | {
         "the second moment, from which no GGᵀ is subtracted": lambda config, data: (
-            bias(config.samples) + closed_forms() / config.samples
+            bias(config.samples) + closed() / config.samples
         ),
         "as many inputs as a half batch has": lambda config, data: bias(config.samples // 2),
         "d₂² for d₂(d₂ + 1) in G₁": lambda config, data: (
@@ -270,21 +237,21 @@ def paper_simulation(config: Config, data: dict[str, xr.Dataset]) -> lab.Relatio
     "table-c7",
     "The paper's simulation agrees with the closed forms and the bias of its 8000 inputs in all four rows.",
     corrected=True,
-    rivals=_each_row("half the", lambda config, row: _halved(closed_forms() + bias(PAPER_SAMPLES), row))
-    | {"200 inputs": lambda config, data: closed_forms() + bias(200)},
+    rivals=_each_row("half the", lambda config, row: _halved(closed() + bias(PAPER_SAMPLES), row))
+    | {"200 inputs": lambda config, data: closed() + bias(200)},
 )
 def paper_simulation_with_bias(config: Config, data: dict[str, xr.Dataset]) -> lab.Relation:
     """What its estimator converges to."""
-    return lab.equals(reported(data), closed_forms() + bias(PAPER_SAMPLES))
+    return lab.equals(reported(data), closed() + bias(PAPER_SAMPLES))
 
 
 def tables(config: Config, data: dict[str, xr.Dataset]) -> list[lab.Table]:
     """The paper's table with standard errors, and what a batch adds."""
     ours, paper, added = rows(data["exact"], "controlled"), reported(data), bias(config.samples)
-    closed, of_paper = closed_forms(), bias(PAPER_SAMPLES)
+    expected, of_paper = closed(), bias(PAPER_SAMPLES)
 
     def line(row: str) -> tuple[str, ...]:
-        cells = (closed, PAPER_THEORY, closed + of_paper)
+        cells = (expected, PAPER_THEORY, expected + of_paper)
         return (
             QUANTITIES[row],
             *(f"{float(cell.sel(row=row)):.2f}" for cell in cells),
