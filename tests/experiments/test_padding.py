@@ -14,7 +14,7 @@ PADDED = 11
 
 # An odd width below PADDED for the narrowest point of each sweep, and small fixed sizes.
 SMALL = {
-    "figure-2": {"d0s": (5, 6, 7, 8, 9), "d1s": (5, 6, 7, 8, 9), "d2s": (5, 6, 7, 8, 9), "base": (5, 4, 3)},
+    "figure-2": {"d0s": (5, 6, 7, 8, 9), "d1s": (5, 6, 7, 8, 9), "d2s": (5, 6, 7, 8, 9), "samples": 4},
     "matrix-factorization": {"ks": (5, 6, 7, 8, 9), "small_ks": (5, 6)},
     "deep-linear": {"depths": (3,), "widths": (5, 6, 7, 8, 9)},
     "relu-off-diagonal": {"d0s": (5, 6)},

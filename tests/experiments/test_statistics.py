@@ -1,13 +1,20 @@
 """The control variates: parts of a statistic with mean zero, subtracted or measured apart because they carry its variance."""
 
 from functools import partial
+from itertools import product
 
 import jax
 import numpy as np
 import pytest
 
-from specjax import spectral, sweep
-from specjax.experiments.outer_product.statistics import gram, relu_output_control, relu_statistics
+from specjax import experiments, spectral, sweep
+from specjax.experiments.outer_product.statistics import (
+    controlled_relu_statistics,
+    gram,
+    relu_hidden_control,
+    relu_output_control,
+    relu_statistics,
+)
 from specjax.models import deep_linear, matrix_factorization, relu_network
 from specjax.models.targets import low_rank_target, sign_target
 
@@ -69,6 +76,51 @@ def test_the_relu_control_is_odd_in_each_row_of_the_output_weight():
     np.testing.assert_allclose(control, expected, rtol=1e-2)
 
 
+@pytest.mark.usefixtures("x64")
+def test_the_hidden_control_is_zero_over_all_signs_of_weights():
+    """The law of the weights is the same under every sign of a row of W_1 and of a column of W_2: over all 64 the control is zero."""
+    d0, d1, d2 = 4, 3, 2
+    params, _, target = relu_draw(jax.random.key(2), d1, d0, d2)
+    signs = jax.numpy.asarray(list(product([-1.0, 1.0], repeat=d1)))
+    rows, columns = (jax.numpy.repeat(signs, 8, axis=0), jax.numpy.tile(signs, (8, 1)))
+    flipped = jax.vmap(lambda r, c: params._replace(w1=r[:, None] * params.w1, w2=params.w2 * c[None, :]))(
+        rows, columns
+    )
+    controls = jax.vmap(lambda p: relu_hidden_control(p, target, d1))(flipped)
+    assert abs(controls.mean()) < 1e-12 * abs(controls).max()
+    # Not so by the signs of either layer alone.
+    for one in (controls.reshape(8, 8).mean(0), controls.reshape(8, 8).mean(1)):
+        assert abs(one).max() > 1e-3 * abs(controls).max()
+
+
+def test_the_hidden_control_is_all_but_what_signs_leave_where_rows_are_orthogonal():
+    """Its K is then G_1 itself."""
+    d0, d1, d2 = 6, 3, 2
+    params, _, target = relu_draw(jax.random.key(4), d1, d0, d2)
+    orthogonal, _ = np.linalg.qr(np.asarray(params.w1).T)
+    lengths = np.array([0.5, 1.0, 2.0], np.float32)
+    params = params._replace(w1=jax.numpy.asarray(orthogonal.T * lengths[:, None]))
+    off = relu_statistics(relu_network.gradient(params, target), target, d1, d2)["g1_off_diagonal"]
+    overlaps = np.asarray(params.w2.T @ params.w2)
+    left = np.mean(
+        [overlaps[a, c] ** 2 * lengths[a] * lengths[c] / (4 * np.pi) for a in range(3) for c in range(3) if a != c]
+    )
+    np.testing.assert_allclose(off - relu_hidden_control(params, target, d1), left, rtol=1e-4)
+
+
+def test_the_hidden_control_carries_the_variance():
+    def measure(key, d1):
+        params, gradient, target = relu_draw(key, d1, 25, 12)
+        arguments = (target, d1, 12)
+        return {
+            "plain": relu_statistics(gradient, *arguments)["g1_off_diagonal"],
+            "controlled": controlled_relu_statistics(params, gradient, *arguments)["g1_off_diagonal"],
+        }
+
+    found = moments(measure, 20, 2000)
+    assert 7 * found["controlled"][1] < found["plain"][1]
+
+
 @pytest.mark.parametrize("depth", [2, 3])
 def test_the_odd_part_of_the_linear_output_has_mean_zero_on_and_off_the_target(depth):
     target = sign_target(jax.random.key(1), 4, 5)
@@ -108,3 +160,12 @@ def test_the_control_of_the_factorization_has_mean_zero_and_carries_the_variance
     mean, stderr = found["control"]
     assert abs(mean) < 4 * stderr
     assert found["controlled"][1] * np.sqrt(10) < found["plain"][1]
+
+
+@pytest.mark.integration
+def test_the_table_has_draws_enough_to_tell_the_off_diagonal_from_the_printed_one(smoke_data):
+    experiment = experiments.on_the_lab()["table-c7"]
+    draws = smoke_data("table-c7")["exact"]["controlled.g1_off_diagonal"].values
+    half_width = 4 * draws.std() / np.sqrt(experiment.at("quick").inits)
+    # 23.873 against 23.381.
+    assert half_width < 0.3

@@ -209,3 +209,14 @@ def test_every_relation_draws_itself():
         relation.draw(axes, {"rival": labelled(2 * SIZES)})
         assert axes.has_data()
         assert axes.get_ylabel()
+
+
+def test_a_form_that_is_zero_is_drawn_in_half_widths():
+    axes = Figure().subplots()
+    lab.equals(noisy(SIZES) - labelled(SIZES), 0.0).draw(axes, {"rival": labelled(SIZES)})
+    found, rival, zero = (np.asarray(line.get_ydata()) for line in (axes.lines[0], *axes.lines[-2:]))
+    np.testing.assert_array_equal(zero, 0)
+    # The mean of nothing but noise lies within its intervals, and what is many of them away beyond.
+    assert (np.abs(found) < 1).all()
+    # 4 standard errors of 5 % noise over 400 draws are 1 % of the size.
+    np.testing.assert_allclose(rival, 100, rtol=0.2)

@@ -156,3 +156,42 @@ def test_sizes_are_vectorized():
     widths = theory.expected_outer_product_2(target, jnp.asarray([5, 9]))
     for i, width in enumerate((5, 9)):
         np.testing.assert_allclose(widths[i], theory.expected_outer_product_2(target, width), rtol=1e-13)
+
+
+@pytest.mark.integration
+def test_gradients_at_one_input_have_the_averages_of_one_input():
+    """By autodiff of the loss at single inputs: without a target, and what a large one adds."""
+    d0, d1, d2 = 3, 4, 2
+    target = jnp.asarray(8 * np.random.default_rng(1).standard_normal((d2, d0)), jnp.float32)
+
+    def measure(key):
+        init_key, input_key = jax.random.split(key)
+        params, x = model.init(init_key, d0, d1, d2), jax.random.normal(input_key, (1, d0))
+        rows = []
+        for phi in (target, 0 * target):
+            g1, g2 = jax.grad(model.sampled_loss)(params, phi, x)
+            p1, p2 = g1 @ g1.T, g2 @ g2.T
+            off = (jnp.sum(p1) - jnp.trace(p1)) / (d1 * (d1 - 1))
+            rows.append(jnp.stack([jnp.trace(p1) / d1, off, jnp.trace(p2) / d2, p2[0, 1]]))
+        return jnp.stack([rows[1], rows[0] - rows[1]])
+
+    def averages(width, outputs):
+        """Without a target, and what it adds."""
+        rows = []
+        for phi in (0 * target, target):
+            diagonal = theory.one_input_diagonal_1(d0, width, outputs, jnp.sum(phi**2))
+            p2 = theory.one_input_outer_product_2(phi, width)
+            off = theory.one_input_off_diagonal_1(d0, outputs)
+            rows.append(np.array([diagonal, off, jnp.trace(p2) / d2, p2[0, 1]], np.float64))
+        return np.stack([rows[0], rows[1] - rows[0]])
+
+    means, errors = simulate(measure, jax.random.key(5), 40)
+
+    def apart(width, outputs):
+        return np.abs(means - averages(width, outputs)) / errors
+
+    assert (apart(d1, d2) < 4).all()
+    # One hidden unit less is seen wherever there is a sum over them, one output less in the layer that adds them up.
+    assert (apart(d1 - 1, d2)[0, [0, 2]] > 4).all()
+    assert (apart(d1 - 1, d2)[1, 2:] > 4).all()
+    assert (apart(d1, d2 - 1)[0, :2] > 4).all()

@@ -1,232 +1,306 @@
-"""Figure 2: E[G Gᵀ] of the two-layer ReLU network against each of its three sizes, with fitted slopes.
+"""Figure 2: E[G Gᵀ] of the two-layer ReLU network against each of its three sizes, by the exact gradient and by autodiff.
 
 The target has entries ±3 where the paper draws N(0, 9): the same orders, but ‖Φ‖_F² = 9 d₀ d₂ at every size, so that the
-slopes in d₀ and d₂ are not bent by the noise of one target.
+slopes in d₀ and d₂ are not bent by the noise of one target. Fixed sizes are the paper's; d₀ = 25 is odd, so that no two rows of Φ are
+orthogonal where d₂ is swept, and ĉ is defined.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any
 
-import jax
 import numpy as np
 import xarray as xr
-from jaxtyping import Array
+from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
-from specjax import sweep
-from specjax.experiments.contract import Check, Data, Experiment, Table
-from specjax.experiments.outer_product.statistics import relu_output_control, relu_statistics
-from specjax.experiments.plots import draw_closed_form, draw_sweep, slope_label
-from specjax.experiments.validation import (
-    check_factor,
-    check_off_diagonal,
-    check_root_seed,
-    check_seeds,
-    check_sizes,
+from specjax import lab, sizes, sweep
+from specjax.experiments.ledgers import ledger
+from specjax.experiments.outer_product.statistics import (
+    QUANTITIES,
+    ROWS,
+    autodiff_deviations,
+    batch_bias,
+    by_row,
+    closed_forms,
+    controlled_relu_statistics,
 )
-from specjax.experiments.verdicts import closed_form_check, exponent_check
+from specjax.lab.drawing import COLORS
 from specjax.models import relu_network
 from specjax.models.targets import sign_target
 from specjax.sizes import AnySize
-from specjax.sweep import AsymptoticExponent, PowerLawFit
 from specjax.theory import relu_network as theory
 
-SizeT = TypeVar("SizeT")
-
-QUANTITIES = ("g2_diagonal", "g2_coefficient", "g1_diagonal", "g1_off_diagonal")
-LABELS = {
-    "g2_diagonal": "G₂ diagonal",
-    "g2_coefficient": "G₂ off-diagonal ĉ",
-    "g1_diagonal": "G₁ diagonal",
-    "g1_off_diagonal": "G₁ off-diagonal",
-}
-# Exponents in (d₀, d₁, d₂) by Theorem 3, of the coefficient ĉ = d₁/4 for the off-diagonal of G₂.
+BASE = {"d0": 25, "d1": 20, "d2": 12}
+NAMES = {"d0": "d₀", "d1": "d₁", "d2": "d₂"}
+SCALE = 3.0
+# Exponents in d₀, d₁ and d₂ by Theorem 3, of the coefficient ĉ = d₁/4 for the off-diagonal of G₂.
 EXPONENTS = {
-    "g2_diagonal": {"d0": 2, "d1": 2, "d2": 0},
-    "g2_coefficient": {"d0": 0, "d1": 1, "d2": 0},
-    "g1_diagonal": {"d0": 1, "d1": 1, "d2": 2},
-    "g1_off_diagonal": {"d0": 1, "d1": 0, "d2": 1},
+    "g2_diagonal": (2, 2, 0),
+    "g2_coefficient": (0, 1, 0),
+    "g1_diagonal": (1, 1, 2),
+    "g1_off_diagonal": (1, 0, 1),
 }
 # Where the closed form is a pure power of the size, so that a subleading term would only cost precision.
-PURE_POWERS = {("g2_diagonal", "d2"), *(("g2_coefficient", d) for d in ("d0", "d1", "d2"))} | {
-    ("g1_off_diagonal", d) for d in ("d0", "d1", "d2")
-}
+PURE_POWERS = {("g2_diagonal", "d2"), *((q, dim) for q in ("g2_coefficient", "g1_off_diagonal") for dim in BASE)}
+Data = dict[str, xr.Dataset]
 
 
-@dataclass(frozen=True)
-class Config:
-    """Sizes of the three sweeps; a size that is not swept stays at its base."""
+class Config(lab.Config):
+    """Sizes of the three sweeps; a size that is not swept is the paper's."""
 
-    d0s: tuple[int, ...] = field(default=(6, 12, 25, 50, 100, 200), metadata={"help": "input dimensions"})
-    d1s: tuple[int, ...] = field(default=(10, 20, 40, 80, 160), metadata={"help": "hidden units"})
-    d2s: tuple[int, ...] = field(default=(3, 6, 12, 24, 48), metadata={"help": "output dimensions"})
-    base: tuple[int, ...] = field(default=(25, 20, 12), metadata={"help": "d0, d1 and d2 where they are not swept"})
-    seeds: int = field(default=4000, metadata={"help": "initializations at every size"})
-    target_scale: float = field(default=3.0, metadata={"help": "absolute value of the entries of Φ"})
-    seed: int = field(default=0, metadata={"help": "seed of the weights and the target"})
+    d0s: tuple[int, ...] = lab.sizes(6, 12, 25, 50, 100, 200, points=5, help="input dimensions")
+    d1s: tuple[int, ...] = lab.sizes(10, 20, 40, 80, 160, least=2, points=5, help="hidden units")
+    d2s: tuple[int, ...] = lab.sizes(3, 6, 12, 24, 48, least=2, points=5, help="output dimensions")
+    seeds: int = lab.seeds(8000, help="initializations of the exact gradient at every size")
+    sampled_seeds: int = lab.seeds(2000, help="initializations of autodiff at every size")
+    samples: int = lab.integer(50, least=2, help="inputs x per initialization of autodiff, even")
 
     def __post_init__(self) -> None:
-        if len(self.base) != 3 or min(self.base) < 2:
-            raise ValueError(f"base needs three sizes d0, d1, d2 of at least 2, got {self.base}.")
-        check_sizes("d0s", self.d0s, least=1, points=5)
-        # Off-diagonal entries need two units.
-        check_sizes("d1s", self.d1s, least=2, points=5)
-        check_sizes("d2s", self.d2s, least=2, points=5)
-        check_seeds("seeds", self.seeds)
-        check_root_seed(self.seed)
-        check_factor("target_scale", self.target_scale)
+        super().__post_init__()
+        if self.samples % 2:
+            raise ValueError(f"samples must be even, for two half batches, got {self.samples}.")
 
     def axes(self) -> dict[str, tuple[int, ...]]:
         """The swept sizes by name."""
         return {"d0": self.d0s, "d1": self.d1s, "d2": self.d2s}
 
-    def at(self, dim: str, size: SizeT) -> dict[str, int | SizeT]:
-        """All three sizes when `dim` has the given one, an int or an array."""
-        return {**dict(zip(("d0", "d1", "d2"), self.base, strict=True)), dim: size}
 
+def run(config: Config, key: Key[Array, ""]) -> Data:
+    """Three sweeps of the four numbers, and three of autodiff; Φ at a smaller size is the leading block of Φ at a larger one."""
+    target_key = sizes.stream(key, "target")
 
-def run(config: Config) -> Data:
-    """Three sweeps of the four quantities; Φ at a smaller size is the leading block of Φ at a larger one."""
-    target_key = jax.random.key(config.seed + 1)
-
-    def measure(key: Array, d0: AnySize, d1: AnySize, d2: AnySize) -> dict[str, Array]:
-        target = sign_target(target_key, d2, d0, config.target_scale)
+    def exact(key: Key[Array, ""], d0: AnySize, d1: AnySize, d2: AnySize) -> dict[str, Array]:
+        target = sign_target(target_key, d2, d0, SCALE)
         params = relu_network.init(key, d0, d1, d2)
-        gradient = relu_network.gradient(params, target)
-        statistics = relu_statistics(gradient, target, d1, d2)
-        control = relu_output_control(params, gradient, target)
-        return {**statistics, "g2_coefficient": statistics["g2_coefficient"] - control}
+        return controlled_relu_statistics(params, relu_network.gradient(params, target), target, d1, d2)
 
-    largest = {
-        name: max(*points, base) for (name, points), base in zip(config.axes().items(), config.base, strict=True)
-    }
-    phi = np.asarray(sign_target(target_key, largest["d2"], largest["d0"], config.target_scale))
-    for dim, points in config.axes().items():
-        for at in (config.at(dim, point) for point in points):
-            block = phi[: at["d2"], : at["d0"]]
-            what = f"ΦΦᵀ of the drawn target at {dim}={at[dim]}"
-            check_off_diagonal(block @ block.T, what, "choose another seed or size")
+    def sampled(key: Key[Array, ""], d0: AnySize, d1: AnySize, d2: AnySize) -> dict[str, Array]:
+        target = sign_target(target_key, d2, d0, SCALE)
+        params = relu_network.init(sizes.stream(key, "weights"), d0, d1, d2)
+        x = sizes.normal(sizes.stream(key, "inputs"), (config.samples, d0))
+        return autodiff_deviations(params, target, x, d1, d2)["halves"]
 
-    sweeps = {}
+    data = {}
     for dim, points in config.axes().items():
-        fixed: dict[str, Any] = {name: size for name, size in config.at(dim, 0).items() if name != dim}
-        sweeps[dim] = sweep.run(
-            partial(measure, **fixed), {dim: sweep.widths(*points)}, seeds=config.seeds, key=jax.random.key(config.seed)
+        fixed: dict[str, Any] = {name: size for name, size in BASE.items() if name != dim}
+        for name, measure, seeds in (("exact", exact, config.seeds), ("sampled", sampled, config.sampled_seeds)):
+            data[f"{name}-{dim}"] = sweep.run(
+                partial(measure, **fixed),
+                {dim: sweep.widths(*points)},
+                seeds=seeds,
+                key=sizes.stream(key, f"{name} over {dim}"),
+            )
+    return data
+
+
+def at_all_sizes(data: Data, name: str) -> xr.DataArray:
+    """The four numbers at every point of the three sweeps, which are the dimension "at"."""
+    parts = []
+    for dim in BASE:
+        swept = data[f"{name}-{dim}"][ROWS]
+        labels = [f"{NAMES[dim]} = {size}" for size in swept[dim].values]
+        parts.append(swept.rename({dim: "at"}).assign_coords(at=labels).to_dataarray("row", name))
+    return xr.concat(parts, "at")
+
+
+def at_each_size(config: Config, form: Callable[[int, int, int], xr.DataArray]) -> xr.DataArray:
+    """`form` of d₀, d₁ and d₂ at the same points."""
+    parts, labels = [], []
+    for dim, points in config.axes().items():
+        parts += [form(*{**BASE, dim: size}.values()) for size in points]
+        labels += [f"{NAMES[dim]} = {size}" for size in points]
+    return xr.concat(parts, "at").assign_coords(at=labels)
+
+
+def norm_squared(d0: int, d2: int) -> float:
+    """‖Φ‖_F²."""
+    return SCALE**2 * d0 * d2
+
+
+def expected(d0: int, d1: int, d2: int) -> xr.DataArray:
+    """The closed forms."""
+    return closed_forms(d0, d1, d2, norm_squared(d0, d2))
+
+
+def _rival(change: Callable[[int, int, int], xr.DataArray], *rows: str) -> Callable[[Config, Data], xr.DataArray]:
+    def changed(d0: int, d1: int, d2: int) -> xr.DataArray:
+        return (expected(d0, d1, d2) + change(d0, d1, d2)).sel(row=list(rows))
+
+    return lambda config, data: at_each_size(config, changed)
+
+
+_THEOREM = ROWS[:3]
+
+
+@lab.statement(
+    ("theorem-3", "eq-39", "figure-2-left", "figure-2-right"),
+    "Over all three sizes both rows of G₂ and the diagonal of G₁ are those of Theorem 3.",
+    rivals={
+        "G₂ without Φ": _rival(lambda d0, d1, d2: by_row(-d1 / 4 * SCALE**2 * d0, 0, 0, 0), *_THEOREM),
+        "G₂ without the norms of single units": _rival(
+            lambda d0, d1, d2: by_row(-d1 * d0 * (d0 + 2) / 4, 0, 0, 0), *_THEOREM
+        ),
+        "one hidden unit less in ĉ": _rival(lambda d0, d1, d2: by_row(0, -1 / 4, 0, 0), *_THEOREM),
+        "G₁ without Φ": _rival(lambda d0, d1, d2: by_row(0, 0, -norm_squared(d0, d2) / 4, 0), *_THEOREM),
+        "G₁ without d₀ d₂²/4": _rival(lambda d0, d1, d2: by_row(0, 0, -d0 * d2**2 / 4, 0), *_THEOREM),
+        "G₁ without d₀ d₂/2": _rival(lambda d0, d1, d2: by_row(0, 0, -d0 * d2 / 2, 0), *_THEOREM),
+        "G₁ with d₁ κ₁ for (d₁ - 1) κ₁": _rival(
+            lambda d0, d1, d2: by_row(0, 0, d0 * d2 * float(theory.kappa_1(d0)), 0), *_THEOREM
+        ),
+    },
+)
+def closed_form(config: Config, data: Data) -> lab.Relation:
+    """By the gradient that is exact in x."""
+    form = at_each_size(config, expected).sel(row=_THEOREM)
+    return lab.equals(at_all_sizes(data, "exact").sel(row=_THEOREM), form)
+
+
+@lab.statement(
+    ("eq-40", "figure-2-right"),
+    "Over all three sizes the off-diagonal of E[G₁G₁ᵀ] is d₀ d₂/4π.",
+    corrected=True,
+    rivals={
+        "d₀ d₂ κ₂": lambda config, data: at_each_size(
+            config, lambda d0, d1, d2: xr.DataArray(float(theory.off_diagonal_1_as_printed(d0, d2)))
         )
-    return sweeps
+    },
+)
+def off_diagonal(config: Config, data: Data) -> lab.Relation:
+    """The two differ most at the smallest d₀."""
+    form = at_each_size(config, expected).sel(row="g1_off_diagonal", drop=True)
+    return lab.equals(at_all_sizes(data, "exact").sel(row="g1_off_diagonal", drop=True), form)
 
 
-def predictions(config: Config, dim: str, points: Sequence[int]) -> dict[str, np.ndarray]:
-    """The closed forms along one sweep."""
-    with jax.enable_x64(True):
-        d0, d1, d2 = (np.asarray(size, float) for size in config.at(dim, np.asarray(points)).values())
-        norm_squared = config.target_scale**2 * d0 * d2
-        closed = {
-            "g2_diagonal": theory.alpha(d0, d1) + d1 / 4 * norm_squared / d2,
-            "g2_coefficient": d1 / 4,
-            "g1_diagonal": theory.diagonal_1(d0, d1, d2, norm_squared),
-            "g1_off_diagonal": theory.off_diagonal_1(d0, d2),
+def _bias_in(row: str) -> Callable[[Config, Data], xr.DataArray]:
+    def bias(config: Config, d0: int, d1: int, d2: int) -> xr.DataArray:
+        added = batch_bias(d0, d1, d2, norm_squared(d0, d2), config.samples)
+        return added.where(added["row"] == row, 0.0)
+
+    return lambda config, data: at_each_size(config, partial(bias, config))
+
+
+@lab.statement(
+    ("appendix-c7", "figure-2-left", "figure-2-right"),
+    "Over all three sizes the product of the gradients of two half batches by autodiff, without kernel formulas, has the mean of the exact "
+    "gradient's.",
+    corrected=True,
+    rivals={f"the bias of a batch in the {label}": _bias_in(row) for row, label in QUANTITIES.items()},
+)
+def autodiff(config: Config, data: Data) -> lab.Relation:
+    """On the same weights; the paper's own average of batches has a bias, which `table-c7` measures."""
+    return lab.equals(at_all_sizes(data, "sampled").rename("half × half less exact"), 0.0)
+
+
+@lab.statement(
+    "figure-2-sublinear",
+    "The diagonal of G₁ over d₁ falls from each d₁ to the next: it grows less than linearly.",
+    controls={
+        "what is linear, d₁ times the off-diagonal": lambda config, data: {
+            **data,
+            "exact-d1": data["exact-d1"].assign(
+                g1_diagonal=data["exact-d1"]["g1_off_diagonal"] * data["exact-d1"]["d1"]
+            ),
         }
-    return {name: np.broadcast_to(np.asarray(values), len(points)) for name, values in closed.items()}
+    },
+)
+def sublinear(config: Config, data: Data) -> lab.Relation:
+    """A local exponent below 1, without a logarithm."""
+    each = data["exact-d1"]["g1_diagonal"] / data["exact-d1"]["d1"]
+    steps = [f"{low} to {high}" for low, high in pairwise(config.d1s)]
+    first, second = (
+        each.isel(d1=part).assign_coords(d1=steps).rename(name)
+        for part, name in ((slice(None, -1), "diagonal / d₁"), (slice(1, None), "that at the next d₁"))
+    )
+    return lab.ahead(first, second, least=0)
 
 
-def fit(data: xr.DataArray, quantity: str, dim: str) -> PowerLawFit | AsymptoticExponent:
-    """The exponent of one quantity along one sweep."""
-    if (quantity, dim) in PURE_POWERS:
-        return sweep.fit_power_law(data, dim)
-    return sweep.asymptotic_exponent(data, dim)
+def _order(quantity: str, dim: str, exponent: int) -> lab.Statement:
+    @lab.statement(
+        ("figure-2-slopes", "section-4-table-w2" if quantity.startswith("g2") else "section-4-table-w1"),
+        f"The {QUANTITIES[quantity]} grows as {NAMES[dim]} to the power {exponent}.",
+        name=f"{quantity.replace('_', '-')}-{dim}",
+        # The least that could be taken for another order.
+        rivals={"half a power more": exponent + 0.5, "half a power less": exponent - 0.5},
+    )
+    def order(config: Config, data: Data) -> lab.Relation:
+        pure = (quantity, dim) in PURE_POWERS
+        return lab.scales_as(data[f"exact-{dim}"][quantity], dim, exponent, fit="power law" if pure else "asymptotic")
+
+    return order
 
 
-def checks(config: Config, data: Data) -> list[Check]:
-    """Every point against its closed form, then every exponent against the theorem."""
-    results = []
-    predicted = {dim: predictions(config, dim, points) for dim, points in config.axes().items()}
-    for quantity in QUANTITIES:
-        moments = [sweep.mean_and_stderr(data[dim][quantity]) for dim in predicted]
-        closed = np.concatenate([predicted[dim][quantity] for dim in predicted])
-        results.append(
-            closed_form_check(
-                f"{quantity.replace('_', '-')}-closed-form",
-                "outer-product, Theorem 3 and Figure 2 (off-diagonal of G₁: corrected)",
-                f"{LABELS[quantity]} follows its closed form in all three sweeps.",
-                predicted=closed,
-                mean=np.concatenate([mean for mean, _ in moments]),
-                stderr=np.concatenate([stderr for _, stderr in moments]),
-                # Another formula of the same order differs by a factor of 2 or 1/2, as a wrong constant would.
-                resolution=closed / 2,
-            )
-        )
-    for quantity, exponents in EXPONENTS.items():
-        for dim, exponent in exponents.items():
-            results.append(
-                exponent_check(
-                    f"{quantity.replace('_', '-')}-{dim}",
-                    "outer-product, Theorem 3 and Figure 2",
-                    f"{LABELS[quantity]} grows as {dim}^{exponent}.",
-                    predicted=exponent,
-                    fit=fit(data[dim][quantity], quantity, dim),
-                )
-            )
-    return results
+ORDERS = tuple(
+    _order(quantity, dim, exponent)
+    for quantity, exponents in EXPONENTS.items()
+    for dim, exponent in zip(BASE, exponents, strict=True)
+)
 
 
-def tables(config: Config, data: Data) -> list[Table]:
+def tables(config: Config, data: Data) -> list[lab.Table]:
     """Local exponents: how each quantity approaches its order, and where the closed form takes it far out."""
     results = []
-    far_out = (2**17, 2**18)
     for dim, points in config.axes().items():
-        header = ("", *(f"{low}→{high}" for low, high in pairwise(points)), "closed form, 2¹⁷→2¹⁸")
-        far_values = predictions(config, dim, far_out)
-        rows = []
-        for quantity in QUANTITIES:
-            local = sweep.fit_power_law(data[dim][quantity], dim)
-            far = np.log2(far_values[quantity][1] / far_values[quantity][0])
+        header = ("", *(f"{low}→{high}" for low, high in pairwise(points)), "closed form, 2¹²→2¹³")
+        far = xr.ufuncs.log2(expected(**{**BASE, dim: 2**13}) / expected(**{**BASE, dim: 2**12}))
+        lines = []
+        for quantity, label in QUANTITIES.items():
+            local = sweep.fit_power_law(data[f"exact-{dim}"][quantity], dim)
             cells = (f"{b:.2f} ± {e:.2f}" for b, e in zip(local.local_exponents, local.local_stderrs, strict=True))
-            rows.append((LABELS[quantity], *cells, f"{far:.3f}"))
-        results.append(Table(f"Local exponents in {dim}", header, tuple(rows)))
+            lines.append((label, *cells, f"{float(far.sel(row=quantity)):.3f}"))
+        results.append(lab.Table(f"Local exponents in {NAMES[dim]}, ± one standard error", header, tuple(lines)))
     return results
 
 
-def plot(config: Config, data: Data) -> Figure:
-    """The paper's six panels: rows vary d₀, d₁, d₂; left G₂, right G₁."""
-    figure = Figure(figsize=(10, 11), layout="constrained")
-    panels = figure.subplots(3, 2)
+def figure(config: Config, data: Data) -> Figure:
+    """The paper's six panels: rows vary d₀, d₁, d₂; left G₂, right G₁; by the exact gradient, by autodiff, and the closed form."""
+    drawn = Figure(figsize=(10, 11), layout="constrained")
+    panels = drawn.subplots(3, 2)
     for row, (dim, points) in zip(panels, config.axes().items(), strict=True):
-        predicted = predictions(config, dim, points)
-        for axes, pair in zip(row, (QUANTITIES[:2], QUANTITIES[2:]), strict=True):
-            for quantity, color, marker in zip(pair, ("C0", "C1"), "os", strict=True):
-                fitted = fit(data[dim][quantity], quantity, dim)
-                half = 4 * fitted.stderr if isinstance(fitted, PowerLawFit) else fitted.interval[1] - fitted.exponent
-                label = slope_label(LABELS[quantity], fitted.exponent, half)
-                draw_sweep(axes, data[dim][quantity], dim, label=label, color=color, marker=marker)
-                draw_closed_form(axes, points, predicted[quantity], color=color)
-            axes.set_xlabel(f"{dim[0]}{'₀₁₂'[int(dim[1])]}")
-            axes.legend(fontsize="small")
-    panels[0, 0].set_title("G₂ (lines: closed form)")
-    panels[0, 1].set_title("G₁ (lines: closed form)")
-    return figure
+        forms = xr.concat([expected(**{**BASE, dim: size}) for size in points], dim)
+        for axes, pair in zip(row, (ROWS[:2], ROWS[2:]), strict=True):
+            for quantity, color in zip(pair, COLORS, strict=False):
+                exact, deviation = (data[f"{name}-{dim}"][quantity] for name in ("exact", "sampled"))
+                mean, stderr = sweep.mean_and_stderr(exact)
+                more, more_stderr = sweep.mean_and_stderr(deviation)
+                axes.plot(points, forms.sel(row=quantity), color=color, linewidth=1)
+                label = QUANTITIES[quantity]
+                axes.errorbar(points, mean, 4 * stderr, fmt="o", color=color, markersize=4, label=label)
+                # Means of the exact gradient and of what autodiff differs from it by, each with its own noise.
+                noise = 4 * np.hypot(stderr, more_stderr)
+                axes.errorbar(points, mean + more, noise, fmt="x", color=color, capsize=3, label=f"{label}, autodiff")
+            axes.set(xlabel=NAMES[dim], ylabel="entry of E[GGᵀ], or ĉ", xscale="log", yscale="log")
+            axes.set_xticks(points, [str(size) for size in points])
+            axes.minorticks_off()
+    for axes, title in zip(panels[0], ("G₂ (lines: closed form)", "G₁ (lines: closed form)"), strict=True):
+        axes.set_title(title)
+        # In the panels of d₀ the curves are far apart or rise: the legend stands under the titles, off the data.
+        axes.legend(fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.08), ncols=2)
+    return drawn
 
 
-EXPERIMENT = Experiment(
-    name="figure-2",
-    paper="outer-product",
-    source="outer-product, Theorem 3 and Figure 2",
+EXPERIMENT = lab.Experiment(
+    "figure-2",
+    ledger("outer-product"),
     title="Orders of E[G Gᵀ] in a two-layer ReLU network",
-    summary=(
-        "Diagonal and off-diagonal of both layers against each size, with the gradient that is exact in the inputs. The slopes "
-        "in the legends are asymptotic: where the closed form is a sum of powers, one subleading term is fitted with the "
-        "exponent. The diagonal of G₁ is far from its order in d₁ at these sizes, as the local exponents show."
-    ),
+    summary="Diagonal and off-diagonal of both layers against each size, by the gradient that is exact in the inputs and by autodiff of a "
+    "sampled loss. All closed forms hold, d₀ d₂/4π off the diagonal of G₁ among them, and the orders with them. The diagonal of G₁ is far "
+    "from its order in d₁ at these sizes: its local exponent rises slowly to 1.",
+    config=Config,
+    measure=run,
+    statements=(closed_form, off_diagonal, autodiff, sublinear, *ORDERS),
     scales={
-        "smoke": Config(d0s=(4, 8, 16, 32, 64), d1s=(8, 16, 32, 64, 128), d2s=(4, 8, 16, 32, 64), seeds=1000),
-        "quick": Config(),
-        "paper": Config(seeds=200_000),
+        "smoke": {
+            "d0s": (4, 8, 16, 32, 64),
+            "d1s": (8, 16, 32, 64, 128),
+            "d2s": (4, 8, 16, 32, 64),
+            "seeds": 1000,
+            "sampled_seeds": 200,
+            "samples": 20,
+        },
+        "paper": {"seeds": 200_000, "sampled_seeds": 20_000, "samples": 400},
     },
-    run=run,
-    checks=checks,
-    plot=plot,
+    figure=figure,
     tables=tables,
 )

@@ -1,10 +1,28 @@
 """What the experiments on E[G Gᵀ] measure in one draw."""
 
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
 from jaxtyping import Array, Float
 
 from specjax import spectral
 from specjax.models import relu_network
 from specjax.sizes import AnySize
+from specjax.theory import relu_network as theory
+
+QUANTITIES = {
+    "g2_diagonal": "G₂ diagonal",
+    "g2_coefficient": "G₂ off-diagonal ĉ",
+    "g1_diagonal": "G₁ diagonal",
+    "g1_off_diagonal": "G₁ off-diagonal",
+}
+"""The four rows of the paper's Table C.7, as they are drawn in its Figure 2."""
+
+
+ROWS = list(QUANTITIES)
 
 
 def gram(g: Float[Array, "m n"]) -> Float[Array, "m m"]:
@@ -25,6 +43,85 @@ def relu_statistics(
     }
 
 
+def controlled_relu_statistics(
+    params: relu_network.Params,
+    gradient: relu_network.Params,
+    target: Float[Array, "d2 d0"],
+    d1: AnySize,
+    d2: AnySize,
+) -> dict[str, Float[Array, ""]]:
+    """The same four numbers in the mean, with far less noise off the diagonals: a control variate is subtracted from each of these two."""
+    statistics = relu_statistics(gradient, target, d1, d2)
+    return {
+        **statistics,
+        "g2_coefficient": statistics["g2_coefficient"] - relu_output_control(params, gradient, target),
+        "g1_off_diagonal": statistics["g1_off_diagonal"] - relu_hidden_control(params, target, d1),
+    }
+
+
+def autodiff_deviations(
+    params: relu_network.Params,
+    target: Float[Array, "d2 d0"],
+    x: Float[Array, "n d0"],
+    d1: AnySize,
+    d2: AnySize,
+) -> dict[str, dict[str, Float[Array, ""]]]:
+    """How far the four numbers by autodiff of the loss on an even number of inputs are from those of the exact gradient.
+
+    "batch" is Ĝ Ĝᵀ less G Gᵀ, for the gradient Ĝ of the batch; "halves" the product of the gradients of two half batches less G Gᵀ; and
+    "noise" is D Dᵀ, for half the difference D of the gradients of two half batches.
+    """
+    halves = jax.vmap(lambda batch: jax.grad(relu_network.sampled_loss)(params, target, batch))(
+        x.reshape(2, x.shape[0] // 2, x.shape[1])
+    )
+    mean = jax.tree.map(lambda g: (g[0] + g[1]) / 2, halves)
+    difference = jax.tree.map(lambda g: (g[0] - g[1]) / 2, halves)
+    batch, noise, exact = (
+        relu_statistics(gradient, target, d1, d2)
+        for gradient in (mean, difference, relu_network.gradient(params, target))
+    )
+    # The symmetric part of G_a G_bᵀ is M Mᵀ - D Dᵀ for M, D = (G_a ± G_b)/2, and all four numbers are linear in G Gᵀ.
+    return {
+        "batch": {q: batch[q] - exact[q] for q in ROWS},
+        "halves": {q: batch[q] - noise[q] - exact[q] for q in ROWS},
+        "noise": noise,
+    }
+
+
+def closed_forms(d0: int, d1: int, d2: int, norm_squared: float) -> xr.DataArray:
+    """E[G Gᵀ] by Theorem 3 for a target of that ‖Φ‖_F², with d₀ d₂/4π off the diagonal of G₁."""
+    return by_row(*_expectations(d0, d1, d2, norm_squared)[0])
+
+
+def batch_bias(d0: int, d1: int, d2: int, norm_squared: float, samples: int) -> xr.DataArray:
+    """What a batch of so many inputs adds to the closed forms: the covariance of its gradient."""
+    exact, one_input = map(np.asarray, _expectations(d0, d1, d2, norm_squared))
+    return by_row(*((one_input - exact) / samples).tolist())
+
+
+def by_row(*values: float | int) -> xr.DataArray:
+    """Four numbers with the dimension "row"."""
+    return xr.DataArray(list(values), {"row": ROWS}, "row")
+
+
+@cache
+def _expectations(d0: int, d1: int, d2: int, norm_squared: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The four numbers of the exact gradient, and of the gradient at one input."""
+    with jax.enable_x64(True):
+        # Any target of that norm: they depend on nothing else of it.
+        target = jnp.full((d2, d0), np.sqrt(norm_squared / (d0 * d2)))
+        of_g2 = (theory.expected_outer_product_2(target, d1), theory.one_input_outer_product_2(target, d1))
+        of_g1 = (
+            (theory.diagonal_1(d0, d1, d2, norm_squared), theory.off_diagonal_1(d0, d2)),
+            (theory.one_input_diagonal_1(d0, d1, d2, norm_squared), theory.one_input_off_diagonal_1(d0, d2)),
+        )
+        exact, one_input = (
+            (spectral.diagonal_mean(p2), spectral.off_diagonal_coefficient(p2, gram(target)), *p1)
+            for p2, p1 in zip(of_g2, of_g1, strict=True)
+        )
+        return tuple(map(float, exact)), tuple(map(float, one_input))
+
+
 def relu_output_control(
     params: relu_network.Params, gradient: relu_network.Params, target: Float[Array, "d2 d0"]
 ) -> Float[Array, ""]:
@@ -33,3 +130,23 @@ def relu_output_control(
     So its expectation is exactly zero and subtracting it changes no mean; it carries nearly all of the variance.
     """
     return spectral.off_diagonal_coefficient(gram(gradient.w2 + target @ params.w1.T / 2), gram(target))
+
+
+def relu_hidden_control(params: relu_network.Params, target: Float[Array, "d2 d0"], d1: AnySize) -> Float[Array, ""]:
+    """A control variate for `g1_off_diagonal`: nearly G_1 G_1ᵀ, less what is left of it by the signs of the weights.
+
+    Different rows of W_1 are nearly at right angles. If they were, row a of G_1 would be that of K = B W_1 - W_2ᵀ Φ/2, with O = W_2ᵀ W_2,
+    B_ak = O_ak/4 for k != a and B_aa = O_aa/2 + Σ_{k≠a} O_ak ‖w_k‖/(2π ‖w_a‖). Average (K Kᵀ)_ac, a != c, over the signs of the rows
+    of W_1 and of the columns of W_2, of which the law of the weights knows nothing. By the former only Σ_k B_ak B_ck ‖w_k‖² and
+    (W_2ᵀ Φ Φᵀ W_2)_ac/4 are left; by the latter, under which O_ak has the sign of a times that of k, only the O_ac² of k = a and k = c:
+    O_ac² ‖w_a‖ ‖w_c‖/4π. The mean of (K Kᵀ)_ac less this is the control: its expectation is exactly zero, so that subtracting it
+    changes no mean, and it carries nearly all of the variance.
+    """
+    overlaps = gram(params.w2.T)
+    norms = jnp.sqrt(jnp.sum(params.w1**2, axis=1))
+    others = spectral.off_diagonal(overlaps)
+    # Padded rows are zero, and so are their overlaps.
+    own = jnp.diagonal(overlaps) / 2 + others @ norms / (2 * np.pi * jnp.where(norms > 0, norms, 1))
+    rows = others @ params.w1 / 4 + own[:, None] * params.w1 - params.w2.T @ target / 2
+    left = overlaps**2 * norms[:, None] * norms[None, :] / (4 * np.pi)
+    return spectral.off_diagonal_mean(gram(rows) - left, d1)

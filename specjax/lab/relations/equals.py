@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from specjax.lab import finding
 from specjax.lab.drawing import COLORS, draw_estimates, draw_line, first_dim
-from specjax.lab.estimates import Estimator, Number, estimate
+from specjax.lab.estimates import Estimate, Estimator, Number, estimate
 from specjax.lab.finding import Finding, Verdict
 from specjax.lab.relations.relation import Relation
 
@@ -55,14 +55,23 @@ class Equals(Relation):
         )
 
     def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
-        """The estimate over the form, at each point; the rivals over the form as lines."""
+        """The estimate over the form, at each point; the rivals over the form as lines.
+
+        Where the form is zero somewhere: what is left of them less the form, over the half-width of the interval.
+        """
         form, found = xr.DataArray(self.form), estimate(self.draws, self.by)
         dim = first_dim(found.value)
-        draw_estimates(axes, found, dim, scale=form)
-        for color, (name, rival) in zip(cycle(COLORS[::-1]), rivals.items(), strict=False):
-            draw_line(axes, xr.DataArray(rival) / form, found.value, dim, label=name, color=color)
-        axes.axhline(1, color="black", linewidth=1)
-        axes.set_ylabel(f"{self.draws.name or 'estimate'} / closed form")
+        zero = bool((form == 0).any())
+        less = form if zero else xr.zeros_like(form)
+        half = (found.high - found.low) / 2
+        over = half.where(half > 0, 1.0) if zero else form
+        shown = Estimate(found.value - less, found.low - less, found.high - less, found.draws)
+        draw_estimates(axes, shown, dim, scale=over)
+        for color, (rival, number) in zip(cycle(COLORS[::-1]), rivals.items(), strict=False):
+            draw_line(axes, (xr.DataArray(number) - less) / over, found.value, dim, label=rival, color=color)
+        axes.axhline(0 if zero else 1, color="black", linewidth=1)
+        name = self.draws.name or "estimate"
+        axes.set_ylabel(f"({name} - closed form) / half-width" if zero else f"{name} / closed form")
 
     def _nearby(self) -> dict[str, Number]:
         if self.resolution is None:
