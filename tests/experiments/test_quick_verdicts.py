@@ -18,7 +18,7 @@ KEYS = {"name", "source", "statement", "predicted", "measured", "interval", "ver
 
 # What the papers have wrong, and beside it what holds.
 CORRECTED = {
-    "matrix-factorization": [("corollary-1-printed", "theorem-1-entries")],
+    "matrix-factorization": [("corollary-1-printed", "corollary-1")],
     "relu-off-diagonal": [("leading-term-alone", "off-diagonal")],
     "deep-linear": [(f"depth-{depth}-output-order-printed", f"depth-{depth}-output-order") for depth in (2, 3, 4)],
     "claims": [
@@ -50,7 +50,7 @@ CORRECTED = {
 CONFIRMED = {
     "table-c7": {"g1-off-diagonal-closed-form", "g1-diagonal-closed-form", "g2-coefficient-closed-form"},
     "figure-2": {"g2-diagonal-d1", "g2-coefficient-d1", "g1-diagonal-d2", "g1-off-diagonal-d0", "g1-off-diagonal-d1"},
-    "matrix-factorization": {"diagonal-order", "off-diagonal-order"},
+    "matrix-factorization": {"theorem-1", "diagonal-order", "off-diagonal-order", "one-draw"},
     "dominance": {"factorization-draw-vanishes", "factorization-draw-rate", "linear-hidden-rank-bound"},
     "row-normalization": {"factorization-initial", "factorization-trained", "factorization-initial-rate"},
     "figure-1": {"factorization-hessian", "linear-output-hessian", "relu-output-hessian"},
