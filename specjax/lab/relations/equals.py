@@ -55,14 +55,16 @@ class Equals(Relation):
         )
 
     def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
-        """The estimate over the form, at each point; the rivals over the form as lines."""
+        """The estimate over the form, at each point; the rivals over the form as lines. Where the form is zero, all as they are."""
         form, found = xr.DataArray(self.form), estimate(self.draws, self.by)
         dim = first_dim(found.value)
-        draw_estimates(axes, found, dim, scale=form)
+        # Nothing can be drawn over a form that is zero: there the numbers themselves are drawn.
+        scale, over = (form, " / closed form") if bool((form != 0).all()) else (xr.DataArray(1.0), "")
+        draw_estimates(axes, found, dim, scale=scale)
         for color, (name, rival) in zip(cycle(COLORS[::-1]), rivals.items(), strict=False):
-            draw_line(axes, xr.DataArray(rival) / form, found.value, dim, label=name, color=color)
-        axes.axhline(1, color="black", linewidth=1)
-        axes.set_ylabel(f"{self.draws.name or 'estimate'} / closed form")
+            draw_line(axes, xr.DataArray(rival) / scale, found.value, dim, label=name, color=color)
+        draw_line(axes, form / scale, found.value, dim, label="closed form", color="black")
+        axes.set_ylabel(f"{self.draws.name or 'estimate'}{over}")
 
     def _nearby(self) -> dict[str, Number]:
         if self.resolution is None:
