@@ -30,6 +30,16 @@ def corollary_1_as_printed(target: Float[Array, "d d"], k: ArrayLike) -> Float[A
     return _combine(target, k, target**2)
 
 
+def one_draw_ratio(k: ArrayLike) -> Float[Array, "..."]:
+    """3 √(2/π) / √k: mean |off-diagonal| over mean diagonal of one draw's G Gᵀ at fixed d and M; asymptotic, up to a factor 1 + O(1/k).
+
+    G Gᵀ is W³ to leading order, and W = k I + √k S with S symmetric and, off the diagonal, of N(0, 1) entries in the limit: so
+    W³ = k³ I + 3 k^(5/2) S, whose off-diagonal entries have the mean absolute value 3 k^(5/2) √(2/π). The target adds k² M, which is
+    smaller. E[G Gᵀ], where the entries of S average out, has the ratio Θ(1/k). [ours]
+    """
+    return 3 * jnp.sqrt(2 / (jnp.pi * jnp.asarray(k, jnp.result_type(float))))
+
+
 def _combine(target: Array, k: ArrayLike, quadratic: Array) -> Array:
     d = target.shape[0]
     first, second, third = (alpha[..., None, None] for alpha in wishart_moments(d, k))

@@ -5,7 +5,6 @@ import pytest
 import xarray as xr
 
 from specjax import experiments
-from specjax.experiments.outer_product import matrix_factorization as factorization
 from specjax.experiments.outer_product.layers import LAYERS
 
 pytestmark = pytest.mark.integration
@@ -38,31 +37,6 @@ def test_a_linear_output_one_power_smaller_exchanges_the_orders():
     assert [found[name] for name in orders] == ["refuted", "confirmed", "refuted", "confirmed"]
     # What was not touched keeps its verdict.
     assert {name for name in honest if honest[name] != found[name]} == set(orders[:3])
-
-
-def test_the_factorization_follows_its_entries_and_its_orders():
-    experiment = experiments.load("matrix-factorization")
-    config = experiment.scales["smoke"]
-    data = experiment.run(config)
-    assert set(verdicts(experiment, config, data).items()) >= {
-        ("theorem-1-entries", "confirmed"),
-        ("corollary-1-printed", "refuted"),
-        ("diagonal-order", "confirmed"),
-        ("off-diagonal-order", "confirmed"),
-    }
-    m = config.target_factor * np.asarray(factorization.target(config), float)
-    ks = xr.DataArray(list(config.small_ks), {"k": list(config.small_ks)}, "k")
-    entry = xr.DataArray(m * m - m @ m, dims=("outer_product_dim_0", "outer_product_dim_1"))
-    changed = {"entries": data["entries"] + ks * entry, "orders": data["orders"] * data["orders"]["k"]}
-    found = verdicts(experiment, config, changed)
-    assert found == {
-        "theorem-1-entries": "refuted",
-        "corollary-1-printed": "confirmed",
-        "diagonal-closed-form": "refuted",
-        "off-diagonal-closed-form": "refuted",
-        "diagonal-order": "refuted",
-        "off-diagonal-order": "refuted",
-    }
 
 
 def test_one_draw_decides_dominance_by_its_slope_and_its_margin():

@@ -18,7 +18,7 @@ KEYS = {"name", "source", "statement", "predicted", "measured", "interval", "ver
 
 # What the papers have wrong, and beside it what holds.
 CORRECTED = {
-    "matrix-factorization": [("corollary-1-printed", "theorem-1-entries")],
+    "matrix-factorization": [("corollary-1-printed", "corollary-1")],
     "table-c7": [("theory-column", "off-diagonal"), ("no-batch-bias", "batch-bias")],
     "relu-off-diagonal": [("leading-term-alone", "off-diagonal")],
     "deep-linear": [(f"depth-{depth}-output-order-printed", f"depth-{depth}-output-order") for depth in (2, 3, 4)],
@@ -60,7 +60,7 @@ CONFIRMED = {
         "g1-off-diagonal-d0",
         "g1-off-diagonal-d1",
     },
-    "matrix-factorization": {"diagonal-order", "off-diagonal-order"},
+    "matrix-factorization": {"theorem-1", "diagonal-order", "off-diagonal-order", "one-draw"},
     "dominance": {"factorization-draw-vanishes", "factorization-draw-rate", "linear-hidden-rank-bound"},
     "row-normalization": {"factorization-initial", "factorization-trained", "factorization-initial-rate"},
     "figure-1": {"factorization-hessian", "linear-output-hessian", "relu-output-hessian"},

@@ -78,6 +78,22 @@ def test_scales_as_finds_an_exponent_and_excludes_its_rivals():
     assert verdict(lab.scales_as(bent, "d", 1.75), other=2) == "refuted"
 
 
+def test_scales_as_judges_every_point_by_its_own_exponent():
+    layer = xr.DataArray(["in", "out"], dims="layer", name="layer")
+    y = xr.concat([noisy(SIZES), noisy(SIZES**2)], layer)
+    right, exchanged, half = (xr.DataArray(e, {"layer": layer}) for e in ([1.0, 2.0], [2.0, 1.0], [1.0, 3.0]))
+    assert verdict(lab.scales_as(y, "d", right), exchanged=exchanged, half=half) == "confirmed"
+    # Wrong at one point is wrong, and a rival need be wrong at one point only.
+    found = lab.scales_as(y, "d", half).judge({"right": right})
+    assert (found.verdict, found.deciding.label, found.deciding.compared) == ("refuted", "layer = out", 3.0)
+    assert verdict(lab.scales_as(y, "d", right), right=right) == "inconclusive"
+    # What is no power at one point decides nothing there, and a wrong exponent at the other is wrong all the same.
+    bent = xr.concat([noisy(1 - 32 / SIZES**2, noise=0.001), noisy(SIZES**2)], layer)
+    powers = xr.DataArray([0.05, 2.0], {"layer": layer})
+    assert verdict(lab.scales_as(bent, "d", powers, fit="power law"), exchanged=exchanged) == "inconclusive"
+    assert verdict(lab.scales_as(bent, "d", powers + 1, fit="power law"), exchanged=exchanged) == "refuted"
+
+
 def test_scales_as_decides_nothing_where_the_data_are_no_power():
     saturating = noisy(1 - 4 / SIZES**2 * 8, noise=0.001)
     found = lab.scales_as(saturating, "d", 0.05, fit="power law").judge({"constant": 0.0})
@@ -175,8 +191,15 @@ def test_identities_hold_up_to_rounding():
         (lambda y: lab.equals(y, xr.DataArray([1.0, 2.0], dims="k")), r"dimensions \['k'\], which 'y' lacks"),
         (lambda y: lab.equals(y, np.nan), "not finite"),
         (lambda y: lab.equals(y, 1.0, resolution=0), "positive relative error, got 0"),
-        (lambda y: lab.scales_as(y, "width", 1), r"A power of 'width' needs the dimensions \['seed', 'width'\]"),
+        (
+            lambda y: lab.scales_as(y, "width", 1),
+            r"A power of 'width' needs draws with that dimension, got \['d', 'seed'\]",
+        ),
         (lambda y: lab.scales_as(y.isel(d=slice(4)), "d", 1), "at least 5 sizes, got 4"),
+        (
+            lambda y: lab.scales_as(y, "d", xr.DataArray([1, 2], dims="k")),
+            r"exponents have the dimensions \['k'\], which",
+        ),
         (lambda y: lab.vanishes(y, "width"), r"vanishes with 'width' needs the dimensions"),
         (lambda y: lab.settles(y.isel(d=slice(2)), "d"), "at least 3 sizes, got 2"),
         (lambda y: lab.above(y.mean("seed"), 1.0, "one"), "Give draws"),
@@ -191,6 +214,14 @@ def test_identities_hold_up_to_rounding():
 def test_data_that_cannot_bear_the_relation_are_refused_in_a_sentence(call, match):
     with pytest.raises(ValueError, match=match):
         call(noisy(SIZES))
+
+
+def test_a_form_that_is_zero_is_drawn_beside_the_estimates():
+    axes = Figure().subplots()
+    lab.equals(noisy(SIZES) - labelled(SIZES), labelled(0 * SIZES)).draw(axes, {"rival": labelled(SIZES)})
+    drawn = {line.get_label(): np.asarray(line.get_ydata()) for line in axes.lines}
+    np.testing.assert_array_equal(drawn["closed form"], np.zeros(5))
+    np.testing.assert_array_equal(drawn["rival"], SIZES)
 
 
 def test_every_relation_draws_itself():

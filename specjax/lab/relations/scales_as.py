@@ -1,4 +1,4 @@
-"""A quantity is a power of a size, after a test whether it is a power at all."""
+"""A quantity is a power of a size at each point, after a test whether it is a power at all."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from specjax import sweep
 from specjax.lab import finding
-from specjax.lab.estimates import STANDARD_ERRORS, TAIL, Estimate, Number, draw_dim, known
+from specjax.lab.estimates import STANDARD_ERRORS, TAIL, Estimate, Number, draw_dim
 from specjax.lab.finding import Finding, Verdict
 from specjax.lab.relations.relation import Relation
 
@@ -23,65 +23,80 @@ class ScalesAs(Relation):
 
     draws: xr.DataArray
     dim: str
-    exponent: float
+    exponent: Number
     fit: Fit
 
     @property
-    def prediction(self) -> float:
+    def prediction(self) -> Number:
         """The exponent."""
         return self.exponent
 
     def against(self, rival: Number) -> "ScalesAs":
         """With another exponent."""
-        return replace(self, exponent=float(rival))
+        return replace(self, exponent=rival)
 
     def perturbed(self) -> dict[str, Relation]:
         """None beside the rivals, which are exponents."""
         return {}
 
     def judge(self, rivals: Mapping[str, Number]) -> Finding:
-        """Confirmed if the interval of the fitted exponent has the prediction inside and every rival outside."""
-        found, reason = self._fitted()
+        """Confirmed if the interval of every fitted exponent has the prediction inside, and every rival is outside of one."""
+        found, reasons = self._fitted()
         distances = finding.distances(found, rivals)
+        away = found.distance(self.exponent)
         verdict: Verdict = "inconclusive"
-        if not reason:
+        # A point that does not follow the model has an exponent that says nothing.
+        if bool((~found.contains(self.exponent) & (reasons == "")).any()):
             verdict = "refuted"
-            if bool(found.contains(self.exponent)):
-                verdict = "confirmed" if all(d.excluded for d in distances) else "inconclusive"
+        elif bool((reasons == "").all()) and all(d.excluded for d in distances):
+            verdict = "confirmed"
         return Finding(
             verdict,
-            f"exponent in {self.dim} of {_MEANING[self.fit]}: confirmed if the interval has the prediction inside and every rival outside, "
-            "refuted if the prediction lies outside; inconclusive where the data contradict the model",
-            finding.points(found, self.exponent, first=found.value),
+            f"exponent in {self.dim} of {_MEANING[self.fit]}: confirmed if at every point the interval has the prediction inside, and "
+            "every rival lies outside of one; refuted if the prediction lies outside of one; inconclusive where the data contradict the "
+            "model",
+            finding.points(found, self.exponent, first=away),
             found.draws,
             distances,
-            reason,
-            away=float(found.distance(self.exponent)),
+            " ".join(dict.fromkeys(filter(None, reasons.values.ravel().tolist()))) if verdict == "inconclusive" else "",
+            away=float(away.max()),
         )
 
     def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
-        """Means against the size with the fitted power law, on logarithmic axes."""
-        sweep.fit_power_law(self.draws, self.dim).plot(axes)
+        """Means against the size with the fitted power law, on logarithmic axes, for each point."""
+        for point in self._points():
+            fit = sweep.fit_power_law(self.draws.isel(point), self.dim)
+            at = ", ".join(f"{dim} = {self.draws[dim].values[place]}" for dim, place in point.items())
+            replace(fit, name=at or fit.name).plot(axes)
 
-    def _fitted(self) -> tuple[Estimate, str]:
-        draws = self.draws.sizes[draw_dim(self.draws)]
+    def _points(self) -> list[dict[str, int]]:
+        dims = [str(dim) for dim in self.draws.dims if dim not in (self.dim, draw_dim(self.draws))]
+        return [dict(zip(dims, place, strict=True)) for place in np.ndindex(*(self.draws.sizes[dim] for dim in dims))]
+
+    def _fitted(self) -> tuple[Estimate, xr.DataArray]:
+        """The exponent at each point, and why it says nothing there, empty where it does."""
+        dim = draw_dim(self.draws)
+        frame = self.draws.isel({self.dim: 0, dim: 0}, drop=True)
+        fits = [self._fitted_at(self.draws.isel(point)) for point in self._points()]
+        value, low, high, reasons = (
+            frame.copy(data=np.reshape(np.array(part), frame.shape)) for part in zip(*fits, strict=True)
+        )
+        return Estimate(value, low, high, self.draws.sizes[dim]), reasons
+
+    def _fitted_at(self, draws: xr.DataArray) -> tuple[float, float, float, str]:
         try:
             if self.fit == "asymptotic":
-                limit = sweep.asymptotic_exponent(self.draws, self.dim)
-                exponent, ends = limit.exponent, limit.interval
-                reason = self._misfit(("power law", "subleading", None))
-            else:
-                line = sweep.fit_power_law(self.draws, self.dim)
-                half = STANDARD_ERRORS * line.stderr
-                exponent, ends = line.exponent, (line.exponent - half, line.exponent + half)
-                reason = self._misfit(("power law",))
+                limit = sweep.asymptotic_exponent(draws, self.dim)
+                return limit.exponent, *limit.interval, self._misfit(draws, ("power law", "subleading", None))
+            line = sweep.fit_power_law(draws, self.dim)
+            half = STANDARD_ERRORS * line.stderr
+            return line.exponent, line.exponent - half, line.exponent + half, self._misfit(draws, ("power law",))
         except ValueError as error:
             # A mean within noise of zero, say, has no logarithm: more draws are needed, and nothing is decided.
-            exponent, ends, reason = np.nan, (-np.inf, np.inf), str(error)
-        return known(exponent, *ends, draws), reason
+            return np.nan, -np.inf, np.inf, str(error)
 
-    def _misfit(self, allowed: tuple[str | None, ...]) -> str:
-        choice = sweep.choose_model(self.draws, self.dim, significance=2 * TAIL)
+    def _misfit(self, draws: xr.DataArray, allowed: tuple[str | None, ...]) -> str:
+        choice = sweep.choose_model(draws, self.dim, significance=2 * TAIL)
         return "" if choice.model in allowed else choice.reason
 
 
@@ -91,28 +106,31 @@ _MEANING: dict[Fit, str] = {
 }
 
 
-def scales_as(draws: xr.DataArray, dim: str, exponent: float | int, *, fit: Fit = "asymptotic") -> ScalesAs:
-    """The mean of `draws` grows as the power `exponent` of the size `dim`.
+def scales_as(draws: xr.DataArray, dim: str, exponent: Number, *, fit: Fit = "asymptotic") -> ScalesAs:
+    """The mean of `draws` grows as the power `exponent` of the size `dim`, at every point.
 
     With "power law" the data must follow y = a xᵇ at the sizes swept; with "asymptotic", y = a xᵇ (1 + c/x + …) at large sizes. Where
     `sweep.choose_model` says at four standard deviations that they do not, or settle above an offset, nothing is decided.
 
     Args:
-        draws: Dimensions exactly `dim` and "seed" or "batch"; at least 5 sizes, and more seeds than sizes.
+        draws: Dimensions `dim` and "seed" or "batch", and those of the points; at least 5 sizes, and more seeds than sizes.
         dim: The size.
-        exponent: What the statement says.
+        exponent: What the statement says: a number, or one for each point.
         fit: Which model.
 
     Raises:
-        ValueError: the draws lack `dim`, have others beside it, or fewer than 5 sizes.
+        ValueError: the draws lack `dim`, a dimension of the exponents, or have fewer than 5 sizes.
     """
-    needed = {dim, draw_dim(draws)}
-    if set(map(str, draws.dims)) != needed:
+    draw_dim(draws)
+    dims = list(map(str, draws.dims))
+    if dim not in dims:
+        raise ValueError(f"A power of {dim!r} needs draws with that dimension, got {sorted(dims)}.")
+    if lacking := [str(other) for other in xr.DataArray(exponent).dims if other not in dims]:
         raise ValueError(
-            f"A power of {dim!r} needs the dimensions {sorted(needed)}, got {sorted(map(str, draws.dims))}; select the others."
+            f"The exponents have the dimensions {lacking}, which {draws.name!r} lacks; select or average them first."
         )
     if draws.sizes[dim] < 5:
         raise ValueError(
             f"An exponent in {dim!r} with a test of its model needs at least 5 sizes, got {draws.sizes[dim]}."
         )
-    return ScalesAs(draws, dim, float(exponent), fit)
+    return ScalesAs(draws, dim, exponent, fit)
