@@ -39,29 +39,6 @@ def test_a_linear_output_one_power_smaller_exchanges_the_orders():
     assert {name for name in honest if honest[name] != found[name]} == set(orders[:3])
 
 
-def test_one_draw_decides_dominance_by_its_slope_and_its_margin():
-    experiment = experiments.load("dominance")
-    config = type(experiment.scales["smoke"])(widths=WIDTHS)
-    falling, flat = 3 / np.sqrt(WIDTHS), np.full(5, 0.4)
-
-    def draws(slopes, margin):
-        columns = {f"{layer}.ratio": noisy(slopes[layer], ("width", "seed")) for layer in LAYERS}
-        margins = {f"{layer}.margin": noisy(np.full(5, 0.1), ("width", "seed")) for layer in LAYERS}
-        margins["relu_hidden.margin"][2, 7] = margin
-        return {"draws": xr.Dataset({**columns, **margins})}
-
-    as_found = {layer: falling if layer == "factorization" else flat for layer in LAYERS}
-    found = verdicts(experiment, config, draws(as_found, 0.0))
-    assert all(found[name] == ("refuted" if name in experiment.refuted else "confirmed") for name in found)
-    turned = {layer: flat if layer == "factorization" else falling for layer in LAYERS}
-    found = verdicts(experiment, config, draws(turned, -0.01))
-    for layer in LAYERS:
-        name = f"{layer.replace('_', '-')}-draw-vanishes"
-        assert found[name] == ("refuted" if layer == "factorization" else "confirmed")
-    assert found["factorization-draw-rate"] == "refuted"
-    assert (found["relu-hidden-rank-bound"], found["linear-hidden-rank-bound"]) == ("refuted", "confirmed")
-
-
 def test_a_hessian_with_anything_off_its_blocks_is_refuted():
     experiment = experiments.load("figure-1")
     config = type(experiment.scales["smoke"])(widths=WIDTHS, metric_widths=WIDTHS)

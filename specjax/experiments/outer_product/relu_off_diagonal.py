@@ -60,7 +60,7 @@ def off_diagonal(config: Config, data: xr.Dataset) -> lab.Relation:
 
 @lab.statement(
     "table-c7-theory",
-    "The leading term d₀ d₂ κ₂ alone, without its remainder, is the off-diagonal of E[G₁G₁ᵀ].",
+    "The leading term d₀ d₂ κ₂ alone, which the table takes for theory, is the off-diagonal of E[G₁G₁ᵀ] at every input dimension.",
     holds=False,
     rivals={"d₀ d₂/4π": exact},
 )
