@@ -94,6 +94,13 @@ def test_scales_as_judges_every_point_by_its_own_exponent():
     assert verdict(lab.scales_as(bent, "d", powers + 1, fit="power law"), exchanged=exchanged) == "refuted"
 
 
+def test_an_offset_is_a_subleading_term_of_what_grows_and_the_limit_of_what_does_not():
+    growing = noisy(SIZES + 60, noise=0.01)
+    assert verdict(lab.scales_as(growing, "d", 1), half=0.5, other=1.5) == "confirmed"
+    settling = noisy(0.2 + 3 * SIZES**-0.5, noise=0.01)
+    assert verdict(lab.scales_as(settling, "d", -0.3), other=-1.5) == "inconclusive"
+
+
 def test_scales_as_decides_nothing_where_the_data_are_no_power():
     saturating = noisy(1 - 4 / SIZES**2 * 8, noise=0.001)
     found = lab.scales_as(saturating, "d", 0.05, fit="power law").judge({"constant": 0.0})

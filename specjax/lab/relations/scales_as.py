@@ -87,7 +87,9 @@ class ScalesAs(Relation):
         try:
             if self.fit == "asymptotic":
                 limit = sweep.asymptotic_exponent(draws, self.dim)
-                return limit.exponent, *limit.interval, self._misfit(draws, ("power law", "subleading", None))
+                # What grows does not settle: an offset then is one more subleading term, and at exponent 1 the very same one.
+                grows = ("offset",) if limit.interval[0] > 0 else ()
+                return limit.exponent, *limit.interval, self._misfit(draws, ("power law", "subleading", None, *grows))
             line = sweep.fit_power_law(draws, self.dim)
             half = STANDARD_ERRORS * line.stderr
             return line.exponent, line.exponent - half, line.exponent + half, self._misfit(draws, ("power law",))
@@ -110,7 +112,7 @@ def scales_as(draws: xr.DataArray, dim: str, exponent: Number, *, fit: Fit = "as
     """The mean of `draws` grows as the power `exponent` of the size `dim`, at every point.
 
     With "power law" the data must follow y = a xᵇ at the sizes swept; with "asymptotic", y = a xᵇ (1 + c/x + …) at large sizes. Where
-    `sweep.choose_model` says at four standard deviations that they do not, or settle above an offset, nothing is decided.
+    `sweep.choose_model` says at four standard deviations that they do not, or settle at an offset, nothing is decided.
 
     Args:
         draws: Dimensions `dim` and "seed" or "batch", and those of the points; at least 5 sizes, and more seeds than sizes.
