@@ -223,14 +223,6 @@ def test_data_that_cannot_bear_the_relation_are_refused_in_a_sentence(call, matc
         call(noisy(SIZES))
 
 
-def test_a_form_that_is_zero_is_drawn_beside_the_estimates():
-    axes = Figure().subplots()
-    lab.equals(noisy(SIZES) - labelled(SIZES), labelled(0 * SIZES)).draw(axes, {"rival": labelled(SIZES)})
-    drawn = {line.get_label(): np.asarray(line.get_ydata()) for line in axes.lines}
-    np.testing.assert_array_equal(drawn["closed form"], np.zeros(5))
-    np.testing.assert_array_equal(drawn["rival"], SIZES)
-
-
 def test_every_relation_draws_itself():
     y = noisy(SIZES)
     relations = [
