@@ -16,6 +16,7 @@ from specjax.lab.config import seeds as seeds
 from specjax.lab.config import sizes as sizes
 from specjax.lab.config import switch as switch
 from specjax.lab.config import text as text
+from specjax.lab.controls import replacing as replacing
 from specjax.lab.experiment import SCALES as SCALES
 from specjax.lab.experiment import Experiment as Experiment
 from specjax.lab.forms import closed_form as closed_form

@@ -197,6 +197,8 @@ def test_every_relation_draws_itself():
     y = noisy(SIZES)
     relations = [
         lab.equals(y, labelled(SIZES)),
+        # Zero at one point, where there is no ratio.
+        lab.equals(y - labelled(SIZES), labelled(0 * SIZES)),
         lab.scales_as(y, "d", 1),
         lab.grows(y, "d"),
         lab.above(y, 1.0, "one"),
@@ -209,3 +211,4 @@ def test_every_relation_draws_itself():
         relation.draw(axes, {"rival": labelled(2 * SIZES)})
         assert axes.has_data()
         assert axes.get_ylabel()
+        assert np.isfinite(axes.dataLim.get_points()).all()

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from specjax.lab import finding
 from specjax.lab.drawing import COLORS, draw_estimates, draw_line, first_dim
-from specjax.lab.estimates import Estimator, Number, estimate
+from specjax.lab.estimates import Estimate, Estimator, Number, estimate
 from specjax.lab.finding import Finding, Verdict
 from specjax.lab.relations.relation import Relation
 
@@ -55,14 +55,17 @@ class Equals(Relation):
         )
 
     def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
-        """The estimate over the form, at each point; the rivals over the form as lines."""
+        """The estimate over the form, at each point, or less the form where that is zero at one; the rivals as lines."""
         form, found = xr.DataArray(self.form), estimate(self.draws, self.by)
+        ratio = bool((form != 0).all())
+        shift, scale = (xr.zeros_like(form), form) if ratio else (form, xr.ones_like(form))
         dim = first_dim(found.value)
-        draw_estimates(axes, found, dim, scale=form)
+        shifted = Estimate(found.value - shift, found.low - shift, found.high - shift, found.draws)
+        draw_estimates(axes, shifted, dim, scale=scale)
         for color, (name, rival) in zip(cycle(COLORS[::-1]), rivals.items(), strict=False):
-            draw_line(axes, xr.DataArray(rival) / form, found.value, dim, label=name, color=color)
-        axes.axhline(1, color="black", linewidth=1)
-        axes.set_ylabel(f"{self.draws.name or 'estimate'} / closed form")
+            draw_line(axes, (xr.DataArray(rival) - shift) / scale, found.value, dim, label=name, color=color)
+        axes.axhline(float(ratio), color="black", linewidth=1)
+        axes.set_ylabel(f"{self.draws.name or 'estimate'} {'/' if ratio else '-'} closed form")
 
     def _nearby(self) -> dict[str, Number]:
         if self.resolution is None:

@@ -1,0 +1,33 @@
+"""Controls that are made of the data themselves: one quantity in the place of another."""
+
+from collections.abc import Callable
+from typing import Any
+
+import xarray as xr
+
+Source = str | float | int | Callable[[xr.Dataset], xr.DataArray]
+
+
+def replacing(target: str, source: Source, *, of: str | None = None) -> Callable[[Any, Any], Any]:
+    """A control: the data with `source` in the place of the quantity `target`.
+
+    Args:
+        target: The quantity that a statement is about.
+        source: The name of another one, a number, or a function of the dataset.
+        of: Which dataset, where a run returns several.
+
+    The control raises ValueError where the data lack a name.
+    """
+
+    def control(_: Any, data: Any) -> Any:
+        found = data if of is None else data[of]
+        for name in (target, source) if isinstance(source, str) else (target,):
+            if name not in found:
+                raise ValueError(f"A control replaces {target!r} by {source!r}, and the data have no {name!r}.")
+        value = found[source] if isinstance(source, str) else source
+        if not isinstance(value, xr.DataArray):
+            value = value(found) if callable(value) else xr.full_like(found[target], value)
+        changed = found.assign({target: value})
+        return changed if of is None else {**data, of: changed}
+
+    return control

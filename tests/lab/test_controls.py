@@ -1,0 +1,31 @@
+"""Controls made of the data themselves."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from specjax import lab
+
+DATA = xr.Dataset({"right": (("d", "seed"), np.arange(6.0).reshape(2, 3)), "wrong": ("seed", [7.0, 8.0, 9.0])})
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [("wrong", DATA["wrong"]), (0.5, xr.full_like(DATA["right"], 0.5)), (lambda d: 2 * d["right"], 2 * DATA["right"])],
+)
+def test_a_quantity_is_replaced_and_nothing_else(source, expected):
+    control = lab.replacing("right", source)(None, DATA)
+    xr.testing.assert_equal(control["right"], expected)
+    xr.testing.assert_equal(control["wrong"], DATA["wrong"])
+    of_one = lab.replacing("right", source, of="one")(None, {"one": DATA, "other": DATA})
+    xr.testing.assert_equal(of_one["one"], control)
+    assert of_one["other"] is DATA
+    assert list(DATA["wrong"].values) == [7.0, 8.0, 9.0]
+
+
+@pytest.mark.parametrize("names", [("left", "wrong"), ("right", "left")])
+def test_a_name_that_the_data_lack_is_refused(names):
+    with pytest.raises(
+        ValueError, match=f"A control replaces {names[0]!r} by {names[1]!r}, and the data have no 'left'"
+    ):
+        lab.replacing(*names)(None, DATA)
