@@ -33,7 +33,7 @@ def test_an_experiment_says_what_it_is(name):
 
 def test_an_unknown_experiment_is_refused_with_the_known_names():
     with pytest.raises(
-        ValueError, match=r"There is no experiment 'figure-3'; there are table-c7, figure-2, .*, claims, .*\."
+        ValueError, match=r"There is no experiment 'figure-3'; there are table-c7, figure-2, .*, claims-polar, .*\."
     ):
         experiments.load("figure-3")
 

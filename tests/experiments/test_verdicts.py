@@ -289,3 +289,41 @@ def test_what_most_draws_do_is_judged_in_the_worst_case(hits, draws, verdict):
     low = binom.sf(least - 1, draws, check.interval[0]) if least else 0.0
     assert low == pytest.approx(MISSED / 2 if least else 0.0)
     assert check.interval[0] <= check.measured <= check.interval[1]
+
+
+@pytest.mark.parametrize(
+    ("error", "control", "verdict"),
+    [
+        ([0.0, 1e-9], [0.3, 2e-8], "confirmed"),
+        ([0.0, 1e-8], [0.3], "confirmed"),
+        ([0.0, 1.1e-8], [0.3], "refuted"),
+        # One draw of the control that passes shows that the measurement is blind.
+        ([0.0, 1e-9], [0.3, 1e-8], "inconclusive"),
+        # An error is an error, whatever the control.
+        ([0.5], [1e-9], "refuted"),
+    ],
+)
+def test_an_identity_holds_up_to_rounding_and_where_its_control_does_not(error, control, verdict):
+    check = verdicts.equality_check(*WORDS, error=np.array(error), control=np.array(control), tolerance=1e-8)
+    assert (check.verdict, check.measured, check.predicted) == (verdict, max(error), 0.0)
+    assert f"{min(control):.3g}" in check.rule
+
+
+@pytest.mark.parametrize(
+    ("difference", "stderr", "verdict"),
+    [
+        (0.5, 0.0, "confirmed"),
+        (-0.5, 0.0, "confirmed"),
+        (0.1, 0.0, "refuted"),
+        (0.0, 0.02, "refuted"),
+        (0.5, 0.09, "confirmed"),
+        (0.5, 0.1, "inconclusive"),
+        (0.05, 0.02, "inconclusive"),
+        (-0.05, 0.02, "inconclusive"),
+        (0.0, 1.0, "inconclusive"),
+    ],
+)
+def test_a_difference_counts_beyond_the_resolution_and_four_standard_errors(difference, stderr, verdict):
+    check = verdicts.difference_check(*WORDS, difference=difference, stderr=stderr, resolution=0.1)
+    assert check.verdict == verdict
+    assert check.interval == (difference - 4 * stderr, difference + 4 * stderr)

@@ -1,155 +1,191 @@
-"""Claim 10: the dispersion of positive definite matrices about their arithmetic mean, and about their Karcher mean."""
+"""Claim 10: the dispersion of positive definite matrices about their arithmetic mean, about their Karcher mean, and along a path."""
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array
-from matplotlib.axes import Axes
+import xarray as xr
+from jaxtyping import Array, Float, Key
 
-from specjax import sweep
-from specjax.experiments.claims.contract import Claim, Config, corrected, printed
+from specjax import lab, sizes, sweep
+from specjax.experiments.claims.errors import Errors
 from specjax.experiments.claims.matrices import normals, symmetric_exponential
-from specjax.experiments.contract import Check, Data
-from specjax.experiments.plots import draw_sweep, slope_label
-from specjax.experiments.verdicts import bound_check, difference_check, equality_check, exponent_check
-from specjax.theory.geometry import dispersion, karcher_mean
+from specjax.experiments.ledgers import ledger
+from specjax.theory.geometry import affine_invariant_distance, dispersion, karcher_mean
 
 COUNT, SIZE = 6, 3
 TIGHTNESS = (1.0, 3.0, 6.0, 12.0, 24.0, 48.0)
 """The matrices are exp(A_i / tightness)."""
+SHUFFLED = (0, 3, 1, 4, 2, 5)
+"""An order in which no two neighbours of a path stay neighbours."""
 ROUNDING = 1e-8
 """Relative errors of dispersions are below 1e-11, in the tightest clouds too."""
+SLOWER = 0.25
+"""The share of the mean squared step that a drift has, of that of its matrices in another order: 1/7 for a geodesic of six."""
 
 
-def run_dispersion(config: Config) -> Data:
-    """Both dispersions of random matrices exp(A_i / tightness), of their congruent images and of their inverses."""
+class Config(lab.Config):
+    """On how many clouds of matrices a statement is tried."""
 
-    def measure(key: Array, tightness: Array) -> dict[str, Array]:
-        *exponents, a = normals(key, *[(SIZE, SIZE)] * (COUNT + 1))
+    matrices: int = lab.seeds(200, least=20, help="clouds of six matrices")
+
+
+def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
+    """Both dispersions of random matrices exp(A_i / tightness), of their congruent images and of their inverses; and steps of paths."""
+
+    def measure(key: Key[Array, ""], tightness: Array) -> dict[str, Array]:
+        *exponents, a, drift = normals(key, *[(SIZE, SIZE)] * (COUNT + 2))
         h = jax.vmap(lambda x: symmetric_exponential(x, 1 / tightness))(jnp.stack(exponents))
         # Congruence with I + a/4, and inversion, all in one batch of problems.
         change = jnp.eye(SIZE) + a / 4
         families = jnp.stack([h, change @ h @ change.T, jnp.linalg.inv(h), jnp.broadcast_to(h[0], h.shape)])
         arithmetic = jax.vmap(lambda x: dispersion(x, jnp.mean(x, axis=0)))(families)
         karcher = jax.vmap(lambda x: dispersion(x, karcher_mean(x)))(families[:3])
-        scale = arithmetic[0]
         indefinite = h - 2 * jnp.trace(h[0]) * jnp.eye(SIZE)[None]
+        # A drift with a little noise, and one that goes to and fro between two matrices.
+        places = jnp.arange(COUNT, dtype=tightness.dtype)[:, None, None]
+        path = jax.vmap(lambda x: symmetric_exponential(x, 1 / tightness))(
+            places * drift[None] / COUNT + jnp.stack(exponents) / 32
+        )
+        signs = 1 - 2 * (places % 2)
+        swinging = jax.vmap(lambda x: symmetric_exponential(x, 1 / tightness))(signs * drift[None])
         return {
-            "arithmetic": scale,
+            "arithmetic": arithmetic[0],
             "karcher": karcher[0],
-            "excess": scale / karcher[0] - 1,
-            "congruence": jnp.abs(arithmetic[1] / scale - 1),
-            "inversion": jnp.abs(arithmetic[2] / scale - 1),
+            "excess": arithmetic[0] / karcher[0] - 1,
+            "difference": jnp.abs(arithmetic[0] / karcher[0] - 1),
+            "congruence": jnp.abs(arithmetic[1] / arithmetic[0] - 1),
+            "inversion": jnp.abs(arithmetic[2] / arithmetic[0] - 1),
             "karcher_congruence": jnp.abs(karcher[1] / karcher[0] - 1),
             "karcher_inversion": jnp.abs(karcher[2] / karcher[0] - 1),
             "equal": arithmetic[3],
             # The Euclidean dispersion, which a congruence does change.
             "euclidean": jnp.abs(_euclidean(families[1]) / _euclidean(h) - 1),
             "indefinite_finite": jnp.isfinite(dispersion(indefinite, jnp.mean(h, axis=0))).astype(float),
-            "definite_finite": jnp.isfinite(scale).astype(float),
+            "definite_finite": jnp.isfinite(arithmetic[0]).astype(float),
+            "steps": jnp.stack([_steps(family) for family in (h, path, swinging)]),
+            "dispersions": jnp.stack([dispersion(x, jnp.mean(x, axis=0)) for x in (h, path, swinging)]),
+            "every_other": jnp.stack([dispersion(x[::2], jnp.mean(x[::2], axis=0)) for x in (h, path, swinging)]),
+            "slowness": _steps(path) / _steps(path[jnp.asarray(SHUFFLED)]),
+            "no_slowness": _steps(path[jnp.asarray(SHUFFLED)]) / _steps(path),
         }
 
     with jax.enable_x64(True):
         over = {"tightness": sweep.values(*TIGHTNESS)}
-        return {"dispersion": sweep.run(measure, over, seeds=config.matrices, key=jax.random.key(config.seed))}
+        found = sweep.run(measure, over, seeds=config.matrices, key=sizes.stream(key, "matrices"))
+    families = {f"{name}_dim_0": "family" for name in ("steps", "dispersions", "every_other")}
+    return found.rename(families).assign_coords(family=["cloud", "drift", "to and fro"])
 
 
 def _euclidean(h: Array) -> Array:
     return jnp.mean(jnp.sum((h - jnp.mean(h, axis=0, keepdims=True)) ** 2, axis=(1, 2)))
 
 
-def check_dispersion(config: Config, data: Data) -> list[Check]:
-    """Claim 10."""
-    found = data["dispersion"]
-    wide = found.sel(tightness=1.0)
-    fit = sweep.asymptotic_exponent(found["excess"], "tightness")
-    return [
-        equality_check(
-            *printed(10, "invariant", "σ_R² depends on the matrices only up to congruence (relative change)."),
-            error=found["congruence"],
-            control=found["euclidean"],
-            tolerance=ROUNDING,
-        ),
-        equality_check(
-            *printed(10, "zero", "It is 0 where all matrices are equal."),
-            error=found["equal"],
-            control=found["arithmetic"],
-            tolerance=ROUNDING,
-        ),
-        difference_check(
-            *printed(10, "positive", "It is positive where they are not (smallest value)."),
-            difference=float(found["arithmetic"].min()),
-            resolution=ROUNDING,
-        ),
-        equality_check(
-            *printed(
-                10,
-                "variance",
-                "It is the variance of the affine-invariant metric, the least mean squared distance to a centre (relative excess).",
-            ),
-            error=wide["excess"],
-            control=wide["euclidean"],
-            tolerance=ROUNDING,
-        ),
-        bound_check(
-            *corrected(
-                10, "karcher-less", "The variance is the dispersion about the Karcher mean, which is never larger."
-            ),
-            smallest_margin=float((found["excess"]).min()) + ROUNDING,
-        ),
-        equality_check(
-            *corrected(
-                10,
-                "inversion",
-                "Unlike σ_R² it does not change when all matrices are inverted (curvature against covariance).",
-            ),
-            error=np.maximum(found["karcher_inversion"], found["karcher_congruence"]),
-            control=wide["inversion"],
-            tolerance=ROUNDING,
-        ),
-        exponent_check(
-            *corrected(
-                10,
-                "tight",
-                "The relative excess of σ_R² falls with the square of the spread of log H_i, so in a tight cloud σ_R² serves as well.",
-            ),
-            predicted=-2,
-            fit=fit,
-        ),
-        equality_check(
-            *corrected(
-                10,
-                "definite",
-                "It needs positive definite matrices: an indefinite H_i has no real logarithm (share that is finite).",
-            ),
-            error=found["indefinite_finite"],
-            control=found["definite_finite"],
-            tolerance=0,
-        ),
-    ]
+def _steps(h: Float[Array, "k n n"]) -> Float[Array, ""]:
+    """The mean squared distance of one matrix to the next."""
+    return jnp.mean(affine_invariant_distance(h[:-1], h[1:]) ** 2)
 
 
-def draw_dispersion(axes: Axes, config: Config, data: Data) -> None:
-    """The relative excess against the inverse of the spread."""
-    found = data["dispersion"]
-    fit = sweep.asymptotic_exponent(found["excess"], "tightness")
-    label = slope_label("excess", fit.exponent, fit.interval[1] - fit.exponent)
-    draw_sweep(axes, found["excess"], "tightness", label=label, color="C0", line=True)
-    axes.set_xlabel("1 / spread of log H_i")
-    axes.set_ylabel("σ_R² / Fréchet variance - 1")
-    axes.legend(fontsize="x-small")
+@lab.statement(
+    "claim-10-variance",
+    "The variance is the dispersion about the Karcher mean, which is never larger.",
+    corrected=True,
+    controls={
+        "the two exchanged": lambda config, data: data.assign(arithmetic=data["karcher"], karcher=data["arithmetic"])
+    },
+)
+def karcher_is_less(config: Config, data: xr.Dataset) -> lab.Relation:
+    """With equality in the limit of tight clouds."""
+    return lab.always(data["karcher"], data["arithmetic"], slack=0.01, rounding=ROUNDING)
 
 
-CLAIMS = (
-    Claim(
-        10,
-        "Riemannian variance",
-        "σ_R², the mean squared affine-invariant distance to the arithmetic mean, measures the dispersion of SPD matrices.",
-        "A valid dispersion, but not the variance of that metric, which is centred at the Karcher mean and smaller.",
-        "claim-10-printed-variance",
-        frozenset({"claim-10-printed-variance"}),
-        run_dispersion,
-        check_dispersion,
-        draw_dispersion,
+@lab.statement(
+    "claim-10-variance",
+    "The relative excess of σ_R² falls with the square of the spread of log H_i, so in a tight cloud σ_R² serves as well.",
+    corrected=True,
+    rivals={"the spread itself": -1.0, "its cube": -3.0},
+)
+def tight(config: Config, data: xr.Dataset) -> lab.Relation:
+    """The spread is 1/tightness."""
+    return lab.scales_as(data["excess"], "tightness", -2)
+
+
+@lab.statement(
+    "claim-10-drift",
+    "Small values of σ_R² indicate slow change: the mean squared step from one of k matrices to the next is at most 4 k/(k - 1) σ_R².",
+    controls={"σ_R² of every other matrix": lab.replacing("dispersions", "every_other")},
+)
+def small_means_slow(config: Config, data: xr.Dataset) -> lab.Relation:
+    """By the triangle inequality through the centre; with four times the squared distance where two matrices alternate."""
+    return lab.always(data["steps"], 4 * COUNT / (COUNT - 1) * data["dispersions"], slack=0.25, rounding=ROUNDING)
+
+
+@lab.statement(
+    "claim-10-drift",
+    "The converse fails, σ_R² being blind to order: along a drift the mean squared step is less than a quarter of that of the same "
+    "matrices in another order.",
+    corrected=True,
+    controls={"the two orders exchanged": lab.replacing("slowness", "no_slowness")},
+)
+def slow_is_not_small(config: Config, data: xr.Dataset) -> lab.Relation:
+    """A large σ_R² may be a slow change that lasts."""
+    return lab.below(data["slowness"], SLOWER, "a quarter of the steps of the same matrices in another order")
+
+
+ERRORS, CASES = Errors(None, ROUNDING), Errors(None, 0.5)
+
+STATEMENTS = (
+    ERRORS.agree(
+        "invariant",
+        "claim-10",
+        "σ_R² depends on the matrices only up to congruence.",
+        "congruence",
+        {"the Euclidean dispersion": "euclidean"},
     ),
+    ERRORS.agree(
+        "zero", "claim-10", "σ_R² is 0 where all matrices are equal.", "equal", {"matrices that are not": "arithmetic"}
+    ),
+    ERRORS.differ(
+        "positive", "claim-10", "σ_R² is positive where they are not.", "arithmetic", {"equal matrices": "equal"}
+    ),
+    CASES.agree(
+        "definite",
+        "claim-10",
+        "It needs positive definite matrices: an indefinite one has no real logarithm.",
+        "indefinite_finite",
+        {"definite ones": "definite_finite"},
+        corrected=True,
+    ),
+    ERRORS.agree(
+        "variance",
+        "claim-10-variance",
+        "σ_R² is the variance of the affine-invariant metric, the least mean squared distance to a centre.",
+        "difference",
+        {"the Karcher mean as centre": "karcher_congruence"},
+        holds=False,
+    ),
+    karcher_is_less,
+    ERRORS.agree(
+        "inversion",
+        "claim-10-variance",
+        "Unlike σ_R² it does not change when all matrices are inverted, nor by a congruence.",
+        ("karcher_inversion", "karcher_congruence"),
+        {"σ_R² inverted": "inversion"},
+        corrected=True,
+    ),
+    tight,
+    small_means_slow,
+    slow_is_not_small,
+)
+
+
+EXPERIMENT = lab.Experiment(
+    "claims-curvature",
+    ledger("claims"),
+    title="σ_R² is a dispersion, not the variance of its metric; small values do bound the steps from one matrix to the next",
+    summary="The mean squared affine-invariant distance to the arithmetic mean is zero only for equal matrices and invariant to "
+    "congruence. The variance of that metric is centred at the Karcher mean and smaller. σ_R² bounds the mean squared step, and is blind "
+    "to order.",
+    config=Config,
+    measure=run,
+    statements=STATEMENTS,
+    scales={"smoke": {"matrices": 20}, "paper": {"matrices": 1000}},
 )

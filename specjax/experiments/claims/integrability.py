@@ -8,15 +8,13 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Float
-from matplotlib.axes import Axes
+import xarray as xr
+from jaxtyping import Array, Float, Key
 
-from specjax import spectral, sweep
-from specjax.experiments.claims.contract import Claim, Config, corrected, printed
+from specjax import lab, sizes, spectral, sweep
+from specjax.experiments.claims.errors import Errors
 from specjax.experiments.claims.matrices import jacobian_asymmetry, normals, orthonormal, relative
-from specjax.experiments.contract import Check, Data
-from specjax.experiments.verdicts import bound_check, difference_check, equality_check
+from specjax.experiments.ledgers import ledger
 from specjax.spectral import NewtonSchulz
 
 Field = Callable[[Array], Array]
@@ -24,8 +22,14 @@ Field = Callable[[Array], Array]
 SHAPES = ((3, 2), (4, 4))
 LOOP_SHAPE = (3, 2)
 LOOP_POINTS = 64
-ROUNDING = 1e-8
-"""Errors are below 1e-12 for the matrices used; a field that is not conservative has asymmetry of order 0.1."""
+ROUNDING, DIFFERENCES = 1e-8, 1e-7
+"""Errors are below 1e-12 for the matrices used, below 1e-9 by central differences; a field that is no gradient is off by about 0.1."""
+
+
+class Config(lab.Config):
+    """On how many matrices, and around how many loops, a field is tried."""
+
+    matrices: int = lab.seeds(200, least=20, help="random matrices, and loops around them")
 
 
 def _fixed_scale(scale: Array) -> Field:
@@ -65,240 +69,178 @@ def circulation(field: Field, centre: Float[Array, "m n"], plane: Float[Array, "
 def _well_conditioned(x: Array, spread: Array) -> Array:
     """For m >= n: orthonormal columns times a positive definite matrix, eigenvalues 1 to `spread`: derivatives are of order 1."""
     n = x.shape[1]
-    return (
-        orthonormal(x)
-        @ (jnp.diag(jnp.linspace(1.0, 0.0, n)) * (spread - 1) + jnp.eye(n))
-        @ orthonormal(x[:n] + x[-n:]).T
-    )
+    eigenvalues = jnp.diag(jnp.linspace(1.0, 0.0, n)) * (spread - 1) + jnp.eye(n)
+    return orthonormal(x) @ eigenvalues @ orthonormal(x[:n] + x[-n:]).T
 
 
-def run_jacobian(config: Config) -> Data:
-    """Jacobians of Ortho by its closed-form derivative, at random matrices and at I, and of Newton–Schulz steps."""
+def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
+    """Jacobians of Ortho, at random matrices and at I, and of Newton–Schulz steps; circulations of both; gradients of the norms."""
 
-    def measure(key: Array, spread: Array) -> dict[str, Array]:
-        *starts, direction = normals(key, *SHAPES, LOOP_SHAPE)
-        asymmetries, smallest = [], []
+    def jacobians(key: Key[Array, ""], spread: Array) -> dict[str, Array]:
+        *starts, along = normals(key, *SHAPES, LOOP_SHAPE)
+        asymmetries, lowest = [], []
         for x in starts:
             jacobian = jax.jacfwd(spectral.polar)(_well_conditioned(x, spread))
-            size = x.size
-            square = jacobian.reshape(size, size)
+            square = jacobian.reshape(x.size, x.size)
             asymmetries.append(jacobian_asymmetry(jacobian))
-            smallest.append(jnp.linalg.eigvalsh((square + square.T) / 2)[0])
+            lowest.append(jnp.linalg.eigvalsh((square + square.T) / 2)[0])
         g = _well_conditioned(starts[0], spread)
         step = 1e-5
-        difference = spectral.nuclear_norm(g + step * direction) - spectral.nuclear_norm(g - step * direction)
+        difference = spectral.nuclear_norm(g + step * along) - spectral.nuclear_norm(g - step * along)
+        slope = difference / (2 * step)
         at_identity = jax.jacfwd(spectral.polar)(jnp.eye(2))
+        mixed = jnp.stack([at_identity[1, 0, 0, 1], at_identity[0, 1, 1, 0]])
         return {
             "asymmetry": jnp.stack(asymmetries),
-            "smallest_eigenvalue": jnp.stack(smallest),
-            "potential": difference / (2 * step) - jnp.sum(spectral.polar(g) * direction),
-            "potential_control": difference / (2 * step) - jnp.sum(g * direction),
-            # ⟨dG_b, dF[dG_a]⟩ and ⟨dG_a, dF[dG_b]⟩ for dG_a = E_12 and dG_b = E_21.
-            "mixed": jnp.stack([at_identity[1, 0, 0, 1], at_identity[0, 1, 1, 0]]),
+            # The most negative curvature of the potential.
+            "concavity": jnp.maximum(-jnp.stack(lowest), 0),
+            "potential": jnp.abs(slope - jnp.sum(spectral.polar(g) * along)),
+            "not_potential": jnp.abs(slope - jnp.sum(g * along)),
+            # ⟨dG_b, dF[dG_a]⟩ and ⟨dG_a, dF[dG_b]⟩ for dG_a = E_12 and dG_b = E_21, against ours and the text's.
+            "mixed": jnp.abs(mixed + 0.5),
+            "mixed_as_printed": jnp.abs(mixed - jnp.asarray([0.5, -0.5])),
             "newton_schulz": jacobian_asymmetry(jax.jacfwd(_newton_schulz)(g)),
             "fixed_scale": jacobian_asymmetry(jax.jacfwd(_fixed_scale(jnp.linalg.norm(g)))(g)),
         }
 
-    with jax.enable_x64(True):
-        over = {"spread": sweep.values(1.5, 4.0)}
-        return {"jacobian": sweep.run(measure, over, seeds=config.matrices, key=jax.random.key(config.seed))}
-
-
-def check_jacobian(config: Config, data: Data) -> list[Check]:
-    """Claim 4."""
-    found = data["jacobian"]
-    asymmetry, newton_schulz = found["asymmetry"].values, found["newton_schulz"].values
-    mixed = found["mixed"].values
-    return [
-        equality_check(
-            *printed(4, "mixed-products", "At G = I the mixed derivatives in E_ab and E_ba are +1/2 and -1/2."),
-            error=np.abs(mixed - np.array([0.5, -0.5])),
-            control=np.max(np.abs(mixed - np.array([-0.5, 0.5]))),
-            tolerance=ROUNDING,
-        ),
-        difference_check(
-            *printed(
-                4,
-                "skew-part",
-                "For matrices with two or more columns the Jacobian J of Ortho has a skew part, ‖J - Jᵀ‖ / ‖J‖ > 0.",
-            ),
-            difference=np.max(asymmetry),
-            resolution=ROUNDING,
-        ),
-        equality_check(
-            *corrected(4, "mixed-products", "At G = I both mixed derivatives are -1/2."),
-            error=np.abs(mixed + 0.5),
-            control=np.max(np.abs(mixed - np.array([0.5, -0.5]))),
-            tolerance=ROUNDING,
-        ),
-        equality_check(
-            *corrected(4, "symmetric", "At every G of full rank the Jacobian of Ortho is symmetric."),
-            error=asymmetry,
-            control=newton_schulz,
-            tolerance=ROUNDING,
-        ),
-        bound_check(
-            *corrected(
-                4, "semidefinite", "There it is positive semidefinite: Ortho is the gradient of a convex function."
-            ),
-            smallest_margin=float(np.min(found["smallest_eigenvalue"].values)) + ROUNDING,
-        ),
-        equality_check(
-            *corrected(4, "potential", "The function is the nuclear norm: its finite differences are ⟨Ortho(G), dG⟩."),
-            error=np.abs(found["potential"].values),
-            control=np.max(np.abs(found["potential_control"].values)),
-            tolerance=1e-7,
-        ),
-        difference_check(
-            *corrected(
-                4,
-                "newton-schulz",
-                "Muon's five Newton–Schulz steps from G/‖G‖_F are another field, which is not conservative: ‖J - Jᵀ‖ / ‖J‖ > 0.",
-            ),
-            difference=np.min(newton_schulz),
-            resolution=ROUNDING,
-        ),
-        equality_check(
-            *corrected(
-                4,
-                "normalizer",
-                "That is due to ‖G‖_F alone: with a scale that does not depend on G the steps are conservative.",
-            ),
-            error=found["fixed_scale"].values,
-            control=newton_schulz,
-            tolerance=ROUNDING,
-        ),
-    ]
-
-
-def draw_jacobian(axes: Axes, config: Config, data: Data) -> None:
-    """Histograms of the asymmetry of the three fields."""
-    found = data["jacobian"]
-    bins = np.logspace(-17, 0, 40).tolist()
-    for index, (name, label) in enumerate(
-        (
-            ("asymmetry", "Ortho"),
-            ("fixed_scale", "Newton–Schulz, fixed scale"),
-            ("newton_schulz", "Newton–Schulz, G/‖G‖_F"),
-        )
-    ):
-        axes.hist(np.maximum(found[name].values.ravel(), 1e-17), bins, color=f"C{index}", alpha=0.7, label=label)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel("‖J - Jᵀ‖ / ‖J‖")
-    axes.legend(fontsize="x-small")
-
-
-def run_curl(config: Config) -> Data:
-    """Integrals around loops, and Ortho next to the gradients of ‖g‖ and of the Frobenius norm."""
-
-    def measure(key: Array, radius: Array) -> dict[str, Array]:
-        start, first, second, column, left, right = normals(key, *[LOOP_SHAPE] * 3, (4, 1), (4, 1), (3, 1))
+    def loops(key: Key[Array, ""], radius: Array) -> dict[str, Array]:
+        start, first, second, left, right = normals(key, *[LOOP_SHAPE] * 3, (4, 1), (3, 1))
         g = _well_conditioned(start, jnp.asarray(2.0))
         basis = orthonormal(jnp.stack([first.ravel(), second.ravel()], axis=1)).T.reshape(2, *LOOP_SHAPE)
-        plane = radius * basis
-        rank_one = left @ right.T
-
-        def frobenius(x: Array) -> Array:
-            return jnp.sqrt(jnp.sum(x**2))
-
-        return {
-            "ortho": circulation(spectral.polar, g, plane),
-            "newton_schulz": circulation(_newton_schulz, g, plane),
-            "swirl": circulation(_swirl, g, plane),
-            "column": relative(spectral.polar(column), jax.grad(frobenius)(column)),
-            "rank_one": relative(spectral.polar(rank_one), jax.grad(frobenius)(rank_one)),
-            "full_rank": relative(spectral.polar(g), jax.grad(frobenius)(g)),
-        }
+        fields: dict[str, Field] = {"ortho": spectral.polar, "newton_schulz": _newton_schulz, "swirl": _swirl}
+        found = {name: jnp.abs(circulation(field, g, radius * basis)) for name, field in fields.items()}
+        matrices = {"rank_one": left @ right.T, "higher_rank": g}
+        return found | {name: relative(spectral.polar(x), jax.grad(jnp.linalg.norm)(x)) for name, x in matrices.items()}
 
     with jax.enable_x64(True):
+        jacobian = sweep.run(
+            jacobians, {"spread": sweep.values(1.5, 4.0)}, seeds=config.matrices, key=sizes.stream(key, "matrices")
+        )
+        named = jacobian.rename(
+            asymmetry_dim_0="shape", concavity_dim_0="shape", mixed_dim_0="product", mixed_as_printed_dim_0="product"
+        )
         over = {"radius": sweep.values(0.4, 0.8)}
-        return {"loops": sweep.run(measure, over, seeds=config.matrices, key=jax.random.key(config.seed))}
+        return {
+            "jacobian": named.assign_coords(shape=[f"{m}×{n}" for m, n in SHAPES], product=["ab", "ba"]),
+            "loops": sweep.run(loops, over, seeds=config.matrices, key=sizes.stream(key, "loops")),
+        }
 
 
-def check_curl(config: Config, data: Data) -> list[Check]:
-    """Claim 13."""
-    loops = data["loops"]
-    circulations = {name: np.abs(loops[name].values) for name in ("ortho", "newton_schulz", "swirl")}
-    return [
-        equality_check(
-            *printed(13, "column", "For one column Ortho(g) = ∇‖g‖."),
-            error=loops["column"],
-            control=loops["full_rank"],
-            tolerance=ROUNDING,
-        ),
-        difference_check(
-            *printed(
-                13,
-                "curl",
-                "For two or more columns the curl is not zero: Ortho has a circulation around some closed loop.",
-            ),
-            difference=np.max(circulations["ortho"]),
-            resolution=ROUNDING,
-        ),
-        equality_check(
-            *corrected(
-                13, "circulation", "Around closed loops through matrices of full rank the circulation of Ortho is zero."
-            ),
-            error=circulations["ortho"],
-            # A loop may lie in a plane in which even the control does not turn.
-            control=np.quantile(circulations["swirl"], 0.25),
-            tolerance=ROUNDING,
-        ),
-        difference_check(
-            *corrected(13, "newton-schulz", "Newton–Schulz steps from G/‖G‖_F do have a circulation."),
-            difference=np.max(circulations["newton_schulz"]),
-            resolution=ROUNDING,
-        ),
-        equality_check(
-            *corrected(
-                13, "rank-one", "As a statement on the Frobenius norm the title is right: at rank 1 Ortho(G) = ∇‖G‖_F."
-            ),
-            error=loops["rank_one"],
-            control=loops["full_rank"],
-            tolerance=ROUNDING,
-        ),
-        difference_check(
-            *corrected(13, "higher-rank", "At higher rank Ortho(G) is not ∇‖G‖_F."),
-            difference=np.min(loops["full_rank"].values),
-            resolution=ROUNDING,
-        ),
-    ]
+def as_printed(found: xr.Dataset) -> xr.DataArray:
+    """The mixed products +1/2 and -1/2 of the text, as errors against -1/2 and -1/2."""
+    return 0 * found["mixed"] + xr.DataArray([1.0, 0.0], {"product": ["ab", "ba"]}, "product")
 
 
-def draw_curl(axes: Axes, config: Config, data: Data) -> None:
-    """Absolute circulations of the three fields."""
-    loops = data["loops"]
-    labels = {"ortho": "Ortho", "newton_schulz": "Newton–Schulz", "swirl": "G times\nrotation"}
-    for place, name in enumerate(labels):
-        values = np.maximum(np.abs(loops[name].values.ravel()), 1e-17)
-        axes.plot(place + np.linspace(-0.3, 0.3, values.size), values, ".", color=f"C{place}", markersize=2)
-    axes.set_yscale("log")
-    axes.set_xticks(range(3), list(labels.values()))
-    axes.set_ylabel("|∮⟨F, dG⟩|")
+NEWTON_SCHULZ = "five Newton–Schulz steps from G/‖G‖_F"
+JACOBIAN, LOOPS = Errors("jacobian", ROUNDING), Errors("loops", ROUNDING)
+NUCLEAR = Errors("jacobian", DIFFERENCES)
 
-
-CLAIMS = (
-    Claim(
-        4,
-        "Ortho is not integrable",
-        "For matrices with two or more columns the Jacobian of Ortho has a skew part, so it has no potential.",
-        "False: Ortho is the gradient of the nuclear norm. What Muon computes, Newton–Schulz from G/‖G‖_F, is not a gradient.",
-        "claim-4-printed-skew-part",
-        frozenset({"claim-4-printed-mixed-products", "claim-4-printed-skew-part"}),
-        run_jacobian,
-        check_jacobian,
-        draw_jacobian,
+STATEMENTS = (
+    JACOBIAN.agree(
+        "mixed-products-as-printed",
+        "claim-4-example",
+        "At G = I the mixed inner products of the derivatives along E_ab and E_ba are +1/2 and -1/2.",
+        "mixed_as_printed",
+        {"the products as printed": 0.0},
+        holds=False,
     ),
-    Claim(
-        13,
-        "A gradient only for one column",
-        "Ortho(g) = ∇‖g‖ for one column; for more the curl is not zero.",
-        "The first half is true. The curl is zero at every number of columns; only the potential changes its name.",
-        "claim-13-printed-curl",
-        frozenset({"claim-13-printed-curl"}),
-        run_curl,
-        check_curl,
-        draw_curl,
+    JACOBIAN.agree(
+        "mixed-products",
+        "claim-4-example",
+        "Both are -1/2.",
+        "mixed",
+        {"the products as printed": as_printed},
+        corrected=True,
     ),
+    JACOBIAN.differ(
+        "skew-part",
+        "claim-4",
+        "For matrices with two or more columns the Jacobian J of Ortho has a skew part, ‖J - Jᵀ‖/‖J‖ > 0.",
+        "asymmetry",
+        {NEWTON_SCHULZ: "newton_schulz"},
+        holds=False,
+    ),
+    JACOBIAN.agree(
+        "symmetric",
+        "claim-4",
+        "At every G of full rank the Jacobian of Ortho is symmetric and positive semidefinite: Ortho is the gradient of a convex function.",
+        ("asymmetry", "concavity"),
+        {NEWTON_SCHULZ: "newton_schulz", "a negative eigenvalue": lambda found: 0 * found["asymmetry"] + 0.1},
+        corrected=True,
+    ),
+    NUCLEAR.agree(
+        "potential",
+        "claim-4",
+        "The function is the nuclear norm: its finite differences are ⟨Ortho(G), dG⟩.",
+        "potential",
+        {"⟨G, dG⟩": "not_potential"},
+        corrected=True,
+    ),
+    JACOBIAN.differ(
+        "newton-schulz",
+        "claim-4",
+        "Muon's five Newton–Schulz steps from G/‖G‖_F are another field, which is not conservative.",
+        "newton_schulz",
+        {"a scale that does not depend on G": "fixed_scale"},
+        corrected=True,
+    ),
+    JACOBIAN.agree(
+        "normalizer",
+        "claim-4",
+        "That is due to ‖G‖_F alone: with a scale that does not depend on G the steps are conservative.",
+        "fixed_scale",
+        {"with ‖G‖_F": "newton_schulz"},
+        corrected=True,
+    ),
+    LOOPS.differ(
+        "curl",
+        "claim-13-curl",
+        "For two or more columns the curl is not zero: Ortho has a circulation around closed loops.",
+        "ortho",
+        {"G times a rotation": "swirl"},
+        holds=False,
+    ),
+    LOOPS.agree(
+        "no-circulation",
+        "claim-13-curl",
+        "Around closed loops through matrices of full rank the circulation of Ortho is zero.",
+        "ortho",
+        {"G times a rotation": "swirl", NEWTON_SCHULZ: "newton_schulz"},
+        corrected=True,
+    ),
+    LOOPS.differ(
+        "newton-schulz-circulates",
+        "claim-13-curl",
+        "Newton–Schulz steps from G/‖G‖_F do have a circulation.",
+        "newton_schulz",
+        {"Ortho": "ortho"},
+        corrected=True,
+    ),
+    LOOPS.agree(
+        "rank-one",
+        "claim-13-only",
+        "As a statement on the Frobenius norm the title is right: at rank 1 Ortho(G) = ∇‖G‖_F.",
+        "rank_one",
+        {"a higher rank": "higher_rank"},
+    ),
+    LOOPS.differ(
+        "higher-rank",
+        "claim-13-only",
+        "At higher rank Ortho(G) is not ∇‖G‖_F.",
+        "higher_rank",
+        {"rank 1": "rank_one"},
+    ),
+)
+
+
+EXPERIMENT = lab.Experiment(
+    "claims-integrability",
+    ledger("claims"),
+    title="Ortho is a gradient field, of the nuclear norm; what Muon computes is none",
+    summary="The Jacobian of Ortho is symmetric and its circulation zero at every number of columns; the text's counterexample has a wrong "
+    "sign. Five Newton–Schulz steps from G/‖G‖_F are no gradient field, on account of ‖G‖_F.",
+    config=Config,
+    measure=run,
+    statements=STATEMENTS,
+    scales={"smoke": {"matrices": 20}, "paper": {"matrices": 1000}},
 )

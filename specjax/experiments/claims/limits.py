@@ -1,54 +1,59 @@
 """Claim 8: what Ortho of a sum tends to, and when M^(-1/2) μ is the same, for every noise level, shape and batch size."""
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array
-from matplotlib.axes import Axes
+from jaxtyping import Array, Float, Key
 
-from specjax import spectral, sweep
-from specjax.experiments.claims.contract import Claim, Config, corrected, printed
+from specjax import lab, sizes, spectral, sweep
+from specjax.experiments.claims.errors import Errors
 from specjax.experiments.claims.matrices import cosine, relative, spectra
-from specjax.experiments.contract import Check, Data, Table
-from specjax.experiments.verdicts import (
-    closed_form_check,
-    difference_check,
-    equality_check,
-    exponent_check,
-    vanishing_check,
-)
+from specjax.experiments.ledgers import ledger
 from specjax.theory import second_moment
 
 COUNTS = (16, 64, 256, 1024, 4096)
 NOISE = 0.5
 M, N = 4, 3
-
 SHAPES = {"wide": (3, 8), "tall": (8, 3), "vector": (5, 1)}
 NOISES = (0.1, 0.3, 1.0, 3.0)
 BATCHES = (1, 16)
 ROUNDING = 1e-9
+"""Relative errors up to which are rounding; with noise of any kind that reaches μ they are above 1e-4."""
 
 
-def means() -> dict[str, Array]:
-    """μ of full rank and of rank 1, (4, 3), the same in every draw."""
-    spectrum = {"full_rank": jnp.asarray([2.0, 1.5, 1.0]), "rank_one": jnp.asarray([2.0])}
-    return spectra(jax.random.key(8), dict.fromkeys(spectrum, (M, N)), spectrum)
+class Config(lab.Config):
+    """How many draws make a mean, and on how many matrices an identity is tried."""
+
+    gradients: int = lab.seeds(10_000, least=500, help="draws of a mean of k gradients")
+    matrices: int = lab.seeds(200, least=20, help="random means μ")
 
 
-def run_limits(config: Config) -> Data:
+def means(seed: int) -> dict[str, Float[np.ndarray, "m n"]]:
+    """μ of full rank and of rank 1, (4, 3), in float64, the same in every draw."""
+    with jax.enable_x64(True):
+        spectrum = {"full_rank": jnp.asarray([2.0, 1.5, 1.0]), "rank_one": jnp.asarray([2.0])}
+        found = spectra(sizes.stream(jax.random.key(seed), "means"), dict.fromkeys(spectrum, (M, N)), spectrum)
+        return {name: np.asarray(mu) for name, mu in found.items()}
+
+
+def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     """Distance of Ortho(Σ G_i) to Ortho(μ) at each number k of gradients, and M^(-1/2) μ under four kinds of noise."""
-    mus = means()
+    given = means(config.seed)
 
-    def limit(key: Array, k: Array) -> dict[str, Array]:
+    def limit(key: Key[Array, ""], k: Array) -> dict[str, Array]:
         # The mean of k normal gradients has the noise of one divided by √k.
+        mus = {name: jnp.asarray(mu) for name, mu in given.items()}
         noise = NOISE * jax.random.normal(key, (M, N)) / jnp.sqrt(k)
         found = {name: jnp.linalg.norm(spectral.polar(mu + noise) - spectral.polar(mu)) for name, mu in mus.items()}
         # Both signs of the noise, so that the cross term with μ cancels.
         both = [mus["full_rank"] + sign * noise for sign in (1, -1)]
         return {**found, "outer_product": sum(g @ g.T for g in both) / 2}
 
-    def alignment(key: Array, noise: Array, batch_size: Array) -> dict[str, dict[str, Array]]:
+    def alignment(key: Key[Array, ""], noise: Array, batch_size: Array) -> dict[str, dict[str, Array]]:
         values = {name: jnp.linspace(1.0, 0.25, min(shape)) for name, shape in SHAPES.items()}
         mus = spectra(key, SHAPES, values)
         results = {}
@@ -60,12 +65,11 @@ def run_limits(config: Config) -> Data:
                 "kronecker": second_moment.kronecker_direction(left, right, mu),
                 "full": second_moment.full_direction(full, mu),
             }
+            smoothed = second_moment.isotropic_left_direction(mu, noise, batch_size)
             results[name] = {
-                **{f"{kind}_misaligned": 1 - cosine(d, factor) for kind, d in directions.items()},
+                **{f"{kind}_misaligned": jnp.abs(1 - cosine(d, factor)) for kind, d in directions.items()},
                 "left_error": relative(directions["left"], factor),
-                "left_formula": relative(
-                    directions["left"], second_moment.isotropic_left_direction(mu, noise, batch_size)
-                ),
+                "left_formula": relative(directions["left"], smoothed),
                 "full_formula": relative(
                     directions["full"], second_moment.isotropic_full_direction(mu, noise, batch_size)
                 ),
@@ -73,14 +77,17 @@ def run_limits(config: Config) -> Data:
                 "direction_residual": second_moment.direction_residual(left, mu),
             }
         # The other matrix of the same shape serves as noise.
-        results |= _special_noise(mus["tall"], mus["wide"].T, noise**2 / batch_size)
-        return results
+        return results | _special_noise(mus["tall"], mus["wide"].T, noise**2 / batch_size)
 
-    key = jax.random.key(config.seed)
-    limits = sweep.run(limit, {"k": sweep.values(*map(float, COUNTS))}, seeds=config.gradients, key=key, chunk=10_000)
+    over = {"noise": sweep.values(*NOISES), "batch_size": sweep.values(*map(float, BATCHES))}
+    counts = {"k": sweep.values(*map(float, COUNTS))}
     with jax.enable_x64(True):
-        over = {"noise": sweep.values(*NOISES), "batch_size": sweep.values(*map(float, BATCHES))}
-        return {"limits": limits, "alignment": sweep.run(alignment, over, seeds=config.matrices, key=key)}
+        limits = sweep.run(limit, counts, seeds=config.gradients, key=sizes.stream(key, "limits"), chunk=10_000)
+        aligned = sweep.run(alignment, over, seeds=config.matrices, key=sizes.stream(key, "alignment"))
+    return {
+        "limits": limits.rename(outer_product_dim_0="row", outer_product_dim_1="column"),
+        "alignment": aligned,
+    }
 
 
 def _special_noise(mu: Array, z: Array, tau: Array) -> dict[str, dict[str, Array]]:
@@ -94,7 +101,7 @@ def _special_noise(mu: Array, z: Array, tau: Array) -> dict[str, dict[str, Array
         multiple = jnp.sum(moment * gram) / jnp.sum(gram**2) * gram
         results[name] = {
             "left_error": relative(direction, factor),
-            "left_misaligned": 1 - cosine(direction, factor),
+            "left_misaligned": jnp.abs(1 - cosine(direction, factor)),
             "residual": second_moment.condition_residual(moment, mu),
             "direction_residual": second_moment.direction_residual(moment, mu),
             "not_proportional": relative(multiple, moment),
@@ -102,166 +109,158 @@ def _special_noise(mu: Array, z: Array, tau: Array) -> dict[str, dict[str, Array
     return results
 
 
-def check_limits(config: Config, data: Data) -> list[Check]:
-    """Claim 8."""
-    limits, alignment = data["limits"], data["alignment"]
-    return [*_check_limit(limits), *_check_alignment(alignment)]
+@lab.statement(
+    "claim-8",
+    "Ortho(Σ G_i) tends to Ortho(μ) where μ has full rank: the distance falls as k^(-1/2).",
+    corrected=True,
+    rivals={"it stays": 0.0, "1/k": -1.0},
+    controls={"a mean of rank 1": lab.replacing("full_rank", "rank_one", of="limits")},
+)
+def limit_at_full_rank(config: Config, data: Mapping[str, xr.Dataset]) -> lab.Relation:
+    """With the rank that the continuity of Ortho needs."""
+    return lab.scales_as(data["limits"]["full_rank"], "k", -0.5)
 
 
-def _check_limit(limits: xr.Dataset) -> list[Check]:
-    mean, stderr = (a.values for a in sweep.mean_and_stderr(limits["outer_product"]))
-    mu, counts = np.asarray(means()["full_rank"], float), np.asarray(COUNTS, float)[:, None, None]
-    noise = N * NOISE**2 / counts * np.eye(M)
-    return [
-        exponent_check(
-            *printed(
-                8,
-                "limit-full-rank",
-                "Ortho(Σ G_i) tends to Ortho(μ) where μ has full rank: the distance falls as k^(-1/2).",
-            ),
-            predicted=-0.5,
-            resolution=0.25,
-            fit=sweep.asymptotic_exponent(limits["full_rank"], "k"),
-        ),
-        vanishing_check(
-            *printed(8, "limit-every-mean", "It does for every μ, by continuity of Ortho: also where μ has rank 1."),
-            fit=sweep.fit_power_law(limits["rank_one"], "k"),
-        ),
-        closed_form_check(
-            *corrected(
-                8,
-                "moment",
-                "With isotropic noise of variance σ² and mean gradients of b samples M = μ μᵀ + n (σ²/b) I.",
-            ),
-            predicted=mu @ mu.T + noise,
-            mean=mean,
-            stderr=stderr,
-            resolution=np.max(noise, axis=(1, 2), keepdims=True),
-        ),
-    ]
+@lab.statement(
+    "claim-8",
+    "Ortho(Σ G_i) tends to Ortho(μ) for every μ, by continuity of Ortho: also where μ has rank 1.",
+    holds=False,
+    controls={"a mean of full rank": lab.replacing("rank_one", "full_rank", of="limits")},
+)
+def limit_at_every_mean(config: Config, data: Mapping[str, xr.Dataset]) -> lab.Relation:
+    """No rank is printed."""
+    return lab.vanishes(data["limits"]["rank_one"], "k")
 
 
-def _check_alignment(alignment: xr.Dataset) -> list[Check]:
-    noisy = alignment["tall.left_error"].values
-    violating = [alignment[f"{name}.left_error"].values for name in ("wide", "tall", "vector", "along")]
-    residuals = [alignment[f"{name}.residual"].values for name in ("wide", "tall", "vector", "along")]
-    directed = [alignment[f"{name}.left_misaligned"].values for name in ("along", "vector")]
-    return [
-        equality_check(
-            *printed(8, "proportional", "M^(-1/2) μ = Ortho(μ) where M ∝ μ μᵀ."),
-            error=alignment["along.left_error"],
-            control=noisy,
-            tolerance=ROUNDING,
-        ),
-        difference_check(
-            *printed(
-                8,
-                "only",
-                "They differ where M is not a multiple of μ μᵀ, so also for noise that leaves the columns of μ alone.",
-            ),
-            difference=np.max(alignment["beside.left_error"].values),
-            resolution=ROUNDING,
-        ),
-        equality_check(
-            *corrected(
-                8,
-                "sufficient",
-                "M^(-1/2) μ = Ortho(μ) where M U = U S² for μ = U S Vᵀ: no noise reaches the columns of μ.",
-            ),
-            error=np.maximum(alignment["beside.left_error"], alignment["beside.residual"]),
-            control=noisy,
-            tolerance=ROUNDING,
-        ),
-        difference_check(
-            *corrected(
-                8,
-                "necessary",
-                "Where M U differs from U S², the two differ: smallest error over all noise that violates it.",
-            ),
-            difference=np.min(np.where(np.stack(residuals) > ROUNDING, np.stack(violating), np.inf)),
-            resolution=ROUNDING,
-        ),
-        equality_check(
-            *corrected(
-                8,
-                "direction",
-                "Their directions agree where M U = c U S²: noise along μ, and isotropic noise on a vector.",
-            ),
-            error=np.stack(directed),
-            control=alignment["tall.left_misaligned"],
-            tolerance=ROUNDING,
-        ),
-        equality_check(
-            *corrected(
-                8,
-                "smoothed",
-                "Under isotropic noise M^(-1/2) μ is the smoothed factor U S (S² + n σ²/b)^(-1/2) Vᵀ, at every noise, shape and batch.",
-            ),
-            error=np.stack([alignment[f"{name}.left_formula"].values for name in SHAPES]),
-            control=noisy,
-            tolerance=ROUNDING,
-        ),
-        equality_check(
-            *corrected(
-                8,
-                "full-matrix",
-                "The full-matrix direction E[vec G vec Gᵀ]^(-1/2) vec μ is then a multiple of μ, not of Ortho(μ).",
-            ),
-            error=np.stack([alignment[f"{name}.full_formula"].values for name in SHAPES]),
-            control=alignment["tall.full_misaligned"],
-            tolerance=ROUNDING,
-        ),
-    ]
+def moment(noise: float, columns: int = N) -> Callable[[Any, Any], xr.DataArray]:
+    """μ μᵀ + columns · noise/k · I at each k."""
+
+    def form(config: Config, data: Mapping[str, xr.Dataset]) -> xr.DataArray:
+        mu = means(config.seed)["full_rank"]
+        gram, identity = (xr.DataArray(a, dims=("row", "column")) for a in (mu @ mu.T, np.eye(M)))
+        return gram + columns * noise / data["limits"].k * identity
+
+    return form
 
 
-def alignment_table(config: Config, data: Data) -> Table:
+@lab.statement(
+    ("claim-8", "preamble-approximates"),
+    "With isotropic noise of variance σ² and mean gradients of b samples M = μ μᵀ + n (σ²/b) I.",
+    corrected=True,
+    rivals={"without noise": moment(0.0), "m for n": moment(NOISE**2, M), "σ for σ²": moment(NOISE)},
+)
+def second_moment_of_a_mean(config: Config, data: Mapping[str, xr.Dataset]) -> lab.Relation:
+    """What the closed forms below start from, by draws."""
+    return lab.equals(data["limits"]["outer_product"], moment(NOISE**2)(config, data))
+
+
+ALIGNED = Errors("alignment", ROUNDING)
+VIOLATING = ("wide", "tall", "vector", "along")
+
+STATEMENTS = (
+    limit_at_full_rank,
+    limit_at_every_mean,
+    second_moment_of_a_mean,
+    ALIGNED.agree(
+        "proportional",
+        "claim-8-equality",
+        "M^(-1/2) μ = Ortho(μ) where M ∝ μ μᵀ.",
+        "along.left_error",
+        {"noise that leaves the columns of μ alone": "beside.left_error"},
+        holds=False,
+    ),
+    ALIGNED.differ(
+        "only-if-proportional",
+        "claim-8-equality",
+        "They differ where M is not a multiple of μ μᵀ, so also for noise that leaves the columns of μ alone.",
+        "beside.left_error",
+        {"isotropic noise": "tall.left_error"},
+        holds=False,
+    ),
+    ALIGNED.differ(
+        "beside-is-not-proportional",
+        "claim-8-equality",
+        "That noise does make M no multiple of μ μᵀ.",
+        "beside.not_proportional",
+        {"noise along μ": "along.not_proportional"},
+        corrected=True,
+    ),
+    ALIGNED.agree(
+        "sufficient",
+        "claim-8-equality",
+        "M^(-1/2) μ = Ortho(μ) where M U = U S² for μ = U S Vᵀ: no noise reaches the columns of μ.",
+        ("beside.left_error", "beside.residual"),
+        {"isotropic noise": "tall.left_error", "a condition that is not met": ("beside.residual", "tall.residual")},
+        corrected=True,
+    ),
+    ALIGNED.differ(
+        "necessary",
+        "claim-8-equality",
+        "Where M U differs from U S², the two differ: isotropic noise at three shapes, and noise along μ.",
+        tuple(f"{name}.{error}" for name in VIOLATING for error in ("left_error", "residual")),
+        {
+            "noise that leaves the columns of μ alone": ("tall.left_error", "beside.left_error"),
+            "a condition that is met": ("along.residual", "beside.residual"),
+        },
+        corrected=True,
+    ),
+    ALIGNED.agree(
+        "direction",
+        "claim-8-equality",
+        "Their directions agree where M U = c U S²: noise along μ, and isotropic noise on a vector.",
+        tuple(f"{name}.{error}" for name in ("along", "vector") for error in ("left_misaligned", "direction_residual")),
+        {
+            "isotropic noise on a matrix": "tall.left_misaligned",
+            "a condition that is not met": ("along.direction_residual", "tall.direction_residual"),
+        },
+        corrected=True,
+    ),
+    ALIGNED.agree(
+        "smoothed",
+        "preamble-approximates",
+        "Under isotropic noise M^(-1/2) μ is the smoothed factor U S (S² + n σ²/b)^(-1/2) Vᵀ, at every noise, shape and batch.",
+        tuple(f"{name}.left_formula" for name in SHAPES),
+        {"Ortho(μ) itself": "wide.left_error"},
+        corrected=True,
+    ),
+    ALIGNED.agree(
+        "full-matrix",
+        "preamble-approximates",
+        "The full-matrix direction E[vec G vec Gᵀ]^(-1/2) vec μ is then a multiple of μ, not of Ortho(μ).",
+        tuple(f"{name}.full_formula" for name in SHAPES),
+        {"Ortho(μ)": "wide.full_misaligned"},
+        corrected=True,
+    ),
+)
+
+
+def directions(config: Config, data: Mapping[str, xr.Dataset]) -> list[lab.Table]:
     """Mean angles between the preconditioned directions and the polar factor."""
-    alignment = data["alignment"]
     rows = []
+    labels = {"left": "M^(-1/2) μ", "kronecker": "L^(-1/4) μ R^(-1/4)", "full": "F^(-1/2) vec μ"}
     for name, (m, n) in SHAPES.items():
         for batch in BATCHES:
-            for kind, label in (
-                ("left", "M^(-1/2) μ"),
-                ("kronecker", "L^(-1/4) μ R^(-1/4)"),
-                ("full", "F^(-1/2) vec μ"),
-            ):
-                misaligned = alignment[f"{name}.{kind}_misaligned"].sel(batch_size=batch).mean("seed").values
+            for kind, label in labels.items():
+                misaligned = data["alignment"][f"{name}.{kind}_misaligned"].sel(batch_size=batch).mean("seed").values
                 angles = np.degrees(np.arccos(1 - np.clip(misaligned, 0, 2)))
                 rows.append((f"{m}×{n}", str(batch), label, *(f"{angle:.1f}°" for angle in angles)))
     header = ("shape", "batch b", "direction", *(f"σ = {noise:g}" for noise in NOISES))
-    return Table(
-        "Claim 8: angle to Ortho(μ), μ with singular values from 1 to 1/4, isotropic noise σ per entry",
-        header,
-        tuple(rows),
-    )
+    title = "Claim 8: angle to Ortho(μ), μ with singular values from 1 to 1/4, isotropic noise σ per entry"
+    return [lab.Table(title, header, tuple(rows))]
 
 
-def draw_limits(axes: Axes, config: Config, data: Data) -> None:
-    """Angle to Ortho(μ) of the three directions against the noise, for each shape at batch 1."""
-    for index, (kind, label) in enumerate(
-        (("left", "M^(-1/2) μ"), ("kronecker", "Kronecker"), ("full", "full matrix"))
-    ):
-        for style, name in zip(("-", "--", ":"), SHAPES, strict=True):
-            misaligned = data["alignment"][f"{name}.{kind}_misaligned"].sel(batch_size=1).mean("seed")
-            angles = np.degrees(np.arccos(1 - np.clip(misaligned.values, 0, 2)))
-            axes.plot(NOISES, angles, style, color=f"C{index}", label=label if name == "wide" else None)
-    axes.set_xscale("log")
-    axes.set_xlabel("noise σ (– 3×8, -- 8×3, ·· vector)")
-    axes.set_ylabel("angle to Ortho(μ), degrees")
-    axes.legend(fontsize="x-small")
-
-
-CLAIMS = (
-    Claim(
-        8,
-        "The limit of Ortho of a sum",
-        "Ortho(Σ G_i) → Ortho(μ), which is not M^(-1/2) μ unless M ∝ μ μᵀ.",
-        "The limit holds for μ of full rank. They are equal if and only if M U = U S²; M ∝ μ μᵀ is neither needed nor enough.",
-        "claim-8-printed-only",
-        frozenset({f"claim-8-printed-{name}" for name in ("limit-every-mean", "proportional", "only")}),
-        run_limits,
-        check_limits,
-        draw_limits,
-        tables=(alignment_table,),
-    ),
+EXPERIMENT = lab.Experiment(
+    "claims-limits",
+    ledger("claims"),
+    title="M^(-1/2) μ is Ortho(μ) exactly where the noise leaves the columns of μ alone",
+    summary="Ortho of a sum tends to Ortho(μ) where μ has full rank. M^(-1/2) μ is equal to it if and only if M U = U S²; M ∝ μ μᵀ is "
+    "neither needed nor enough. Under isotropic noise it is a smoothed Ortho(μ).",
+    config=Config,
+    measure=run,
+    statements=STATEMENTS,
+    scales={
+        "smoke": {"gradients": 1000, "matrices": 20},
+        "paper": {"gradients": 100_000, "matrices": 1000},
+    },
+    tables=directions,
 )

@@ -1,28 +1,36 @@
-"""Claim 12: gradients and steps in whitened coordinates φ = M^p θ."""
+"""Claim 12 and the natural gradient of the preamble: gradients and steps in whitened coordinates φ = M^p θ."""
+
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
-from matplotlib.axes import Axes
+import xarray as xr
+from jaxtyping import Array, Key
 
-from specjax import spectral, sweep
-from specjax.experiments.claims.contract import Claim, Config, corrected, printed
-from specjax.experiments.claims.matrices import normals, relative, symmetric_exponential
-from specjax.experiments.contract import Check, Data
-from specjax.experiments.plots import draw_sweep, slope_label
-from specjax.experiments.verdicts import equality_check, exponent_check
-from specjax.sizes import AnySize, active, normal
+from specjax import lab, sizes, spectral, sweep
+from specjax.experiments.claims.errors import Errors
+from specjax.experiments.claims.matrices import cosine, normals, relative, symmetric_exponential
+from specjax.experiments.ledgers import ledger
 from specjax.theory.second_moment import symmetric_power
 
-SIZE = 4
-COLUMNS = (16, 32, 64, 128, 256)
+SIZE, OBSERVATIONS = 4, 16
+PAST = 32
+"""Gradients that the second moment is estimated from."""
 ROUNDING = 1e-9
 
 
-def run_whitening(config: Config) -> Data:
-    """Errors of the possible powers of M for gradients and steps, and what is left of Muon after whitening by E[G Gᵀ]."""
+class Config(lab.Config):
+    """On how many problems an identity is tried, and how many gradients are whitened."""
 
-    def steps(key: Array, spread: Array) -> dict[str, Array]:
+    columns: tuple[int, ...] = lab.sizes(16, 32, 64, 128, 256, least=SIZE, points=5, help="columns of a gradient")
+    matrices: int = lab.seeds(200, least=20, help="random problems")
+    gradients: int = lab.seeds(2000, least=100, help="gradients that are whitened at each number of columns")
+
+
+def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
+    """Errors of the possible powers of M for gradients and steps; what Muon changes of a whitened gradient; the natural gradient."""
+
+    def steps(key: Key[Array, ""], spread: Array) -> dict[str, Array]:
         theta, target, slopes, exponent = normals(key, (SIZE,), (SIZE,), (SIZE, SIZE), (SIZE, SIZE))
         m = symmetric_exponential(exponent, spread)
 
@@ -30,7 +38,7 @@ def run_whitening(config: Config) -> Data:
             return jnp.sum(jnp.logaddexp(slopes @ at - target, target - slopes @ at))
 
         def in_phi(p: float) -> tuple[Array, Array]:
-            """The gradient in φ = M^p θ, and how θ moves in a step -∇_φ l of φ."""
+            """The gradient in φ = M^p θ, and how θ moves in a step -∇_φ ℓ of φ."""
             back = symmetric_power(m, -p)
             gradient = jax.grad(lambda phi: loss(back @ phi))(symmetric_power(m, p) @ theta)
             return gradient, -back @ gradient
@@ -48,99 +56,158 @@ def run_whitening(config: Config) -> Data:
             "quarter_step": relative(moved_by_quarter, -powers[-0.5] @ gradient),
         }
 
-    def residual(key: Array, columns: AnySize) -> dict[str, Array]:
-        # Whitened by its M^(-1/2), noise with independent columns of any covariance is white, of variance 1/n.
-        n = jnp.asarray(active(columns), jnp.result_type(float))
-        whitened = normal(key, (SIZE, columns)) / jnp.sqrt(n)
-        return {"distance": jnp.linalg.norm(spectral.polar(whitened) - whitened) / jnp.sqrt(float(SIZE))}
+    def whitening(key: Key[Array, ""], columns: sizes.AnySize) -> dict[str, Array]:
+        keys = [sizes.stream(key, name) for name in ("covariance", "past", "gradient")]
+        root = symmetric_exponential(jax.random.normal(keys[0], (SIZE, SIZE)), 0.5)
+        past = root[None] @ sizes.normal(keys[1], (PAST, SIZE, columns))
+        gradient = root @ sizes.normal(keys[2], (SIZE, columns))
+        m = jnp.mean(past @ jnp.swapaxes(past, -1, -2), axis=0)
+        whitened = symmetric_power(m, -0.5) @ gradient
 
-    key = jax.random.key(config.seed)
+        def changed(g: Array) -> Array:
+            return jnp.linalg.norm(spectral.polar(g) - g) / jnp.sqrt(jnp.asarray(SIZE, g.dtype))
+
+        return {
+            "residual": changed(whitened),
+            "unwhitened": changed(gradient * (jnp.linalg.norm(whitened) / jnp.linalg.norm(gradient))),
+        }
+
+    def natural(key: Key[Array, ""], spread: Array) -> dict[str, Array]:
+        theta, target, features, exponent = normals(key, (SIZE,), (OBSERVATIONS,), (OBSERVATIONS, SIZE), (SIZE, SIZE))
+        coordinates = symmetric_exponential(exponent, spread / 2)
+
+        def directions(change: Array) -> dict[str, Array]:
+            """Steps of θ = change · φ in a normal regression of unit variance, for steps of φ by two rules."""
+            at = jnp.linalg.solve(change, theta)
+
+            def divergence(moved: Array) -> Array:
+                return 0.5 * jnp.sum((features @ change @ (moved - at)) ** 2)
+
+            gradient = jax.grad(lambda phi: 0.5 * jnp.sum((features @ change @ phi - target) ** 2))(at)
+            # The scores at unit noise, of which M is the second moment: one column for each observation.
+            scores = (features @ change).T
+            m = scores @ scores.T
+            return {
+                "steepest": change @ jnp.linalg.solve(jax.hessian(divergence)(at), gradient),
+                "inverse": change @ symmetric_power(m, -1.0) @ gradient,
+                "root": change @ symmetric_power(m, -0.5) @ gradient,
+            }
+
+        here, there = directions(jnp.eye(SIZE)), directions(coordinates)
+        return {
+            **{f"{rule}_misaligned": jnp.abs(1 - cosine(here[rule], here["steepest"])) for rule in ("inverse", "root")},
+            **{f"{rule}_depends": relative(there[rule], here[rule]) for rule in ("inverse", "root")},
+        }
+
+    spreads = {"spread": sweep.values(0.3, 1.0)}
     with jax.enable_x64(True):
-        steps_data = sweep.run(steps, {"spread": sweep.values(0.3, 1.0)}, seeds=config.matrices, key=key)
-    over = {"columns": sweep.widths(*COLUMNS)}
-    return {
-        "steps": steps_data,
-        "residual": sweep.run(residual, over, seeds=config.gradients // 5, key=key, plan="padded"),
-    }
-
-
-def check_whitening(config: Config, data: Data) -> list[Check]:
-    """Claim 12."""
-    steps = data["steps"]
-    return [
-        equality_check(
-            *corrected(
-                12,
-                "chain-rule",
-                "For φ = M^(1/2) θ the chain rule gives ∇_φ l = M^(-1/2) ∇_θ l, as the justification begins.",
+        return {
+            "steps": sweep.run(steps, spreads, seeds=config.matrices, key=sizes.stream(key, "steps")),
+            "natural": sweep.run(natural, spreads, seeds=config.matrices, key=sizes.stream(key, "natural")),
+            "whitening": sweep.run(
+                whitening,
+                {"columns": sweep.widths(*config.columns)},
+                seeds=config.gradients,
+                key=sizes.stream(key, "whitening"),
+                plan="padded",
             ),
-            error=steps["chain_rule"],
-            control=steps["as_printed"],
-            tolerance=ROUNDING,
-        ),
-        equality_check(
-            *printed(12, "gradient", "For φ = M^(1/2) θ, ∇_θ l = M^(-1/2) ∇_φ l."),
-            error=steps["as_printed"],
-            control=steps["half_step"],
-            tolerance=ROUNDING,
-        ),
-        equality_check(
-            *printed(12, "half-whitening", "A gradient step in φ moves θ by -M^(-1/2) ∇_θ l."),
-            error=steps["half_step"],
-            control=steps["as_printed"],
-            tolerance=ROUNDING,
-        ),
-        equality_check(
-            *corrected(12, "gradient", "For φ = M^(1/2) θ, ∇_θ l = M^(+1/2) ∇_φ l."),
-            error=steps["inverted"],
-            control=steps["as_printed"],
-            tolerance=ROUNDING,
-        ),
-        equality_check(
-            *corrected(12, "full-whitening", "A gradient step in φ moves θ by -M⁻¹ ∇_θ l, the full whitening."),
-            error=steps["full_step"],
-            control=steps["half_step"],
-            tolerance=ROUNDING,
-        ),
-        equality_check(
-            *corrected(12, "quarter-power", "Half-whitening is a gradient step in φ = M^(1/4) θ."),
-            error=steps["quarter_step"],
-            control=steps["half_step"],
-            tolerance=ROUNDING,
-        ),
-        exponent_check(
-            *corrected(
-                12,
-                "residual",
-                "What Muon changes of a gradient of mean 0 whitened by E[G Gᵀ] falls as n^(-1/2) with its columns n: small if n is large.",
-            ),
-            predicted=-0.5,
-            resolution=0.25,
-            fit=sweep.asymptotic_exponent(data["residual"]["distance"], "columns"),
-        ),
-    ]
+        }
 
 
-def draw_whitening(axes: Axes, config: Config, data: Data) -> None:
-    """The residual of Muon after whitening, against the number of columns."""
-    distance = data["residual"]["distance"]
-    fit = sweep.asymptotic_exponent(distance, "columns")
-    label = slope_label("‖Ortho(G) - G‖ / √m", fit.exponent, fit.interval[1] - fit.exponent)
-    draw_sweep(axes, distance, "columns", label=label, color="C0", line=True)
-    axes.set_xlabel(f"columns of a whitened G with {SIZE} rows")
-    axes.legend(fontsize="x-small")
+STEPS, NATURAL = Errors("steps", ROUNDING), Errors("natural", ROUNDING)
 
 
-CLAIMS = (
-    Claim(
-        12,
-        "Whitened coordinates",
-        "For φ = M^(1/2) θ, ∇_θ l = M^(-1/2) ∇_φ l, so a gradient step in φ is half-whitening.",
-        "False: ∇_θ l = M^(+1/2) ∇_φ l, and the step whitens fully. Half-whitening is φ = M^(1/4) θ.",
-        "claim-12-printed-half-whitening",
-        frozenset({"claim-12-printed-gradient", "claim-12-printed-half-whitening"}),
-        run_whitening,
-        check_whitening,
-        draw_whitening,
+@lab.statement(
+    "claim-12-residual",
+    "Of a gradient of mean 0 that is whitened by the second moment of other gradients, Muon changes a share that falls as n^(-1/2) with "
+    "its columns n.",
+    rivals={"it does not fall": 0.0, "1/n": -1.0},
+    controls={"without whitening": lab.replacing("residual", "unwhitened", of="whitening")},
+)
+def residual(config: Config, data: Mapping[str, xr.Dataset]) -> lab.Relation:
+    """Small where a gradient has many columns: the covariance is any, and estimated."""
+    return lab.scales_as(data["whitening"]["residual"], "columns", -0.5)
+
+
+STATEMENTS = (
+    NATURAL.agree(
+        "inverse-root-is-natural",
+        "preamble-natural-gradient",
+        "M^(-1/2) ∇L, with M the second moment of the scores, is the direction of steepest descent in Kullback–Leibler divergence.",
+        "root_misaligned",
+        {"M⁻¹ ∇L": "inverse_misaligned"},
+        holds=False,
     ),
+    NATURAL.agree(
+        "inverse-is-natural",
+        "preamble-natural-gradient",
+        "M⁻¹ ∇L = F⁻¹ ∇L is that direction, and it moves the model alike in all coordinates.",
+        ("inverse_misaligned", "inverse_depends"),
+        {"M^(-1/2) ∇L": "root_misaligned", "in other coordinates": ("inverse_depends", "root_depends")},
+        corrected=True,
+    ),
+    STEPS.agree(
+        "chain-rule",
+        "claim-12",
+        "For φ = M^(1/2) θ the chain rule gives ∇_φ ℓ = M^(-1/2) ∇_θ ℓ, as the justification begins.",
+        "chain_rule",
+        {"as printed": "as_printed"},
+    ),
+    STEPS.agree(
+        "gradient-as-printed",
+        "claim-12",
+        "For φ = M^(1/2) θ, ∇_θ ℓ = M^(-1/2) ∇_φ ℓ.",
+        "as_printed",
+        {"M^(+1/2)": "inverted"},
+        holds=False,
+    ),
+    STEPS.agree(
+        "gradient",
+        "claim-12",
+        "For φ = M^(1/2) θ, ∇_θ ℓ = M^(+1/2) ∇_φ ℓ.",
+        "inverted",
+        {"M^(-1/2)": "as_printed"},
+        corrected=True,
+    ),
+    STEPS.agree(
+        "half-whitening",
+        "claim-12-half-whitening",
+        "A gradient step in φ = M^(1/2) θ moves θ by -M^(-1/2) ∇_θ ℓ.",
+        "half_step",
+        {"φ = M^(1/4) θ": "quarter_step"},
+        holds=False,
+    ),
+    STEPS.agree(
+        "full-whitening",
+        "claim-12-half-whitening",
+        "It moves θ by -M⁻¹ ∇_θ ℓ, the full whitening.",
+        "full_step",
+        {"M^(-1/2)": "half_step"},
+        corrected=True,
+    ),
+    STEPS.agree(
+        "quarter-power",
+        "claim-12-half-whitening",
+        "Half-whitening is a gradient step in φ = M^(1/4) θ.",
+        "quarter_step",
+        {"φ = M^(1/2) θ": "half_step"},
+        corrected=True,
+    ),
+    residual,
+)
+
+
+EXPERIMENT = lab.Experiment(
+    "claims-reparametrization",
+    ledger("claims"),
+    title="A step in the coordinates M^(1/2) θ whitens fully; the natural gradient is F⁻¹ ∇L",
+    summary="∇_θ ℓ = M^(+1/2) ∇_φ ℓ for φ = M^(1/2) θ, and a step in φ is M⁻¹ ∇_θ ℓ; half-whitening is φ = M^(1/4) θ. Of a gradient "
+    "that is whitened by the second moment of others Muon changes a share of n^(-1/2). M^(-1/2) ∇L is no natural gradient.",
+    config=Config,
+    measure=run,
+    statements=STATEMENTS,
+    scales={
+        "smoke": {"matrices": 20, "gradients": 200},
+        "paper": {"matrices": 1000, "gradients": 20_000},
+    },
 )
