@@ -20,7 +20,7 @@ KEYS = {"name", "source", "statement", "predicted", "measured", "interval", "ver
 CORRECTED = {
     "matrix-factorization": [("corollary-1-printed", "corollary-1")],
     "relu-off-diagonal": [("leading-term-alone", "off-diagonal")],
-    "deep-linear": [(f"depth-{depth}-output-order-printed", f"depth-{depth}-output-order") for depth in (2, 3, 4)],
+    "deep-linear": [(f"order-{layers}-printed", f"order-{layers}") for layers in ("first", "hidden", "output")],
     "claims": [
         ("claim-9-printed-growth", "claim-9-corrected-decay"),
         ("claim-12-printed-gradient", "claim-12-corrected-gradient"),
