@@ -98,17 +98,23 @@ def order_as_printed(dims: Sequence[ArrayLike], layer: int) -> _Numbers:
     return order
 
 
-def output_noise_exponent(depth: int) -> int:
-    """2 (L - 1): the power of the inner width in V_L s_L when all inner widths are equal and d_0, d_L fixed; asymptotic.
+def noise_exponent(depth: int, layer: int) -> int:
+    """The power of a common inner width in V_i s_i with d_0 and d_L fixed: 2 (L - 1) for i = L and 2L - 3 before; asymptotic.
 
-    By the recursion r_L ~ d_0 w^(2L-3), hence V_L = w r_L ~ d_0 w^(2L-2). The paper's printed order gives 2L - 3.
+    By the recursions r_i ~ d_0 w^(2i-3) for i > 1 and r_1 = 1, s_i ~ d_L w^(2(L-i)-1) for i < L and s_L = 1, and V_i = d_{i-1} r_i.
+    The paper's printed orders give other powers. Raises ValueError if the layer does not exist.
     """
-    return 2 * (depth - 1)
+    _check_layer(range(depth + 1), layer)
+    return 2 * (depth - 1) if layer == depth else 2 * depth - 3
 
 
-def output_noise_exponent_as_printed(depth: int) -> int:
-    """2L - 3: the power of a common inner width in the order the paper prints for V_L s_L (Corollary 2)."""
-    return 2 * depth - 3
+def noise_exponent_as_printed(depth: int, layer: int) -> int:
+    """The power of a common inner width in the order the paper prints for V_i s_i (Corollary 2), with d_0 and d_L fixed.
+
+    2L - 4 for i = 1 < L, 2L - 5 between, 2L - 3 for i = L. Raises ValueError if the layer does not exist.
+    """
+    _check_layer(range(depth + 1), layer)
+    return int(layer > 1) + 2 * max(layer - 2, 0) + 2 * (max(depth - 1 - layer, 0))
 
 
 def _floats(dims: Sequence[ArrayLike]) -> list[Array]:

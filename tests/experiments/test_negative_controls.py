@@ -24,21 +24,6 @@ def noisy(curve, dims, noise=0.02, seeds=100):
     return xr.DataArray(values, {dims[0]: list(WIDTHS), "seed": np.arange(seeds)}, dims)
 
 
-def test_a_linear_output_one_power_smaller_exchanges_the_orders():
-    experiment = experiments.load("deep-linear")
-    config = type(experiment.scales["smoke"])(depths=(2,), seeds=1500)
-    data = experiment.run(config)
-    orders = ("depth-2-output-order", "depth-2-output-order-printed", "depth-2-diagonals", "depth-2-output-odd-part")
-    honest = verdicts(experiment, config, data)
-    assert [honest[name] for name in orders] == ["confirmed", "refuted", "confirmed", "confirmed"]
-    swept = data["depth-2"]
-    divided = {"depth-2": swept.assign(diagonal_2=swept["diagonal_2"] / swept["width"])}
-    found = verdicts(experiment, config, divided)
-    assert [found[name] for name in orders] == ["refuted", "confirmed", "refuted", "confirmed"]
-    # What was not touched keeps its verdict.
-    assert {name for name in honest if honest[name] != found[name]} == set(orders[:3])
-
-
 def test_a_hessian_with_anything_off_its_blocks_is_refuted():
     experiment = experiments.load("figure-1")
     config = type(experiment.scales["smoke"])(widths=WIDTHS, metric_widths=WIDTHS)

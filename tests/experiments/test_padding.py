@@ -16,7 +16,7 @@ PADDED = 11
 SMALL = {
     "figure-2": {"d0s": (5, 6, 7, 8, 9), "d1s": (5, 6, 7, 8, 9), "d2s": (5, 6, 7, 8, 9), "samples": 4},
     "matrix-factorization": {"ks": (5, 6, 7, 8, 9), "small_ks": (5, 6)},
-    "deep-linear": {"depths": (3,), "widths": (5, 6, 7, 8, 9)},
+    "deep-linear": {"small_widths": (3,), "widths": (5, 6, 7, 8, 9), "growing_widths": (5, 6, 7, 8, 9)},
     "relu-off-diagonal": {"d0s": (5, 6)},
     "dominance": {"widths": (5, 6, 7, 8, 9)},
     "row-normalization": {"widths": (9, 10, 11, 12, 13), "steps": 2},

@@ -21,7 +21,7 @@ CORRECTED = {
     "matrix-factorization": [("corollary-1-printed", "corollary-1")],
     "table-c7": [("theory-column", "off-diagonal"), ("no-batch-bias", "batch-bias")],
     "relu-off-diagonal": [("leading-term-alone", "off-diagonal")],
-    "deep-linear": [(f"depth-{depth}-output-order-printed", f"depth-{depth}-output-order") for depth in (2, 3, 4)],
+    "deep-linear": [(f"order-{layers}-printed", f"order-{layers}") for layers in ("first", "hidden", "output")],
     "claims-bias": [("growth", "decay-of-bias")],
     "claims-integrability": [("curl", "no-circulation"), ("mixed-products-as-printed", "mixed-products")],
     "claims-reparametrization": [("gradient-as-printed", "gradient"), ("half-whitening", "full-whitening")],

@@ -104,17 +104,20 @@ def test_hidden_layers_have_no_expected_off_diagonal_entry():
     np.testing.assert_array_equal(expected, expected[0, 0] * np.eye(5))
 
 
-@pytest.mark.parametrize("depth", [2, 3, 4])
+@pytest.mark.parametrize("depth", [1, 2, 3, 4, 5])
 @pytest.mark.usefixtures("x64")
-def test_the_output_noise_grows_with_the_exponent_of_the_recursion_and_not_as_printed(depth):
+def test_the_noise_grows_with_the_exponents_of_the_recursion_and_not_as_printed(depth):
     widths = jnp.asarray([1e6, 2e6])
     dims = (25, *[widths] * (depth - 1), 12)
-    low, high = theory.noise_coefficient(dims, depth)
-    local = np.log2(high / low)
-    assert local == pytest.approx(theory.output_noise_exponent(depth), abs=1e-3)
-    assert abs(local - theory.output_noise_exponent_as_printed(depth)) > 0.99
-    low, high = theory.order_as_printed(dims, depth)
-    assert np.log2(high / low) == pytest.approx(theory.output_noise_exponent_as_printed(depth), abs=1e-12)
+    for layer in range(1, depth + 1):
+        low, high = theory.noise_coefficient(dims, layer) * jnp.ones(2)
+        local = np.log2(high / low)
+        assert local == pytest.approx(theory.noise_exponent(depth, layer), abs=1e-3)
+        low, high = theory.order_as_printed(dims, layer) * jnp.ones(2)
+        assert np.log2(high / low) == pytest.approx(theory.noise_exponent_as_printed(depth, layer), abs=1e-12)
+        # Too small by one power at the ends of the network, and by two between.
+        missing = 0 if depth == 1 else 1 if layer in (1, depth) else 2
+        assert theory.noise_exponent(depth, layer) - theory.noise_exponent_as_printed(depth, layer) == missing
 
 
 @pytest.mark.usefixtures("x64")
@@ -139,6 +142,9 @@ def test_a_layer_that_does_not_exist_is_refused(layer):
     for f in (theory.noise_coefficient, theory.target_coefficient, theory.order_as_printed):
         with pytest.raises(ValueError, match=f"has layers 1 to 2, got layer {layer}"):
             f((2, 3, 4), layer)
+    for f in (theory.noise_exponent, theory.noise_exponent_as_printed):
+        with pytest.raises(ValueError, match=f"has layers 1 to 2, got layer {layer}"):
+            f(2, layer)
     with pytest.raises(ValueError, match="has layers 1 to 2"):
         theory.expected_outer_product((2, 3, 4), jnp.ones((4, 2)), layer)
 

@@ -1,270 +1,352 @@
-"""Theorem 2 and Corollary 2: E[G_i G_iᵀ] of deep linear networks with a common inner width, for every layer and depth."""
+"""Theorem 2 and Corollary 2: E[G_i G_iᵀ] = V_i s_i I + T_i in every layer of deep linear networks, and the orders of V_i s_i.
 
-from dataclasses import dataclass, field
-from functools import partial
-from typing import TypeVar
+The closed form is judged at inner widths w, 2w, 3w that no two layers share, and with a target that grows with the depth, so that V_i s_i
+and T_i are of one size in every layer. Orders are those of V_i s_i alone, that is of Φ = 0, in a common inner width: with input and
+output sizes fixed, as the paper has it, and with all sizes in proportion, where its printed orders are right.
+"""
 
-import jax
-import numpy as np
-from jaxtyping import Array
-from matplotlib.figure import Figure
+import math
+from collections.abc import Callable, Mapping, Sequence
 
-from specjax import spectral, sweep
-from specjax.experiments.contract import Check, Data, Experiment, Table
+import jax.numpy as jnp
+import xarray as xr
+from jaxtyping import Array, Key
+
+from specjax import lab, sizes, spectral, sweep
+from specjax.experiments.ledgers import ledger
 from specjax.experiments.outer_product.statistics import gram
-from specjax.experiments.plots import draw_closed_form, draw_sweep, slope_label
-from specjax.experiments.validation import (
-    check_factor,
-    check_off_diagonal,
-    check_root_seed,
-    check_seeds,
-    check_sizes,
-)
-from specjax.experiments.verdicts import closed_form_check, exponent_check
+from specjax.experiments.validation import check_off_diagonal
 from specjax.models import deep_linear
 from specjax.models.targets import sign_target
-from specjax.sizes import AnySize
 from specjax.theory import deep_linear as theory
 
-SizeT = TypeVar("SizeT")
+DEPTHS = (2, 3, 4)
+LAYERS = tuple((layer, depth) for depth in DEPTHS for layer in range(1, depth + 1))
+FIRST = tuple((layer, depth) for layer, depth in LAYERS if layer == 1)
+BETWEEN = tuple((layer, depth) for layer, depth in LAYERS if 1 < layer < depth)
+OUTPUT = tuple((layer, depth) for layer, depth in LAYERS if layer == depth)
+HIDDEN = tuple((layer, depth) for layer, depth in LAYERS if layer < depth)
+
+Data = Mapping[str, xr.Dataset]
+Layer = tuple[int, int]
 
 
-@dataclass(frozen=True)
-class Config:
-    """Depths and inner widths; input and output sizes stay fixed."""
+class Config(lab.Config):
+    """Widths, the fixed sizes of input and output, and the target."""
 
-    depths: tuple[int, ...] = field(default=(2, 3, 4), metadata={"help": "numbers of layers L"})
-    widths: tuple[int, ...] = field(default=(8, 16, 32, 64, 128), metadata={"help": "common inner widths"})
-    d_in: int = field(default=5, metadata={"help": "input dimension d_0"})
-    d_out: int = field(default=4, metadata={"help": "output dimension d_L"})
-    seeds: int = field(default=4000, metadata={"help": "initializations at every width"})
-    target_scale: float = field(default=1.0, metadata={"help": "absolute value of the entries of Φ"})
-    seed: int = field(default=0, metadata={"help": "seed of the weights and the target"})
+    small_widths: tuple[int, ...] = lab.sizes(3, 6, least=2, help="w of the inner widths w, 2w, 3w of the closed forms")
+    widths: tuple[int, ...] = lab.sizes(
+        16, 32, 64, 128, 256, least=2, points=5, help="common inner widths of the orders"
+    )
+    growing_widths: tuple[int, ...] = lab.sizes(
+        4, 8, 16, 32, 64, least=2, points=5, help="widths of the orders with all sizes in proportion"
+    )
+    d_in: int = lab.integer(3, least=1, help="input dimension d_0")
+    d_out: int = lab.integer(2, least=2, help="output dimension d_L")
+    small_seeds: int = lab.seeds(200_000, help="initializations at each of small_widths")
+    seeds: int = lab.seeds(2000, help="initializations at each of widths")
+    target_scale: float = lab.number(3.0, above=0, help="the entries of Φ are ± this to the power L - 1")
 
-    def __post_init__(self) -> None:
-        check_sizes("depths", self.depths, least=2, points=1)
-        check_sizes("widths", self.widths, least=2, points=5)
-        check_seeds("seeds", self.seeds)
-        check_root_seed(self.seed)
-        check_factor("target_scale", self.target_scale)
-        if self.d_in < 1:
-            raise ValueError(f"d_in must be at least 1, got {self.d_in}.")
-        if self.d_out < 2:
-            raise ValueError(f"d_out must be at least 2, for off-diagonal entries, got {self.d_out}.")
+    def inner(self, depth: int, width: sizes.AnySize) -> tuple[sizes.AnySize, ...]:
+        """(d_0, …, d_L) of the closed forms."""
+        return (self.d_in, *(sizes.times(width, factor) for factor in range(1, depth)), self.d_out)
 
-    def dims(self, depth: int, width: SizeT) -> tuple[int | SizeT, ...]:
-        """(d_0, …, d_L) at a common inner width, a size or an array of widths."""
-        return (self.d_in, *(width,) * (depth - 1), self.d_out)
+    def norm_squared(self, depth: int) -> float:
+        """‖Φ‖² of the closed forms."""
+        return self.d_in * self.d_out * self.target_scale ** (2 * (depth - 1))
 
 
-def run(config: Config) -> Data:
-    """One sweep over the inner width for each depth."""
-    key = jax.random.key(config.seed)
-    target = sign_target(jax.random.key(config.seed + 1), config.d_out, config.d_in, config.target_scale)
-    check_off_diagonal(gram(target), "ΦΦᵀ of the drawn target", "choose another seed or an odd d_in")
+def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
+    """Averages of every G_i G_iᵀ per width and seed, for the closed forms and for the orders."""
+    signs = sign_target(sizes.stream(key, "target"), config.d_out, config.d_in)
+    check_off_diagonal(gram(signs), "ΦΦᵀ of the drawn target", "choose another seed or an odd d_in")
 
-    def measure(key: Array, width: AnySize, depth: int) -> dict[str, Array]:
-        params = deep_linear.init(key, config.dims(depth, width))
-        gradient = deep_linear.gradient(params, target)
-        statistics = {}
-        for layer, g in enumerate(gradient[:-1], start=1):
-            p = gram(g)
-            statistics[f"diagonal_{layer}"] = spectral.diagonal_mean(p, width)
-            statistics[f"off_diagonal_{layer}"] = spectral.off_diagonal_mean(p, width)
-        p, signal = gram(gradient[-1]), gram(target @ _product(params[:-1]).T)
-        statistics[f"diagonal_{depth}"] = spectral.diagonal_mean(p)
-        # The rest of G_L G_Lᵀ is odd in the rows of W_L off the diagonal: noise without a mean, far larger than the signal.
-        statistics["coefficient"] = spectral.off_diagonal_coefficient(signal, gram(target))
-        statistics["odd_off_diagonal"] = spectral.off_diagonal_mean(p - signal)
-        return statistics
+    def closed(depth: int) -> Callable[[Key[Array, ""], sizes.AnySize], dict[str, Array]]:
+        target = config.target_scale ** (depth - 1) * signs
 
+        def measure(key: Key[Array, ""], width: sizes.AnySize) -> dict[str, Array]:
+            dims = config.inner(depth, width)
+            params = deep_linear.init(key, dims)
+            p = [gram(g) for g in deep_linear.gradient(params, target)]
+            # Weights without the symmetry under W_i → D W_i, W_{i+1} → W_{i+1} D that makes the off-diagonal zero.
+            positive = [gram(g) for g in deep_linear.gradient(tuple(jnp.abs(w) for w in params), target)]
+            return {
+                "diagonal": _each(spectral.diagonal_mean, p, dims),
+                "off_diagonal": _each(spectral.off_diagonal_mean, p[:-1], dims),
+                "positive_off_diagonal": _each(spectral.off_diagonal_mean, positive[:-1], dims),
+                "coefficient": spectral.off_diagonal_coefficient(p[-1], gram(target))[None],
+            }
+
+        return measure
+
+    def order(depth: int, ends: tuple[int, int] | None) -> Callable[[Key[Array, ""], sizes.AnySize], dict[str, Array]]:
+        def measure(key: Key[Array, ""], width: sizes.AnySize) -> dict[str, Array]:
+            first, last = (width, width) if ends is None else ends
+            dims = (first, *(width,) * (depth - 1), last)
+            nothing = jnp.zeros((sizes.padded(last), sizes.padded(first)))
+            gradient = deep_linear.gradient(deep_linear.init(key, dims), nothing)
+            return {"noise": _each(_mean_squared_row, gradient, dims)}
+
+        return measure
+
+    def swept(name: str, measure: Callable[[int], Callable], widths: tuple[int, ...], seeds: int) -> xr.Dataset:
+        runs = {
+            depth: sweep.run(
+                measure(depth),
+                {"width": sweep.widths(*widths)},
+                seeds=seeds,
+                key=sizes.stream(key, f"weights of {name} at depth {depth}"),
+                chunk=10_000,
+            )
+            for depth in DEPTHS
+        }
+        quantities = [str(name) for name, values in runs[DEPTHS[0]].items() if f"{name}_dim_0" in values.dims]
+        return xr.Dataset({quantity: _joined(runs, quantity) for quantity in quantities})
+
+    ends = (config.d_in, config.d_out)
     return {
-        _name(depth): sweep.run(
-            partial(measure, depth=depth), {"width": sweep.widths(*config.widths)}, seeds=config.seeds, key=key
-        )
-        for depth in config.depths
+        "closed": swept("the closed forms", closed, config.small_widths, config.small_seeds),
+        "fixed": swept("the orders with fixed ends", lambda depth: order(depth, ends), config.widths, config.seeds),
+        "growing": swept(
+            "the orders in proportion", lambda depth: order(depth, None), config.growing_widths, config.seeds
+        ),
     }
 
 
-def predictions(config: Config, depth: int) -> dict[str, np.ndarray]:
-    """The closed forms of Theorem 2 by the names of the measured quantities."""
-    with jax.enable_x64(True):
-        dims = config.dims(depth, np.asarray(config.widths, float))
-        norm_squared = config.target_scale**2 * config.d_in * config.d_out
-        closed = {
-            f"diagonal_{layer}": theory.noise_coefficient(dims, layer)
-            + theory.target_coefficient(dims, layer) * norm_squared / (config.d_out if layer == depth else 1)
-            for layer in range(1, depth + 1)
+def _each(mean: Callable[..., Array], matrices: Sequence[Array], dims: tuple[sizes.AnySize, ...]) -> Array:
+    return jnp.stack([mean(matrix, rows) for matrix, rows in zip(matrices, dims[1:], strict=False)])
+
+
+def _mean_squared_row(g: Array, rows: sizes.AnySize) -> Array:
+    """The mean diagonal of G Gᵀ, without that product."""
+    return jnp.sum(g * g) / jnp.asarray(sizes.active(rows), g.dtype)
+
+
+_KINDS = {"off_diagonal": HIDDEN, "positive_off_diagonal": HIDDEN, "coefficient": OUTPUT}
+
+
+def _joined(runs: Mapping[int, xr.Dataset], quantity: str) -> xr.DataArray:
+    """One quantity of all depths, along the layers that have it; layers of different kinds are different dimensions."""
+    layers = _KINDS.get(quantity, LAYERS)
+    dim = {HIDDEN: "hidden_layer", OUTPUT: "output_layer"}.get(layers, "layer")
+    joined = xr.concat([run[quantity].rename({f"{quantity}_dim_0": dim}) for run in runs.values()], dim)
+    return joined.assign_coords({dim: _labels(layers)})
+
+
+def _labels(layers: tuple[Layer, ...]) -> list[str]:
+    return [f"{layer} of {depth}" for layer, depth in layers]
+
+
+def at_layers(layers: tuple[Layer, ...], dim: str, form: Callable[[int, int], xr.DataArray | int]) -> xr.DataArray:
+    """`form` of layer and depth along a dimension of the data."""
+    parts = [xr.DataArray(form(layer, depth)) for layer, depth in layers]
+    return xr.concat(parts, dim).assign_coords({dim: _labels(layers)})
+
+
+def noise(config: Config, data: Data) -> xr.DataArray:
+    """V_i s_i of the closed forms."""
+    return at_layers(LAYERS, "layer", lambda i, depth: _form(theory.noise_coefficient, config, data, i, depth))
+
+
+def signal(config: Config, data: Data) -> xr.DataArray:
+    """The diagonal of T_i: a multiple of ‖Φ‖² before the last layer and of the mean of (ΦΦᵀ)_aa in it."""
+
+    def diagonal(i: int, depth: int) -> xr.DataArray:
+        share = config.norm_squared(depth) / (config.d_out if i == depth else 1)
+        return share * _form(theory.target_coefficient, config, data, i, depth)
+
+    return at_layers(LAYERS, "layer", diagonal)
+
+
+def without_signal(layers: tuple[Layer, ...]) -> Callable[[Config, Data], xr.DataArray]:
+    """The diagonals with T_i = 0 in some layers."""
+
+    def diagonals(config: Config, data: Data) -> xr.DataArray:
+        kept = at_layers(LAYERS, "layer", lambda i, depth: int((i, depth) not in layers))
+        return noise(config, data) + kept * signal(config, data)
+
+    return diagonals
+
+
+def from_the_output(config: Config, data: Data) -> xr.DataArray:
+    """The diagonals with V_i s_i of the layers numbered from the output."""
+    turned = at_layers(
+        LAYERS, "layer", lambda i, depth: _form(theory.noise_coefficient, config, data, depth + 1 - i, depth)
+    )
+    return turned + signal(config, data)
+
+
+def own_width_too(config: Config, data: Data) -> xr.DataArray:
+    """The diagonals with all inner widths in T_i, also that of the layer itself."""
+    own = at_layers(
+        LAYERS, "layer", lambda i, depth: data["closed"].width * i if i < depth else xr.ones_like(data["closed"].width)
+    )
+    return noise(config, data) + own * signal(config, data)
+
+
+@lab.statement(
+    ("theorem-2", "corollary-2", "section-4-table-hidden", "section-4-table-output"),
+    "The diagonal of E[G_i G_iᵀ] is that of V_i s_i I + T_i in every layer at depth 2, 3 and 4.",
+    rivals={
+        **{
+            f"T_i = 0 in the hidden layers at depth {depth}": without_signal(
+                tuple(layer for layer in HIDDEN if layer[1] == depth)
+            )
+            for depth in DEPTHS
+        },
+        "T_L = 0": without_signal(OUTPUT),
+        "T_i with the width of layer i in its product": own_width_too,
+        "V_i s_i = 0": signal,
+        "V_i s_i with the layers numbered from the output": from_the_output,
+    },
+)
+def diagonals(config: Config, data: Data) -> lab.Relation:
+    """The closed forms."""
+    return lab.equals(data["closed"]["diagonal"], noise(config, data) + signal(config, data))
+
+
+def hidden_share(config: Config, data: Data) -> xr.DataArray:
+    """The mean off-diagonal of hidden layers over the diagonal that it has in expectation."""
+    form = (noise(config, data) + signal(config, data)).rename(layer="hidden_layer")
+    return (data["closed"]["off_diagonal"] / form.sel(hidden_layer=_labels(HIDDEN))).rename("off-diagonal / diagonal")
+
+
+def over_own_width(config: Config, data: Data) -> xr.DataArray:
+    """1/d_i in the hidden layers."""
+    return at_layers(HIDDEN, "hidden_layer", lambda i, depth: 1 / (i * data["closed"].width))
+
+
+@lab.statement(
+    ("theorem-2", "corollary-2-off-diagonal-hidden", "section-4-table-hidden"),
+    "The off-diagonal of E[G_i G_iᵀ] is zero in every hidden layer.",
+    rivals={"the diagonal over d_i, as in ReLU networks": over_own_width},
+    controls={
+        "weights |N(0, 1)|, without the symmetry in signs": lambda config, data: {
+            **data,
+            "closed": data["closed"].assign(off_diagonal=data["closed"]["positive_off_diagonal"]),
         }
-        return {
-            name: np.asarray(a)
-            for name, a in (closed | {"coefficient": theory.target_coefficient(dims, depth)}).items()
-        }
+    },
+)
+def hidden_off_diagonal(config: Config, data: Data) -> lab.Relation:
+    """Signed, so that it averages out."""
+    share = hidden_share(config, data)
+    return lab.equals(share, xr.zeros_like(share.isel(seed=0, drop=True)))
 
 
-def checks(config: Config, data: Data) -> list[Check]:
-    """For each depth: closed forms, the vanishing hidden off-diagonals, and the orders at the output, corrected and as printed."""
-    results = []
-    for depth in config.depths:
-        name, swept, predicted = _name(depth), data[_name(depth)], predictions(config, depth)
-        hidden = range(1, depth)
-        diagonals = [f"diagonal_{layer}" for layer in range(1, depth + 1)]
-        results.append(
-            _closed_form(
-                f"{name}-diagonals",
-                "outer-product, Theorem 2",
-                f"At L = {depth} the diagonal of E[G_i G_iᵀ] follows its closed form in every layer.",
-                [swept[d] for d in diagonals],
-                [predicted[d] for d in diagonals],
-                [predicted[d] / 2 for d in diagonals],
-            )
-        )
-        results.append(
-            _closed_form(
-                f"{name}-hidden-off-diagonals",
-                "outer-product, Theorem 2",
-                f"At L = {depth} the off-diagonal of E[G_i G_iᵀ] is zero in every hidden layer.",
-                [swept[f"off_diagonal_{layer}"] for layer in hidden],
-                [np.zeros(len(config.widths)) for _ in hidden],
-                [predicted[f"diagonal_{layer}"] / 2 for layer in hidden],
-            )
-        )
-        results.append(
-            _closed_form(
-                f"{name}-output-off-diagonal",
-                "outer-product, Theorem 2",
-                f"At L = {depth} the even part of the off-diagonal of G_L G_Lᵀ has the mean (∏ d_j) ΦΦᵀ.",
-                [swept["coefficient"]],
-                [predicted["coefficient"]],
-                [predicted["coefficient"] / 2],
-            )
-        )
-        results.append(
-            _closed_form(
-                f"{name}-output-odd-part",
-                "outer-product, Lemma 12",
-                f"At L = {depth} the part of the off-diagonal of G_L G_Lᵀ that is odd in the rows of W_L has mean zero.",
-                [swept["odd_off_diagonal"]],
-                [np.zeros(len(config.widths))],
-                [predicted[f"diagonal_{depth}"] / 2],
-            )
-        )
-        diagonal = sweep.asymptotic_exponent(swept[f"diagonal_{depth}"], "width")
-        results.append(
-            exponent_check(
-                f"{name}-output-order",
-                "outer-product, Corollary 2, corrected",
-                f"At L = {depth}, with d_0 and d_L fixed, the output diagonal V_L s_L grows as width^{2 * (depth - 1)}.",
-                predicted=theory.output_noise_exponent(depth),
-                fit=diagonal,
-            )
-        )
-        results.append(
-            exponent_check(
-                f"{name}-output-order-printed",
-                "outer-product, Theorem 2 and Corollary 2",
-                f"At L = {depth} V_L s_L is of the order d_(L-1) (∏_(j<L-1) d_j)², that is width^{2 * depth - 3}.",
-                predicted=theory.output_noise_exponent_as_printed(depth),
-                fit=diagonal,
-            )
-        )
-        results.append(
-            exponent_check(
-                f"{name}-output-off-diagonal-order",
-                "outer-product, Theorem 2",
-                f"At L = {depth} the output off-diagonal grows as width^{depth - 1}.",
-                predicted=depth - 1,
-                fit=sweep.fit_power_law(swept["coefficient"], "width"),
-            )
-        )
-    return results
+def product(data: Data, less: int = 0) -> xr.DataArray:
+    """∏_{j<L} d_j of every depth, without the last `less` widths."""
+    width = data["closed"].width
+
+    def widths(_: int, depth: int) -> xr.DataArray:
+        return math.factorial(depth - 1 - less) * width ** (depth - 1 - less)
+
+    return at_layers(OUTPUT, "output_layer", widths)
 
 
-def tables(config: Config, data: Data) -> list[Table]:
-    """Local exponents of the output diagonal, measured and by the closed form."""
-    rows = []
-    for depth in config.depths:
-        local = sweep.fit_power_law(data[_name(depth)][f"diagonal_{depth}"], "width")
-        closed = np.diff(np.log(predictions(config, depth)[f"diagonal_{depth}"])) / np.diff(np.log(config.widths))
-        for step, low in enumerate(config.widths[:-1]):
-            measured = f"{local.local_exponents[step]:.2f} ± {local.local_stderrs[step]:.2f}"
-            orders = (str(theory.output_noise_exponent(depth)), str(theory.output_noise_exponent_as_printed(depth)))
-            rows.append((str(depth), f"{low}→{config.widths[step + 1]}", measured, f"{closed[step]:.2f}", *orders))
-    header = ("L", "widths", "measured", "closed form", "order: 2(L-1)", "printed: 2L-3")
-    return [Table("Local exponents of the output diagonal V_L s_L in the inner width", header, tuple(rows))]
+@lab.statement(
+    ("theorem-2", "corollary-2-off-diagonal-output", "section-4-table-output", "section-4-output-ratio"),
+    "The off-diagonal of E[G_L G_Lᵀ] is that of (∏_{j<L} d_j) Φ Φᵀ.",
+    rivals={
+        "none, as in hidden layers": 0.0,
+        "that without d_{L-1}": lambda config, data: product(data, less=1),
+        "that with d_0": lambda config, data: config.d_in * product(data),
+    },
+)
+def output_off_diagonal(config: Config, data: Data) -> lab.Relation:
+    """Its coefficient on the off-diagonal of ΦΦᵀ."""
+    return lab.equals(data["closed"]["coefficient"], product(data))
 
 
-def plot(config: Config, data: Data) -> Figure:
-    """A panel for each depth: diagonals of all layers, the output off-diagonal, and the printed order as a dashed line."""
-    figure = Figure(figsize=(4.2 * len(config.depths), 4.2), layout="constrained")
-    panels = figure.subplots(1, len(config.depths), squeeze=False)[0]
-    for axes, depth in zip(panels, config.depths, strict=True):
-        swept, predicted = data[_name(depth)], predictions(config, depth)
-        for layer in range(1, depth + 1):
-            quantity = f"diagonal_{layer}"
-            label = f"G_{layer} diagonal"
-            if layer == depth:
-                fit = sweep.asymptotic_exponent(swept[quantity], "width")
-                label = slope_label(label, fit.exponent, fit.interval[1] - fit.exponent)
-            draw_sweep(axes, swept[quantity], "width", label=label, color=f"C{layer - 1}")
-            draw_closed_form(axes, config.widths, predicted[quantity], color=f"C{layer - 1}")
-        fit_off = sweep.fit_power_law(swept["coefficient"], "width")
-        label = slope_label(f"G_{depth} off-diagonal", fit_off.exponent, 4 * fit_off.stderr)
-        draw_sweep(axes, swept["coefficient"], "width", label=label, color="black", marker="s")
-        draw_closed_form(axes, config.widths, predicted["coefficient"], color="black")
-        ends = np.asarray(config.widths, float)
-        printed = predicted[f"diagonal_{depth}"][0] * (ends / ends[0]) ** theory.output_noise_exponent_as_printed(depth)
-        draw_closed_form(axes, ends, printed, color="gray", style="--", label="printed order of the output diagonal")
-        axes.set_title(f"L = {depth} (lines: closed form)")
-        axes.set_xlabel("inner width")
-        axes.legend(fontsize="x-small")
-    return figure
+def exponents(layers: tuple[Layer, ...], exponent: Callable[[int, int], int], more: int = 0) -> xr.DataArray:
+    """One for each layer, and `more`."""
+    return at_layers(layers, "layer", lambda i, depth: exponent(depth, i) + more)
 
 
-def _closed_form(
-    name: str, source: str, statement: str, measured: list, predicted: list[np.ndarray], resolution: list[np.ndarray]
-) -> Check:
-    moments = [sweep.mean_and_stderr(values) for values in measured]
-    return closed_form_check(
-        name,
-        source,
-        statement,
-        predicted=np.concatenate(predicted),
-        mean=np.concatenate([mean for mean, _ in moments]),
-        stderr=np.concatenate([stderr for _, stderr in moments]),
-        resolution=np.concatenate(resolution),
+def power(data: Data, layers: tuple[Layer, ...], exponent: xr.DataArray, ends: str = "fixed") -> lab.Relation:
+    """V_i s_i of some layers as powers of the width."""
+    return lab.scales_as(data[ends]["noise"].sel(layer=_labels(layers)), "width", exponent)
+
+
+def orders(
+    row: str, layers: tuple[Layer, ...], where: str, true: str, printed: str
+) -> tuple[lab.Statement, lab.Statement]:
+    """That V_i s_i of some layers has the exponent of the recursions, and that it has the printed one."""
+    right, wrong = exponents(layers, theory.noise_exponent), exponents(layers, theory.noise_exponent_as_printed)
+    cites = (row, "theorem-2-order") if layers == OUTPUT else row
+    with_ends = f"With d_0 and d_L fixed, V_i s_i of {where} is of the order"
+    return (
+        lab.statement(
+            cites,
+            f"{with_ends} w^({true}) in a common inner width w.",
+            name=f"{row.removeprefix('corollary-2-')}",
+            corrected=True,
+            rivals={f"the printed {printed}": wrong, "one power more": exponents(layers, theory.noise_exponent, 1)},
+        )(lambda config, data: power(data, layers, right)),
+        lab.statement(
+            cites,
+            f"{with_ends} w^({printed}) in a common inner width w, as printed.",
+            name=f"{row.removeprefix('corollary-2-')}-printed",
+            holds=False,
+            rivals={true: right},
+        )(lambda config, data: power(data, layers, wrong)),
     )
 
 
-def _product(weights: deep_linear.Params) -> Array:
-    product = weights[0]
-    for weight in weights[1:]:
-        product = weight @ product
-    return product
+@lab.statement(
+    ("corollary-2-order-first", "corollary-2-order-hidden", "corollary-2-order-output", "theorem-2-order"),
+    "Where all sizes d_0 to d_L grow in proportion, V_i s_i is of the printed order in every layer, w^(2L-1).",
+    corrected=True,
+    rivals={
+        "one power less": exponents(LAYERS, lambda depth, i: 2 * depth - 2),
+        "one power more": exponents(LAYERS, lambda depth, i: 2 * depth),
+    },
+)
+def order_in_proportion(config: Config, data: Data) -> lab.Relation:
+    """The condition under which the printed orders are right."""
+    return power(data, LAYERS, exponents(LAYERS, lambda depth, i: 2 * depth - 1), "growing")
 
 
-def _name(depth: int) -> str:
-    return f"depth-{depth}"
+@lab.statement(
+    "section-4-output-ratio",
+    "V_L s_L over the ∏_{j<L} d_j of the off-diagonal grows as w^(L-1) in a common inner width w.",
+    rivals={
+        "w^(L-2), by the printed order": exponents(OUTPUT, lambda depth, i: depth - 2),
+        "w^L": exponents(OUTPUT, lambda depth, i: depth),
+    },
+)
+def output_ratio(config: Config, data: Data) -> lab.Relation:
+    """So it diverges at every depth; by the printed order it would not at L = 2."""
+    noise = data["fixed"]["noise"].sel(layer=_labels(OUTPUT))
+    ratio = noise / at_layers(OUTPUT, "layer", lambda _, depth: data["fixed"].width ** (depth - 1))
+    return lab.scales_as(ratio.rename("V_L s_L / ∏ d_j"), "width", exponents(OUTPUT, lambda depth, i: depth - 1))
 
 
-EXPERIMENT = Experiment(
-    name="deep-linear",
-    paper="outer-product",
-    source="outer-product, Theorem 2 and Corollary 2",
+def _form(form: Callable[..., Array], config: Config, data: Data, i: int, depth: int) -> xr.DataArray:
+    return lab.closed_form(lambda w: form(config.inner(depth, w), i), data["closed"].width)
+
+
+EXPERIMENT = lab.Experiment(
+    "deep-linear",
+    ledger("outer-product"),
     title="E[G_i G_iᵀ] of deep linear networks",
-    summary=(
-        "The closed form holds in every layer, and hidden layers are diagonal in expectation. The printed order of the output "
-        "diagonal, d_(L-1) (∏ d_j)², is too small by one power of the width: with d_0 fixed it is width^(2(L-1)). At L = 2 the "
-        "printed order would leave the ratio of diagonal to off-diagonal constant; the right one makes it grow with the width."
+    summary="The closed form holds in every layer, and hidden layers are diagonal in expectation. The printed orders of V_i s_i are those "
+    "of sizes that all grow in proportion; with d_0 and d_L fixed they are too small, by one power of the width in the first and in the "
+    "last layer and by two between. At L = 2 the printed order of the output would leave the ratio of diagonal to off-diagonal constant; "
+    "the right one makes it grow with the width.",
+    config=Config,
+    measure=run,
+    statements=(
+        diagonals,
+        hidden_off_diagonal,
+        output_off_diagonal,
+        *orders("corollary-2-order-first", FIRST, "the first layer", "2L-3", "2L-4"),
+        *orders("corollary-2-order-hidden", BETWEEN, "the layers between", "2L-3", "2L-5"),
+        *orders("corollary-2-order-output", OUTPUT, "the last layer", "2L-2", "2L-3"),
+        order_in_proportion,
+        output_ratio,
     ),
     scales={
-        "smoke": Config(depths=(2, 3), seeds=1000),
-        "quick": Config(),
-        "paper": Config(widths=(8, 16, 32, 64, 128, 256), seeds=40_000),
+        "smoke": {"small_seeds": 20_000},
+        "paper": {"widths": (16, 32, 64, 128, 256, 512), "small_seeds": 2_000_000, "seeds": 40_000},
     },
-    run=run,
-    checks=checks,
-    plot=plot,
-    tables=tables,
-    refuted=frozenset({f"depth-{depth}-output-order-printed" for depth in (2, 3, 4)}),
 )
