@@ -34,7 +34,7 @@ KINDS = (
     "table",
     "algorithm",
 )
-Status = Literal["holds", "holds corrected", "false", "depends", "open", "not run", "not judged"]
+Status = Literal["holds", "corrected", "false", "depends", "open", "not run", "not judged"]
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def read_ledger(path: Path, paper: str) -> Ledger:
 def status(citations: Iterable[Citation]) -> Status:
     """What the verdicts on the statements that cite a row make of it.
 
-    A row holds where every statement in its own words is confirmed, and is false where one is refuted: "holds corrected" where a
+    A row holds where every statement in its own words is confirmed, and is false where one is refuted: "corrected" where a
     corrected statement beside it is confirmed. It depends where a verdict turns along the length of a training, and is open where a
     verdict is inconclusive.
     """
@@ -109,9 +109,9 @@ def status(citations: Iterable[Citation]) -> Status:
         return "depends"
     verdicts = {kind: [c.verdict for c in cited if c.corrected is kind] for kind in (False, True)}
     if "refuted" in verdicts[False]:
-        return "holds corrected" if verdicts[True] and set(verdicts[True]) == {"confirmed"} else "false"
+        return "corrected" if verdicts[True] and set(verdicts[True]) == {"confirmed"} else "false"
     if set(verdicts[False] + verdicts[True]) == {"confirmed"}:
-        return "holds" if verdicts[False] else "holds corrected"
+        return "holds" if verdicts[False] else "corrected"
     return "open" if "refuted" not in verdicts[True] else "false"
 
 
