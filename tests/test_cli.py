@@ -260,9 +260,9 @@ def test_an_interrupt_is_one_line_and_leaves_nothing(register, capsys):
 
 
 BAD_INPUT = {
-    "": r"Say what to do: list, run, reproduce, verify; see `specjax --help`\.",
+    "": r"Say what to do: list, run, reproduce, attack, ledger, verify; see `specjax --help`\.",
     "lst": r"There is no command 'lst'; did you mean list\?",
-    "frobnicate": r"There is no command 'frobnicate'; there are list, run, reproduce, verify\.",
+    "frobnicate": r"There is no command 'frobnicate'; there are list, run, reproduce, attack, ledger, verify\.",
     "--frob": r"There is no flag '--frob'; there are --help, --version\.",
     "list all": r"There is no place for 'all' here; see `specjax list --help`\.",
     "run": r"The experiment's name comes first, as in `specjax run NAME`; `specjax list` shows the names\.",

@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import optax
 from jaxtyping import Array, PyTree
 
@@ -28,6 +29,7 @@ def in_float32(inner: optax.GradientTransformation) -> optax.GradientTransformat
 
 def _wide(tree: PyTree) -> PyTree:
     def wide(leaf: Array) -> Array:
-        return at_least_float32(leaf)
+        # What is no float is for the inner transformation to refuse.
+        return at_least_float32(leaf) if jnp.issubdtype(leaf.dtype, jnp.inexact) else leaf
 
     return jax.tree.map(wide, tree)

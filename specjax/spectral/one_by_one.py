@@ -59,9 +59,9 @@ def one_by_one(function: Callable[..., Any], *arrays: Array) -> Any:
     if not any(isinstance(array, jax.core.Tracer) for array in arrays):
         return function(*arrays)
     closed, shapes = jax.make_jaxpr(function, return_shape=True)(*arrays)
-    if not _decomposes(closed.jaxpr):
-        return function(*arrays)
-    return jax.tree.unflatten(jax.tree.structure(shapes), _evaluate(closed.jaxpr, *closed.consts, *arrays))
+    # Without decompositions what was traced is used as it is: a second trace would call the function twice.
+    evaluate = _evaluate if _decomposes(closed.jaxpr) else _plain
+    return jax.tree.unflatten(jax.tree.structure(shapes), evaluate(closed.jaxpr, *closed.consts, *arrays))
 
 
 # Outside jit a loop would be compiled anew at each call. A function that is given here is kept, so it must close over nothing traced.

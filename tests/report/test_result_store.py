@@ -24,7 +24,7 @@ def test_data_open_with_xarray_alone(tmp_path, result, data, figure):
 
 def test_checks_json_has_exactly_the_promised_keys(tmp_path, result, data, figure):
     checks = json.loads((save(tmp_path, result, data, figure) / "checks.json").read_text())
-    promised = {"name", "source", "statement", "predicted", "measured", "interval", "verdict", "rule"}
+    promised = {"name", "source", "statement", "predicted", "measured", "interval", "verdict", "rule", "record"}
     assert [set(check) for check in checks] == [promised, promised]
     assert checks[0]["interval"] == [0.9, 1.1]
     assert checks[1]["predicted"] is None
