@@ -43,6 +43,7 @@ def as_contract(experiment: lab.Experiment) -> Experiment:
         plot=plot,
         tables=tables,
         refuted=frozenset(statement.name for statement in experiment.statements if statement.holds is False),
+        held_open=frozenset(statement.name for statement in experiment.statements if statement.holds is None),
     )
 
 

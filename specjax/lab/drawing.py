@@ -1,10 +1,13 @@
 """The marks that figures of relations share."""
 
+from dataclasses import replace
+
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
-from specjax.lab.estimates import Estimate, Number
+from specjax import sweep
+from specjax.lab.estimates import Estimate, Number, estimate
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Okabe and Ito's, which colour-blind readers tell apart."""
@@ -33,6 +36,16 @@ def draw_estimates(axes: Axes, found: Estimate, dim: str | None, scale: Number =
         axes.set_xscale("log", base=2)
         axes.set_xticks(x, [f"{tick:g}" for tick in x])
         axes.minorticks_off()
+
+
+def draw_power(axes: Axes, draws: xr.DataArray, dim: str, name: str | None = None) -> None:
+    """Means against a size on logarithmic axes with the power law fitted to them, or the means alone where none can be fitted."""
+    try:
+        fit = sweep.fit_power_law(draws, dim)
+        replace(fit, name=name or fit.name).plot(axes)
+    except ValueError:
+        draw_estimates(axes, estimate(draws), dim)
+        axes.set_ylabel(str(name or draws.name or "mean"))
 
 
 def draw_line(axes: Axes, values: xr.DataArray, like: xr.DataArray, dim: str | None, *, label: str, color: str) -> None:

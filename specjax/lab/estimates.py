@@ -42,10 +42,12 @@ class Estimate:
 
     def contains(self, number: Number) -> xr.DataArray:
         """Whether a number lies in the interval, at each point."""
+        self.require_points_of(number)
         return (self.low <= number) & (number <= self.high)
 
     def distance(self, number: Number) -> xr.DataArray:
         """How far a number is from the estimate at each point, in standard errors: 4 at either end of the interval."""
+        self.require_points_of(number)
         above = number >= self.value
         half = xr.where(above, self.high - self.value, self.value - self.low)
         # Without noise a number is the estimate or infinitely far from it.
@@ -54,6 +56,23 @@ class Estimate:
             0.0,
             STANDARD_ERRORS * abs(number - self.value) / half.where(half > 0, np.nextafter(0, 1)),
         )
+
+    def require_points_of(self, number: Number) -> None:
+        """Raises ValueError for numbers at other points: arithmetic would leave points out that only one of both has."""
+        if not isinstance(number, xr.DataArray):
+            return
+        try:
+            xr.align(self.value, number, join="exact")
+        except ValueError as error:
+            raise ValueError(
+                f"{self.value.name!r} is compared with numbers at other points ({' '.join(str(error).split())}); take the coordinates "
+                "of the data."
+            ) from error
+
+
+def student(draws: int) -> float:
+    """How many standard errors an interval of so many draws has to either side: four, and more where they are few (Student's t)."""
+    return float(stats.t.isf(TAIL, draws - 1))
 
 
 def estimate(draws: xr.DataArray, by: Estimator = "mean") -> Estimate:
@@ -71,6 +90,7 @@ def estimate(draws: xr.DataArray, by: Estimator = "mean") -> Estimate:
         )
     if by == "mean":
         return _mean(draws)
+    _require_single_draws(draws, f"The estimator {by!r}")
     q = 0.5 if by == "median" else by[1]
     if not 0 < q < 1:
         raise ValueError(f"A quantile needs to be between 0 and 1, got {q}; write e.g. ('quantile', 0.9).")
@@ -89,6 +109,7 @@ def share(happened: xr.DataArray) -> Estimate:
         ValueError: not draws, or not truth values.
     """
     dim = draw_dim(happened)
+    _require_single_draws(happened, "A share")
     if happened.dtype != bool:
         raise ValueError(
             f"A share is of draws that are true or false, got {happened.dtype}; compare {happened.name!r} with something."
@@ -114,8 +135,20 @@ def _mean(draws: xr.DataArray) -> Estimate:
     value, stderr = sweep.mean_and_stderr(draws)
     dim = draw_dim(draws)
     n = draws.sizes[dim] if "seeds" not in draws.coords else int(draws["seeds"].min())
-    half = float(stats.t.isf(TAIL, n - 1)) * stderr
+    half = student(n) * stderr
     return Estimate(value, value - half, value + half, n)
+
+
+def _require_single_draws(draws: xr.DataArray, what: str) -> None:
+    """Raises ValueError for means of batches, which are no draws, and for widths with numbers of seeds of their own."""
+    if "seed" not in draws.dims:
+        raise ValueError(
+            f"{what} is of single draws, and {draws.name!r} has means of batches; keep the seeds (reduce=None)."
+        )
+    if "seeds" in draws.coords:
+        raise ValueError(
+            f"{what} needs as many seeds at every point, and {draws.name!r} has numbers of its own; take the same number."
+        )
 
 
 def _quantile(draws: xr.DataArray, dim: str, q: float) -> Estimate:

@@ -98,7 +98,7 @@ def status(citations: Iterable[Citation]) -> Status:
 
     A row holds where every statement in its own words is confirmed, and is false where one is refuted: "corrected" where a
     corrected statement beside it is confirmed. It depends where a verdict turns along the length of a training, and is open where a
-    verdict is inconclusive.
+    verdict is inconclusive, or a correction of ours refuted.
     """
     cited = list(citations)
     if not cited:
@@ -112,7 +112,7 @@ def status(citations: Iterable[Citation]) -> Status:
         return "corrected" if verdicts[True] and set(verdicts[True]) == {"confirmed"} else "false"
     if set(verdicts[False] + verdicts[True]) == {"confirmed"}:
         return "holds" if verdicts[False] else "corrected"
-    return "open" if "refuted" not in verdicts[True] else "false"
+    return "open"
 
 
 def _row(path: Path, id: str, row: object) -> Row:

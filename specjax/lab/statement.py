@@ -107,11 +107,13 @@ class Statement:
             others = {other: number for other, number in rivals.items() if other != name}
             if relation.prediction is not None:
                 others["the statement"] = relation.prediction
-            attacks.append(Attack("rival", name, self._along(relation.against(rival), others)))
+            attacks.append(Attack("rival", name, self._attacked(relation.against(rival), others)))
         for name, control in self.controls.items():
-            attacks.append(Attack("control", name, self._along(self.relation(config, control(config, data)), rivals)))
+            attacks.append(
+                Attack("control", name, self._attacked(self.relation(config, control(config, data)), rivals))
+            )
         for name, perturbed in relation.perturbed().items():
-            attacks.append(Attack("perturbation", name, self._along(perturbed, rivals)))
+            attacks.append(Attack("perturbation", name, self._attacked(perturbed, rivals)))
         return attacks
 
     def _along(self, relation: Relation, rivals: Mapping[str, Number]) -> Finding:
@@ -121,11 +123,22 @@ class Statement:
         lengths = relation.lengths(self.along).values
         found = [relation.at(self.along, place).judge(_at(rivals, self.along, place)) for place in range(len(lengths))]
         last = found[-1]
-        turns = [place for place in range(1, len(found)) if found[place].verdict != found[place - 1].verdict]
-        if not turns:
+        changes = [place for place in range(1, len(found)) if found[place].verdict != found[place - 1].verdict]
+        if not changes:
             return last
-        told = ", ".join(f"{found[place].verdict} from {self.along} = {lengths[place]:g}" for place in (0, *turns))
-        return replace(last, verdict="inconclusive", turns=True, reason=f"It depends on the length: {told}.")
+        told = ", ".join(f"{found[place].verdict} from {self.along} = {lengths[place]:g}" for place in (0, *changes))
+        # Noise at one length is no dependence on it.
+        turns = {"confirmed", "refuted"} <= {each.verdict for each in found}
+        why = "It depends on the length" if turns else "It is not decided at every length"
+        return replace(last, verdict="inconclusive", turns=turns, reason=f"{why}: {told}.")
+
+    def _attacked(self, relation: Relation, rivals: Mapping[str, Number]) -> Finding:
+        """The finding of an attack, or where a length is a dimension, a length at which it is confirmed: one is enough to survive."""
+        if self.along is None:
+            return relation.judge(rivals)
+        places = range(relation.lengths(self.along).size)
+        found = [relation.at(self.along, place).judge(_at(rivals, self.along, place)) for place in places]
+        return next((each for each in found if each.verdict == "confirmed"), found[-1])
 
 
 def statement(

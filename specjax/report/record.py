@@ -22,7 +22,8 @@ class Record:
     """The contents of `config.json`: all that is known of a run besides its data and what was concluded from them.
 
     `commit` is the commit of the specjax that ran, None where it did not run from a git checkout; `modified` says whether
-    that checkout had uncommitted changes. `refuted` names the checks whose statement is known to be false.
+    that checkout had uncommitted changes. `refuted` names the checks whose statement is known to be false, `held_open` those of which no
+    verdict is expected.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Record:
     title: str
     summary: str
     refuted: tuple[str, ...]
+    held_open: tuple[str, ...]
     scale: str
     config: Mapping[str, Any]
     seed: int | None
@@ -52,6 +54,8 @@ class Result:
 
     def expected(self, check: Check) -> Verdict:
         """The verdict the experiment expects of `check`."""
+        if check.name in self.record.held_open:
+            return check.verdict
         return "refuted" if check.name in self.record.refuted else "confirmed"
 
     @property
@@ -71,6 +75,7 @@ def describe(experiment: AnyExperiment, scale: str, config: Any) -> Record:
         title=experiment.title,
         summary=experiment.summary,
         refuted=tuple(sorted(experiment.refuted)),
+        held_open=tuple(sorted(experiment.held_open)),
         scale=scale,
         config=dataclasses.asdict(config),
         seed=getattr(config, "seed", None),

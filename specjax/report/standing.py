@@ -28,8 +28,13 @@ def known() -> dict[str, lab.Ledger]:
 
 
 def of(paper: str, out: Path) -> list[Standing]:
-    """Every row of a paper's ledger, in the order of the paper; what was not run in `out` is said so."""
-    results = {result.record.name: result for result in store.load_all(out)}
+    """Every row of a paper's ledger, in the order of the paper; what was not run in `out`, or at smoke scale only, is said so.
+
+    Raises:
+        ValueError: a result of another version.
+    """
+    # A smoke run is there to be quick, and decides no row.
+    results = {result.record.name: result for result in store.load_all(out) if result.record.scale != "smoke"}
     cited: dict[str, list[tuple[lab.Citation, str]]] = {}
     for name, experiment in experiments.on_the_lab().items():
         if experiment.ledger.paper != paper:
@@ -62,5 +67,9 @@ def cells(standing: Standing) -> tuple[str, ...]:
 def _citation(statement: lab.Statement, record: Mapping[str, Any] | None) -> tuple[lab.Citation, str]:
     if record is None:
         return lab.Citation(None, statement.corrected, False), ""
+    if missing := {"power", "verdict", "depends"} - set(record):
+        raise ValueError(
+            f"The record of {statement.name!r} lacks {min(missing)!r}, as those of another version do; run its experiment again."
+        )
     decided = f"{statement.name}: {record['power'] or record['verdict']}"
     return lab.Citation(record["verdict"], statement.corrected, record["depends"]), decided

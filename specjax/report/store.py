@@ -96,7 +96,7 @@ def load(folder: Path) -> Result:
     """Read a result folder; raises ValueError if it does not hold a result of this version's form."""
     try:
         record = _parse(folder / CONFIG)
-        record["refuted"] = tuple(record["refuted"])
+        record["refuted"], record["held_open"] = tuple(record["refuted"]), tuple(record["held_open"])
         checks = _parse(folder / CHECKS)
         for check in checks:
             check["interval"] = None if check["interval"] is None else tuple(check["interval"])

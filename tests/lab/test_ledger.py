@@ -26,7 +26,7 @@ def cited(verdict, corrected=False, depends=False):
         ([cited("confirmed", corrected=True)], "corrected"),
         ([cited("confirmed"), cited("inconclusive")], "open"),
         ([cited("confirmed"), cited("inconclusive", depends=True)], "depends"),
-        ([cited("confirmed"), cited("refuted", corrected=True)], "false"),
+        ([cited("confirmed"), cited("refuted", corrected=True)], "open"),
     ],
 )
 def test_a_status_follows_from_the_verdicts(citations, status):

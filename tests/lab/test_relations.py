@@ -18,6 +18,10 @@ def noisy(mean: np.ndarray, n: int = 400, noise: float = 0.05, seed: int = 0) ->
     return xr.DataArray(mean[:, None] * factors, dims=("d", "seed"), coords={"d": SIZES}, name="y")
 
 
+def batches(y: xr.DataArray) -> xr.DataArray:
+    return y.rename(seed="batch")
+
+
 def labelled(values: np.ndarray) -> xr.DataArray:
     return xr.DataArray(values, dims="d", coords={"d": SIZES})
 
@@ -130,7 +134,8 @@ def test_vanishing_settling_and_growing_are_told_apart(mean, true):
     for name, relation in relations.items():
         assert verdict(relation) == ("confirmed" if name == true else "refuted"), name
     assert {verdict(relation) for relation in relations[true].perturbed().values()} <= {"refuted", "inconclusive"}
-    assert relations[true].perturbed()
+    # What grows needs a control of its own.
+    assert bool(relations[true].perturbed()) == (true != "grows")
 
 
 def test_what_happens_at_the_end_needs_draws():
@@ -210,8 +215,16 @@ def test_identities_hold_up_to_rounding():
         (lambda y: lab.vanishes(y, "width"), r"vanishes with 'width' needs the dimensions"),
         (lambda y: lab.settles(y.isel(d=slice(2)), "d"), "at least 3 sizes, got 2"),
         (lambda y: lab.above(y.mean("seed"), 1.0, "one"), "Give draws"),
-        (lambda y: lab.happens(y > 0), "one number from 0 to 1"),
-        (lambda y: lab.happens(y > 0, more_than=1.5), "one number from 0 to 1"),
+        (lambda y: lab.happens(y > 0), "one number between 0 and 1"),
+        (lambda y: lab.happens(y > 0, more_than=1.0), "one number between 0 and 1"),
+        (lambda y: lab.happens(y > 0, less_than=0.0), "one number between 0 and 1"),
+        (lambda y: lab.equals(y, 1.0).judge({}), "neither a rival nor a resolution"),
+        (lambda y: lab.equals(y, labelled(SIZES)[:3]).judge({"r": 1.0}), "numbers at other points"),
+        (lambda y: lab.equals(y, 1.0).judge({"r": labelled(SIZES)[:3]}), "numbers at other points"),
+        (lambda y: lab.above(y, labelled(SIZES)[:3], "a line").judge({}), "numbers at other points"),
+        (lambda y: lab.equals(batches(y), 1.0, by="median").judge({"r": 2.0}), "'median' is of single draws"),
+        (lambda y: lab.happens(batches(y) > 0, more_than=0.5), "single draws"),
+        (lambda y: lab.identity(batches(y), tolerance=1.0), "single draws"),
         (lambda y: lab.always(y, 2 * y, slack=1.0), "between 0 and 1, got 1.0"),
         (lambda y: lab.always(y, y * np.inf, slack=0.5), "finite numbers"),
         (lambda y: lab.identity(-y, tolerance=1.0), "none of them negative"),

@@ -106,6 +106,33 @@ def test_a_verdict_that_turns_along_a_training_is_inconclusive_and_says_where():
     assert lab.record(lasting)["depends"] is False
 
 
+def test_noise_at_one_length_is_no_dependence_on_it():
+    spread = np.array([50.0, 0.01])[:, None]
+    data = xr.Dataset({"loss": (("step", "seed"), 3 + spread * RNG.normal(size=(2, 50)))}, coords={"step": [1, 2]})
+
+    @lab.statement("theorem-1", "The loss is above 2.", controls={"less": lambda c, d: d - 5}, along="step")
+    def above(config, data):
+        return lab.above(data["loss"], 2.0, "2")
+
+    judgement = judged(above, data)
+    assert judgement.verdict == "inconclusive"
+    assert judgement.reason == "It is not decided at every length: inconclusive from step = 1, confirmed from step = 2."
+    assert lab.record(judgement)["depends"] is False
+
+
+def test_a_control_that_is_confirmed_at_one_length_survives():
+    data = xr.Dataset({"loss": (("step", "seed"), 3 + 0.01 * RNG.normal(size=(2, 50)))}, coords={"step": [1, 2]})
+
+    def broken_at_the_end(config, data):
+        return data.assign(loss=data["loss"] - xr.DataArray([0, 5], dims="step", coords={"step": [1, 2]}))
+
+    @lab.statement("theorem-1", "The loss is above 2.", controls={"late": broken_at_the_end}, along="step")
+    def above(config, data):
+        return lab.above(data["loss"], 2.0, "2")
+
+    assert judged(above, data).survivors == ("the control 'late'",)
+
+
 def test_rivals_of_a_training_are_cut_along_its_length_too():
     data = xr.Dataset(
         {"loss": (("step", "seed"), np.array([3.0, 2.0])[:, None] + 0.01 * RNG.normal(size=(2, 50)))},

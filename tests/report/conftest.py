@@ -19,6 +19,7 @@ RECORD = Record(
     title="A toy slope",
     summary="A line through points.",
     refuted=("fails",),
+    held_open=(),
     scale="smoke",
     config={"seed": 3, "widths": [2, 4]},
     seed=3,

@@ -206,7 +206,6 @@ def off_diagonal_order(config: Config, data: Data) -> lab.Relation:
 @lab.statement(
     "section-4-draw",
     "In one draw the ratio of mean |off-diagonal| to mean diagonal of GGᵀ is 3 √(2/π)/√k as the width grows.",
-    corrected=True,
     rivals={
         "2 √(2/π)/√k, that of (UUᵀ)²": 2 * np.sqrt(2 / np.pi),
         "√(2/π)/√k, that of UUᵀ": np.sqrt(2 / np.pi),

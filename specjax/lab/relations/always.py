@@ -30,7 +30,7 @@ class Always(Relation):
     def judge(self, rivals: Mapping[str, Number]) -> Finding:
         """Confirmed if no draw violates the bound and one violates the tightened bound; refuted if one violates the bound."""
         margins = self._margins()
-        smallest = float(margins.min())
+        smallest = float(margins.min()) - self.rounding
         rate = self._violations()
         verdict: Verdict = "refuted" if float(rate.value.max()) > 0 else "confirmed"
         reason = f"The smallest margin is {smallest:.3g} of the bound; at most {float(rate.high.max()):.2g} of all draws violate it."

@@ -15,7 +15,8 @@ from matplotlib.axes import Axes
 
 from specjax import sweep
 from specjax.lab import finding
-from specjax.lab.estimates import STANDARD_ERRORS, Number, draw_dim, known
+from specjax.lab.drawing import draw_power
+from specjax.lab.estimates import Number, draw_dim, known, student
 from specjax.lab.finding import Finding, Verdict
 from specjax.lab.relations.relation import Relation
 
@@ -43,10 +44,9 @@ class AtTheEnd(Relation):
         if self.behaviour == "vanishes":
             constant = abs(self.draws.isel({self.dim: 0})).mean()
             return {"a constant put in": replace(self, draws=self.draws + constant)}
-        if self.behaviour == "settles":
-            changed = {"times √size": self.draws * root, "over √size": self.draws / root}
-        else:
-            changed = {"over the power that it grows with": self.draws / (sizes / sizes[0]) ** self._exponent()[0]}
+        if self.behaviour == "grows":
+            return {}
+        changed = {"times √size": self.draws * root, "over √size": self.draws / root}
         return {name: replace(self, draws=draws) for name, draws in changed.items()}
 
     def judge(self, rivals: Mapping[str, Number]) -> Finding:
@@ -55,7 +55,7 @@ class AtTheEnd(Relation):
         reason = ""
         try:
             exponent, stderr = self._exponent()
-            half = STANDARD_ERRORS * stderr
+            half = student(self.draws.sizes[draw_dim(self.draws)]) * stderr
         except ValueError as error:
             exponent, half, reason = np.nan, np.inf, str(error)
         found = known(exponent, exponent - half, exponent + half, self.draws.sizes[draw_dim(self.draws)])
@@ -68,8 +68,8 @@ class AtTheEnd(Relation):
         ends = self.draws[self.dim].values[-2:]
         return Finding(
             verdict,
-            f"local exponent between {self.dim} = {ends[0]:g} and {ends[1]:g} ± 4 standard errors: confirmed if all of it lies in "
-            f"({low:g}, {high:g}), refuted if none of it does",
+            f"local exponent between {self.dim} = {ends[0]:g} and {ends[1]:g} ± 4 standard errors (Student's t): confirmed if all of it "
+            f"lies in ({low:g}, {high:g}), refuted if none of it does",
             finding.points(found, nearest, first=found.value),
             found.draws,
             (),
@@ -78,7 +78,7 @@ class AtTheEnd(Relation):
 
     def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
         """Means against the size with the fitted power law, on logarithmic axes."""
-        sweep.fit_power_law(self.draws, self.dim).plot(axes)
+        draw_power(axes, self.draws, self.dim)
 
     def _exponent(self) -> tuple[float, float]:
         fit = sweep.fit_power_law(self.draws, self.dim)

@@ -34,10 +34,15 @@ class Equals(Relation):
 
     def perturbed(self) -> dict[str, Relation]:
         """The form a little larger and a little smaller, where there is a resolution."""
-        return {name: self.against(form) for name, form in self._nearby().items()}
+        return {name: replace(self, form=form) for name, form in self._nearby().items()}
 
     def judge(self, rivals: Mapping[str, Number]) -> Finding:
         """Confirmed if the form lies in every interval and each rival outside of one; refuted if the form lies outside of one."""
+        if not rivals and self.resolution is None:
+            raise ValueError(
+                f"A closed form of {self.draws.name!r} with neither a rival nor a resolution could never be confirmed; "
+                "name a wrong formula."
+            )
         found = estimate(self.draws, self.by)
         away = found.distance(self.form)
         distances = finding.distances(found, {**rivals, **self._nearby()})

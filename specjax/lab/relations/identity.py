@@ -54,7 +54,10 @@ def identity(error: xr.DataArray, *, tolerance: float | int) -> Identity:
     Raises:
         ValueError: no draws, errors that are not finite or negative, or a tolerance that is not positive.
     """
-    draw_dim(error)
+    if draw_dim(error) != "seed":
+        raise ValueError(
+            f"An identity is judged in single draws, and {error.name!r} has means of batches; keep the seeds (reduce=None)."
+        )
     if not (np.isfinite(error.values).all() and (error.values >= 0).all()):
         raise ValueError(
             f"{error.name!r} needs finite errors, none of them negative; leave failed draws out, and say why."

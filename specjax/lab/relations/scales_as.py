@@ -10,7 +10,8 @@ from matplotlib.axes import Axes
 
 from specjax import sweep
 from specjax.lab import finding
-from specjax.lab.estimates import STANDARD_ERRORS, TAIL, Estimate, Number, draw_dim
+from specjax.lab.drawing import draw_power
+from specjax.lab.estimates import TAIL, Estimate, Number, draw_dim, student
 from specjax.lab.finding import Finding, Verdict
 from specjax.lab.relations.relation import Relation
 
@@ -53,8 +54,8 @@ class ScalesAs(Relation):
         return Finding(
             verdict,
             f"exponent in {self.dim} of {_MEANING[self.fit]}: confirmed if at every point the interval has the prediction inside, and "
-            "every rival lies outside of one; refuted if the prediction lies outside of one; inconclusive where the data contradict the "
-            "model",
+            "every rival lies outside of one; refuted if the prediction lies outside of one; inconclusive where the data "
+            f"{_CONTRADICTED[self.fit]}",
             finding.points(found, self.exponent, first=away),
             found.draws,
             distances,
@@ -65,9 +66,8 @@ class ScalesAs(Relation):
     def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
         """Means against the size with the fitted power law, on logarithmic axes, for each point."""
         for point in self._points():
-            fit = sweep.fit_power_law(self.draws.isel(point), self.dim)
             at = ", ".join(f"{dim} = {self.draws[dim].values[place]}" for dim, place in point.items())
-            replace(fit, name=at or fit.name).plot(axes)
+            draw_power(axes, self.draws.isel(point), self.dim, at or None)
 
     def _points(self) -> list[dict[str, int]]:
         dims = [str(dim) for dim in self.draws.dims if dim not in (self.dim, draw_dim(self.draws))]
@@ -89,9 +89,11 @@ class ScalesAs(Relation):
                 limit = sweep.asymptotic_exponent(draws, self.dim)
                 # What grows does not settle: an offset then is one more subleading term, and at exponent 1 the very same one.
                 grows = ("offset",) if limit.interval[0] > 0 else ()
-                return limit.exponent, *limit.interval, self._misfit(draws, ("power law", "subleading", None, *grows))
+                half = student(draws.sizes[draw_dim(draws)]) * limit.stderr + abs(limit.shift)
+                reason = self._misfit(draws, ("power law", "subleading", None, *grows))
+                return limit.exponent, limit.exponent - half, limit.exponent + half, reason
             line = sweep.fit_power_law(draws, self.dim)
-            half = STANDARD_ERRORS * line.stderr
+            half = student(draws.sizes[draw_dim(draws)]) * line.stderr
             return line.exponent, line.exponent - half, line.exponent + half, self._misfit(draws, ("power law",))
         except ValueError as error:
             # A mean within noise of zero, say, has no logarithm: more draws are needed, and nothing is decided.
@@ -102,9 +104,14 @@ class ScalesAs(Relation):
         return "" if choice.model in allowed else choice.reason
 
 
+_CONTRADICTED: dict[Fit, str] = {
+    "power law": "contradict a power law",
+    "asymptotic": "settle at an offset instead",
+}
 _MEANING: dict[Fit, str] = {
-    "power law": "a power law, ± 4 standard errors",
-    "asymptotic": "a power law with one subleading term, ± (4 standard errors + its shift when the smallest size is left out)",
+    "power law": "a power law, ± 4 standard errors (Student's t)",
+    "asymptotic": "a power law with one subleading term, ± (4 standard errors by Student's t, and for terms beyond it the shift when the "
+    "smallest size is left out)",
 }
 
 

@@ -32,6 +32,7 @@ class OnOneSide(Relation):
     def judge(self, rivals: Mapping[str, Number]) -> Finding:
         """Confirmed if every interval lies on the side, refuted if one lies on the other."""
         found = self._estimate()
+        found.require_points_of(self.threshold)
         inside, outside = found.low > self.threshold, found.high <= self.threshold
         if not self.upper:
             inside, outside = found.high < self.threshold, found.low >= self.threshold
@@ -116,8 +117,9 @@ def happens(
     """
     share(draws)
     given = [level for level in (more_than, less_than) if level is not None]
-    if len(given) != 1 or not 0 <= given[0] <= 1:
+    # No interval of a share lies beyond 0 or 1: nothing could be confirmed there.
+    if len(given) != 1 or not 0 < given[0] < 1:
         raise ValueError(
-            f"A share is compared with one number from 0 to 1, got more_than={more_than} and less_than={less_than}."
+            f"A share is compared with one number between 0 and 1, got more_than={more_than} and less_than={less_than}."
         )
     return OnOneSide(draws, given[0], f"a share of {given[0]:g}", more_than is not None, None)
