@@ -28,7 +28,8 @@ class Size:
     `padded` is static and fixes shapes; `active` may be traced, so one compiled program serves every width up to `padded`.
 
     Raises:
-        ValueError: `padded` is no positive int; or `active` is a number that is no int from 1 to `padded`, or an array of floats.
+        ValueError: `padded` is no positive int; or `active` is a number that is no int from 1 to `padded`, an array of floats, or an
+            array of JAX, not traced, with more than `padded`. A bool passes, as a mask of leaves has it, but is no count.
     """
 
     padded: int = field(metadata={"static": True})
@@ -36,18 +37,22 @@ class Size:
 
     def __post_init__(self) -> None:
         _check_extent(self.padded)
-        # Under a transformation `active` is a tracer, a tangent without a dtype of its own, or a placeholder while JAX rebuilds the tree.
-        known = isinstance(self.active, Number | np.generic | np.ndarray)
-        numbers = np.asarray(self.active if known else 1)
-        if numbers.dtype != jax.dtypes.float0 and not (
-            numbers.dtype.kind in "iu" and ((numbers > 0) & (numbers <= self.padded)).all()
-        ):
-            raise ValueError(
-                f"Size needs an int active with 0 < active <= padded, got active={self.active} and padded={self.padded}."
-            )
         if isinstance(self.active, jax.Array) and jnp.issubdtype(self.active.dtype, jnp.inexact):
             raise ValueError(
                 f"Size needs an int active, got an array of dtype {self.active.dtype}; sweep it with widths."
+            )
+        # Under a transformation `active` is a tracer, a tangent without a dtype of its own, or a placeholder while the tree is
+        # rebuilt: None, what stands for a leaf's shape, or the bool of a mask of leaves.
+        known = isinstance(self.active, Number | np.generic | np.ndarray)
+        numbers = np.asarray(self.active if known else 1)
+        placeholder = numbers.dtype == jax.dtypes.float0 or numbers.dtype.kind == "b"
+        refused = not placeholder and not (
+            numbers.dtype.kind in "iu" and ((numbers > 0) & (numbers <= self.padded)).all()
+        )
+        # An array of JAX may be zero, as in a tree of zeros of the same structure.
+        if refused or (_is_concrete_integer(self.active) and (np.asarray(self.active) > self.padded).any()):
+            raise ValueError(
+                f"Size needs an int active with 0 < active <= padded, got active={self.active} and padded={self.padded}."
             )
 
 
@@ -168,6 +173,11 @@ def _check_extent(extent: object) -> None:
         raise ValueError(f"Every size must be an int, got {extent!r}.")
     if extent < 1:  # type: ignore[operator]
         raise ValueError(f"Every size must be at least 1, got {extent}.")
+
+
+def _is_concrete_integer(value: object) -> bool:
+    concrete = isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer)
+    return concrete and jnp.issubdtype(value.dtype, jnp.integer)  # type: ignore[attr-defined]
 
 
 def _is_int(number: object) -> bool:

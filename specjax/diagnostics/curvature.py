@@ -10,6 +10,7 @@ from specjax import spectral
 from specjax.diagnostics.linear_maps import Inputs
 from specjax.diagnostics.probe import Probe, heads, listed
 from specjax.spectral import CUBIC, NewtonSchulz
+from specjax.spectral.scaling import scaled
 
 
 class Curvature(NamedTuple):
@@ -45,7 +46,8 @@ def curvatures(
         return jnp.sum(jnp.stack([jnp.sum(d * p) for d, p in zip(direction, product, strict=True)]))
 
     tangent, along = jax.jit(tangent), jax.jit(along)
-    steps = {"euclidean": gradients, "spectral": [_polar(g, exact_up_to) for g in gradients]}
+    # Nothing here depends on the length of a step; that of the gradient may have no square in float32.
+    steps = {"euclidean": [scaled(g)[0] for g in gradients], "spectral": [_polar(g, exact_up_to) for g in gradients]}
     results: list[list[Curvature | None]] = [[] for _ in gradients]
     for head in range(max(len(listed(g)) for g in gradients)):
         curvature: dict[str, list[Array]] = {}
@@ -68,12 +70,11 @@ def curvatures(
 
 def _curvature(inputs: Inputs, euclidean: tuple[Array, float], spectral_: tuple[Array, float]) -> Curvature | None:
     (g, along_g), (p, along_p) = euclidean, spectral_
-    norm_squared = float(jnp.sum(g**2))
-    if norm_squared == 0:
+    if not bool(jnp.any(g != 0)):
         return None
     ratio = float("nan")
     if along_g > 0 and along_p > 0:
-        ratio = float(jnp.sum(g * p)) ** 2 / along_p / (norm_squared**2 / along_g)
+        ratio = float(jnp.sum(g * p)) ** 2 / along_p / (float(jnp.sum(g**2)) ** 2 / along_g)
     return Curvature(ratio, along_p / _feature(p, inputs), along_g / _feature(g, inputs))
 
 

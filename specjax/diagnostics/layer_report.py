@@ -5,6 +5,8 @@ Section 1.2). For a loss that is quadratic in W A with curvature the same in eve
 ratio of at least 2 the spectral step is the better one, with at most 1/2 the Euclidean one; between, either may be.
 """
 
+from collections.abc import Sequence
+from math import isnan
 from typing import Literal, NamedTuple
 
 import jax
@@ -13,7 +15,7 @@ from jaxtyping import Array, Float, Key, PyTree
 
 from specjax import spectral
 from specjax.diagnostics.curvature import Curvature, curvatures
-from specjax.diagnostics.linear_maps import Inputs, inputs_of
+from specjax.diagnostics.linear_maps import Inputs, LinearMap, inputs_of
 from specjax.diagnostics.probe import Model, Probe, heads, listed
 from specjax.spectral.ranks import Estimate, estimate_ranks, estimate_stable_rank, power_iteration
 from specjax.spectral.scaling import ratio
@@ -131,7 +133,11 @@ def activation_stable_ranks(model: Model, params: PyTree, batch: PyTree, *, step
 
     """
     probe = Probe(model, params, batch)
-    maps = probe.maps_of_this_trace()
+    return stable_ranks_of(probe, probe.maps_of_this_trace(), steps=steps)
+
+
+def stable_ranks_of(probe: Probe, maps: Sequence[LinearMap], *, steps: int = 40) -> PyTree:
+    """`activation_stable_ranks` of a model that is opened up already, with the maps of this trace."""
     return probe.by_parameter(maps, [_iterated_stable_rank(inputs_of(m), steps) for m in maps], jnp.maximum)
 
 
@@ -172,6 +178,8 @@ def _bounds(estimate: Estimate) -> Bounds:
 
 def _recommendation(stable_rank: Bounds, nuclear_rank: Bounds) -> Recommendation:
     """By the interval of nr/st, so that an estimate decides nothing that it cannot."""
+    if isnan(nuclear_rank[0]) or isnan(stable_rank[0]):
+        return "undecided"
     if nuclear_rank[0] == 0 or stable_rank[0] == 0:
         return "no gradient"
     low, high = nuclear_rank[1] / stable_rank[2], nuclear_rank[2] / stable_rank[1]

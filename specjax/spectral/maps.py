@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from specjax.spectral.methods.contract import zero_where_zero
 from specjax.spectral.one_by_one import svd
 from specjax.spectral.products import product
+from specjax.spectral.scaling import nan_unless_finite
 
 Scalar = float | Float[Array, ""]
 
@@ -55,8 +56,8 @@ def spectral_map(
     pure, arrays = jax.closure_convert(h, example)
 
     def one(matrix: Array) -> Array:
-        # LAPACK's decomposition of an infinite matrix may never return; of a NaN one it is NaN.
-        matrix = jnp.where(jnp.all(jnp.isfinite(matrix)), matrix, jnp.nan)
+        # Here and not only before the decomposition, so that zero rows of such a matrix are NaN too.
+        matrix = nan_unless_finite(matrix)
         if matrix.shape[0] > matrix.shape[1]:
             return _map(pure, rtol, matrix.T, *arrays).T
         return _map(pure, rtol, matrix, *arrays)

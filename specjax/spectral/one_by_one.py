@@ -18,6 +18,8 @@ import jax.numpy as jnp
 from jax.extend import core
 from jaxtyping import Array, Inexact
 
+from specjax.spectral.scaling import nan_unless_finite
+
 # The primitives that jaxlib hands to LAPACK on a CPU, and foreign calls, which may do as it does.
 _DECOMPOSITIONS = frozenset(
     {
@@ -69,13 +71,13 @@ compiled_one_by_one = jax.jit(one_by_one, static_argnums=0, inline=True)
 
 
 def svd(x: Inexact[Array, "*batch m n"]) -> tuple[Array, Array, Array]:
-    """The compact singular value decomposition (U, s, Vᴴ) of each matrix, as `jnp.linalg.svd`."""
+    """The compact singular value decomposition (U, s, Vᴴ) of each matrix, as `jnp.linalg.svd`; NaN for one that is not finite."""
     compact = partial(compiled_one_by_one, _svd)
     return jnp.vectorize(compact, signature="(m,n)->(m,k),(k),(k,n)")(x)
 
 
 def singular_values(x: Inexact[Array, "*batch m n"]) -> Array:
-    """Those of each matrix, in descending order, as `jnp.linalg.svd`."""
+    """Those of each matrix, in descending order, as `jnp.linalg.svd`; NaN for one that is not finite."""
     return jnp.vectorize(partial(compiled_one_by_one, _singular_values), signature="(m,n)->(k)")(x)
 
 
@@ -96,12 +98,12 @@ def qr(x: Inexact[Array, "*batch m n"]) -> tuple[Array, Array]:
 
 
 def _svd(x: Array) -> tuple[Array, Array, Array]:
-    u, s, vh = jnp.linalg.svd(x, full_matrices=False)
+    u, s, vh = jnp.linalg.svd(nan_unless_finite(x), full_matrices=False)
     return u, s, vh
 
 
 def _singular_values(x: Array) -> Array:
-    return jnp.linalg.svd(x, compute_uv=False)
+    return jnp.linalg.svd(nan_unless_finite(x), compute_uv=False)
 
 
 def _eigh(h: Array) -> tuple[Array, Array]:

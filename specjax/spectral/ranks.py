@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from specjax.spectral.one_by_one import qr, singular_values, svd
-from specjax.spectral.scaling import at_least_float32, divided_by, ratio, scaled
+from specjax.spectral.scaling import at_least_float32, divided_by, frobenius, ratio, scaled
 
 MatVec = Callable[[Array], Array]
 
@@ -104,7 +104,7 @@ def power_iteration(x: Float[Array, "*batch m n"], key: Key[Array, ""], *, steps
         return ratio(v, jnp.sqrt(jnp.sum(v**2, axis=-2, keepdims=True)))
 
     v = jax.lax.fori_loop(0, steps, step, starts)
-    value = jnp.max(jnp.sqrt(jnp.sum((unit @ v) ** 2, axis=-2)), axis=-1) * power[..., 0, 0]
+    value = jnp.max(frobenius(unit @ v, axis=-2), axis=-1) * power[..., 0, 0]
     # P(λ_1 - ξ > ε λ_1) ≤ 0.824 √n (1 - ε)^(q + 1/2) for one start (Kuczynski and Wozniakowski 1992, Theorem 4.1).
     kept = (FAILURE ** (1 / _NORM_STARTS) / (0.824 * sqrt(columns))) ** (1 / (steps + 0.5))
     return Estimate(value, value, value / sqrt(min(kept, 1.0)))

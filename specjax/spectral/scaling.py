@@ -7,12 +7,25 @@ Squares of float32 numbers below 1e-23 vanish and those above 1.8e19 are infinit
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Inexact
+from jaxtyping import Array, Float, Inexact, Num
 
 
-def at_least_float32(x: Inexact[Array, "..."]) -> Inexact[Array, "..."]:
-    """In float32 if its own floats are narrower; by numpy's rule, as JAX's own has none for two widths where promotion is strict."""
+def at_least_float32(x: Num[Array, "..."]) -> Inexact[Array, "..."]:
+    """In float32 if its own floats are narrower, and in JAX's default float if it holds whole numbers.
+
+    Among floats by numpy's rule, as JAX's own has none for two widths where promotion is strict.
+    """
+    if not jnp.issubdtype(x.dtype, jnp.inexact):
+        return x.astype(jnp.result_type(float))
     return x.astype(np.promote_types(x.dtype, np.float32))
+
+
+def nan_unless_finite(x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
+    """X itself, and NaN throughout where an entry is infinite or NaN.
+
+    LAPACK's singular value decomposition of an infinite matrix may never return; of a NaN one it is NaN.
+    """
+    return jnp.where(jnp.all(jnp.isfinite(x)), x, jnp.nan)
 
 
 def divided_by(x: Float[Array, "..."], largest: Float[Array, "..."]) -> Float[Array, "..."]:

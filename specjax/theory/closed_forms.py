@@ -1,5 +1,8 @@
 """How closed forms of numbers are evaluated: in float64 whatever the caller's default, and only inside their domain.
 
+The results are float64 arrays also outside a float64 scope: take them by `float()` or `numpy.asarray`, or stay in such a scope, before
+they meet float32 arrays.
+
 Functions of whole arrays, as kernels and bounds for given matrices, keep the dtype of their arguments instead.
 """
 

@@ -55,8 +55,7 @@ def steps_to_relative_gap(
     absolute gap: :func:`steps_to_absolute_gap` (spectral-criterion, Sections 1 and 3.1.4).
     """
     check_in("(0, inf)", accuracy=accuracy)
-    slowest = jnp.min(eigenvalues, axis=-1)
-    return jnp.log(1 / jnp.asarray(accuracy, eigenvalues.dtype)) / (-2 * jnp.log1p(-rate * slowest))
+    return _steps_to(eigenvalues, rate, 1 / jnp.asarray(accuracy, eigenvalues.dtype))
 
 
 def steps_to_absolute_gap(
@@ -67,7 +66,12 @@ def steps_to_absolute_gap(
 ) -> Float[Array, "*batch"]:
     """log(gap/ε)/(-2 log(1 - η λ_min)): after so many steps a first gap, which is of order d for unit variances, is at most ε."""
     check_in("(0, inf)", accuracy=accuracy)
-    return steps_to_relative_gap(eigenvalues, rate, jnp.asarray(accuracy, eigenvalues.dtype) / gap)
+    return _steps_to(eigenvalues, rate, gap / jnp.asarray(accuracy, eigenvalues.dtype))
+
+
+def _steps_to(eigenvalues: Array, rate: Array, reduction: Array) -> Array:
+    """Until the slowest direction has divided the gap by `reduction`."""
+    return jnp.log(reduction) / (-2 * jnp.log1p(-rate * jnp.min(eigenvalues, axis=-1)))
 
 
 def bordered_singular_value_bound(

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from specjax.diagnostics import activation_stable_ranks
+from specjax.diagnostics.layer_report import stable_ranks_of
 from specjax.diagnostics.probe import Probe, listed
 from specjax.optim.matrices import map_stacked
 from specjax.optim.switch import nuclear_rank
@@ -49,4 +49,4 @@ def measure_ranks(loss: Callable[[PyTree, PyTree], Array], params: PyTree, batch
     matrices = [at_least_float32(m.matrices(gradients[m.leaf])) for m in maps]
     ranks = map_stacked(lambda stack: nuclear_rank(stack, NewtonSchulz(ITERATIONS, CUBIC)), map(listed, matrices))
     nuclear = [rank.reshape(g.shape[:-2]) for rank, g in zip(ranks, matrices, strict=True)]
-    return Ranks(activation_stable_ranks(loss, params, batch), probe.by_parameter(maps, nuclear, jnp.minimum))
+    return Ranks(stable_ranks_of(probe, maps), probe.by_parameter(maps, nuclear, jnp.minimum))

@@ -89,6 +89,35 @@ def test_on_a_quadratic_problem_the_decrease_ratio_is_the_exact_one():
     assert row.curvature.euclidean_feature == pytest.approx(1 / 20, rel=1e-3)
 
 
+@pytest.mark.parametrize("scale", [1e-24, 1e20])
+def test_the_curvature_of_a_tiny_or_huge_gradient_is_that_of_the_loss_without_its_factor(scale):
+    x = jax.random.normal(jax.random.key(0), (20, 4))
+    w = jax.random.normal(jax.random.key(1), (6, 4))
+
+    def curvature(factor):
+        return layer_report(lambda w, x: factor * jnp.mean((x @ w.T) ** 2), w, x, curvature=True).rows[0].curvature
+
+    found, expected = curvature(scale), curvature(1.0)
+    assert found.decrease_ratio == pytest.approx(expected.decrease_ratio, rel=1e-5)
+    assert found.euclidean_feature == pytest.approx(scale * expected.euclidean_feature, rel=1e-5)
+    assert found.spectral_feature == pytest.approx(scale * expected.spectral_feature, rel=1e-5)
+
+
+def test_a_zero_beside_a_nan_decides_nothing():
+    def no_gradient(w, x):
+        return jnp.sum(jax.lax.stop_gradient(x @ w))
+
+    (row,) = layer_report(no_gradient, jnp.ones((3, 2)), jnp.full((4, 3), jnp.nan)).rows
+    assert row.nuclear_rank[0] == 0
+    assert row.recommendation == "undecided"
+    # The slope of the root at zero is infinite.
+    (row,) = layer_report(lambda w, x: jnp.sum(jnp.sqrt(x @ w)), jnp.ones((3, 2)), jnp.zeros((4, 3))).rows
+    assert row.stable_rank[0] == 0
+    assert row.recommendation == "undecided"
+    (row,) = layer_report(lambda w, x: jnp.sum(x @ w), jnp.ones((3, 2)), jnp.zeros((4, 3))).rows
+    assert row.recommendation == "no gradient"
+
+
 def attention_model(params, tokens):
     """Everything that a program does to its parameters: look-up, scan, remat, heads, a scaled and a sliced matrix, a shared one."""
 

@@ -153,6 +153,7 @@ def test_wrong_inputs_are_named():
 def test_a_matrix_that_is_not_finite_goes_to_nan_and_no_other(bad):
     x = np.random.default_rng(0).standard_normal((2, 4, 3))
     x[1, 0, 0] = x[1, 1, 0] = bad
+    x[1, 3] = 0
     found = power(x, 0.5)
     close(found[0], power(x[0], 0.5))
     assert jnp.isnan(found[1]).all()

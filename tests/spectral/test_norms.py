@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specjax import spectral
+from specjax.spectral.scaling import at_least_float32
 from tests.reference.spectra import SHAPES, matrix_with
 
 stable_rank, nuclear_rank, effective_rank, entropy_rank = (
@@ -79,3 +80,14 @@ def test_leading_axes_are_batch_axes(f):
     assert batched.shape == (2, 3)
     for i in np.ndindex(2, 3):
         assert batched[i] == pytest.approx(float(f(x[i])), rel=1e-5)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.usefixtures("unchecked")
+def test_whole_numbers_are_measured_in_the_default_float():
+    x = jnp.asarray([[3, 0], [0, 4]])
+    assert spectral.stable_rank(x).dtype == "float32"
+    assert spectral.stable_rank(x) == pytest.approx(25 / 16, rel=1e-6)
+    with jax.enable_x64(True):
+        assert spectral.nuclear_norm(x).dtype == "float64"
+        assert at_least_float32(jnp.ones(2, "bfloat16")).dtype == "float32"

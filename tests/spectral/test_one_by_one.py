@@ -12,8 +12,9 @@ import pytest
 
 from specjax import optim, spectral
 from specjax.models import factorization_spectra, random_features
+from specjax.models.associative_memory import newton
 from specjax.spectral import QDWH, SVD, Newton, NewtonSchulz
-from specjax.spectral.one_by_one import one_by_one
+from specjax.spectral.one_by_one import one_by_one, singular_values, svd
 from specjax.theory import geometry, layered, one_step, second_moment
 from specjax.theory.preconditioning import perturbation
 
@@ -70,6 +71,7 @@ DECOMPOSING = {
     "theory.approximation_bound": twice(lambda x: perturbation.approximation_bound(x, 2 * x, 2)),
     "models.gd_step": twice(lambda x: random_features.gd_step(x[:2, :4], squares(x), x[:2, :4])),
     "models.trajectory": twice(lambda x: random_features.trajectory(squares(x), squares(x), squares(x))),
+    "models.newton_step": twice(lambda x: newton.newton_step(x[:, :4], newton.HessianAtZero(squares(x), squares(x)))),
     "models.orthonormal": jax.vmap(lambda x: x[0, 0, 0] * factorization_spectra.orthonormal(jax.random.key(0), 4, 3)),
 }
 OPTIMIZERS = {
@@ -83,8 +85,8 @@ OPTIMIZERS = {
 
 def assert_single(calls):
     assert calls
-    # A tensor with three extents would be a batch of matrices.
-    assert not [call for call in calls if re.search(r"tensor<\d+x\d+x\d+x[a-z]", call)]
+    # A tensor with three extents or more would be a batch of matrices.
+    assert not [call for call in calls if re.search(r"tensor<(\d+x){3,}[a-z]", call)]
 
 
 @pytest.mark.parametrize("name", DECOMPOSING)
@@ -130,6 +132,21 @@ def test_values_and_derivatives_are_those_of_the_function():
     ):
         found, expected = (derivative(f) for f in (guarded, twice(by_eigh)))
         np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5 * float(jnp.max(jnp.abs(expected))))
+
+
+@pytest.mark.parametrize("n", [3, 40])
+@pytest.mark.parametrize("decomposed", [svd, singular_values, SVD()])
+def test_of_an_infinite_matrix_everything_is_nan(decomposed, n):
+    """LAPACK, given the matrix itself, finds finite vectors and infinite values, or may not return at all."""
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(n, n)), jnp.float32).at[1, 0].set(jnp.inf)
+    assert all(jnp.isnan(part).all() for part in jax.tree.leaves(decomposed(x)))
+
+
+def test_one_step_from_an_infinite_gradient_is_nan_and_no_other():
+    g = X[0].at[1, 0, 2].set(jnp.inf)
+    found = one_step.compare(g, X[0].mT @ X[0])
+    assert jnp.isnan(found.guaranteed_spectral[1])
+    assert jnp.isfinite(found.guaranteed_spectral[0])
 
 
 def test_a_function_may_close_over_traced_values():

@@ -129,6 +129,12 @@ def test_the_gradients_are_those_of_the_exact_ranks():
     np.testing.assert_allclose(norm, np.outer(u[:, 0], vt[0]), atol=1e-5)
 
 
+def test_the_norm_by_power_iteration_has_a_finite_gradient_at_zero():
+    x = jnp.zeros((2, 3, 4)).at[1, 0, 0].set(2.0)
+    gradient = jax.grad(lambda x: jnp.sum(spectral.power_iteration(x, jax.random.key(0)).value))(x)
+    np.testing.assert_allclose(gradient, jnp.zeros((2, 3, 4)).at[1, 0, 0].set(1.0), atol=1e-6)
+
+
 @pytest.mark.parametrize("rank", [*EXACT.values(), spectral.entropy_rank], ids=[*EXACT, "entropy"])
 def test_exact_ranks_have_finite_gradients_at_repeated_and_zero_singular_values(rank):
     gradient = jax.jit(jax.grad(rank))

@@ -67,6 +67,14 @@ def test_the_steps_to_an_accuracy_suffice(seed, spike, accuracy):
     assert float(absolute) == pytest.approx(float(steps), rel=1e-9)
 
 
+def test_the_steps_from_a_gap_that_is_no_positive_number_spoil_no_other():
+    eigenvalues, rate = jnp.tile(jnp.asarray([[0.5, 2.0]]), (4, 1)), jnp.full(4, 0.5)
+    found = gradient_rank.steps_to_absolute_gap(eigenvalues, rate, jnp.asarray([1.0, 0.0, jnp.inf, jnp.nan]), 0.1)
+    np.testing.assert_allclose(found, [np.log(10) / (-2 * np.log(0.75)), -np.inf, np.inf, np.nan], rtol=1e-6)
+    with pytest.raises(ValueError, match=r"accuracy must be in \(0, inf\), got 0"):
+        gradient_rank.steps_to_absolute_gap(eigenvalues, rate, jnp.ones(4), 0.0)
+
+
 def test_only_steps_to_an_absolute_gap_have_a_logarithm_of_the_dimension():
     """Per dimension, with one spike of d and a bulk from 1/2: log(1/δ) relative, log(d/ε) absolute."""
     relative, absolute = [], []

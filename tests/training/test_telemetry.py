@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from specjax.diagnostics import activation_stable_ranks
 from specjax.models import transformer
 from specjax.models.transformer import Architecture, Sequences
 from specjax.training import measure_ranks
@@ -55,6 +56,21 @@ def test_the_layout_of_a_kernel_is_that_of_its_products(dtype, rtol):
         np.testing.assert_allclose(ranks.nuclear[name], rank, rtol=rtol, err_msg=name)
         assert ranks.stable[name].shape == ranks.nuclear[name].shape
     np.testing.assert_allclose(ranks.stable["up"], stable_rank(np.asarray(x, np.float64).T), rtol=0.02)
+
+
+def test_the_model_is_opened_up_once():
+    calls = []
+
+    def model(w, x):
+        calls.append(1)
+        return jnp.sum((x @ w) ** 2)
+
+    w, x = jnp.ones((3, 2)), jnp.ones((5, 3))
+    jax.eval_shape(lambda w: activation_stable_ranks(model, w, x), w)
+    alone = len(calls)
+    jax.eval_shape(lambda w: measure_ranks(model, w, x), w)
+    # Once more for the gradient.
+    assert len(calls) == 2 * alone + 1
 
 
 def test_ranks_of_a_transformer():

@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from specjax.spectral.one_by_one import compiled_one_by_one
+
 _HIGHEST = jax.lax.Precision.HIGHEST
 
 
@@ -37,12 +39,16 @@ def newton_step(
     if not isinstance(ridge, jax.core.Tracer) and not float(ridge) >= 0:
         raise ValueError(f"The ridge of a Newton step must not be negative, got {ridge}.")
     left, right = (_regular(factor, ridge) for factor in hessian)
-    return -_solve(right, _solve(left, gradient).T).T
+    return -_solved(right, _solved(left, gradient).T).T
 
 
 def _regular(factor: Array, ridge: float | Array) -> Array:
     padding = jnp.all(factor == 0, axis=0)
     return factor + jnp.diag(jnp.where(padding, 1, jnp.asarray(ridge, factor.dtype)))
+
+
+def _solved(factor: Array, b: Array) -> Array:
+    return compiled_one_by_one(_solve, factor, b)
 
 
 def _solve(factor: Array, b: Array) -> Array:
