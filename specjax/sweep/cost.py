@@ -106,8 +106,10 @@ def _flops(traced: jax.stages.Traced, lowered: jax.stages.Lowered) -> float:
     flops = _counted(lowered)
     for body, length in _scans(traced.jaxpr.jaxpr):
         arguments = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in body.jaxpr.invars]
-        step = jax.jit(core.jaxpr_as_fun(body)).trace(*arguments)
-        once = step.lower()
+        # The body has its dtypes from where it was traced, which may have been a float64 scope.
+        with jax.enable_x64(True):
+            step = jax.jit(core.jaxpr_as_fun(body)).trace(*arguments)
+            once = step.lower()
         flops += length * _flops(step, once) - _counted(once)
     return flops
 

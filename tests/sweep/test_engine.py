@@ -207,6 +207,7 @@ def test_progress_bar_counts_seeds_and_is_silent_off_a_terminal(capfd):
     assert "seed/s" in shown
 
 
+# The factors of a padded matrix are no part of it, so that padding does change these numbers.
 _DECOMPOSITIONS = """
 import jax, jax.numpy as jnp
 from specjax import sizes, sweep
@@ -220,7 +221,7 @@ def measure(key, n):
         results[str(layer)] = jnp.sum(u @ vt) + jnp.sum((v * w) @ v.T)
     return results
 
-sweep.run(measure, {"n": sweep.widths(4, 8, 16, 32, 64)}, seeds=50, key=jax.random.key(0), plan="padded")
+sweep.run(measure, {"n": sweep.widths(4, 8, 16, 32, 64)}, seeds=50, key=jax.random.key(0), plan="padded", check_padding=False)
 print("done")
 """
 

@@ -127,6 +127,23 @@ def test_rounding_is_no_dependence_on_padding(measure):
         run(measure, {"d": widths(4, 7, 16)}, seeds=1, key=jax.random.key(seed), plan="padded")
 
 
+def test_what_one_seed_of_several_counts_otherwise_is_no_dependence_on_padding():
+    """Whatever the chunk is: a call of one seed alone cannot tell a count that rounding changes."""
+
+    def unlucky(key, d):
+        lucky = jax.random.uniform(key) < 0.5
+        return {"count": sizes.padded(d) * lucky.astype(int)}
+
+    root = next(k for k in map(jax.random.key, range(99)) if differ(k))
+    run(unlucky, {"d": widths(4, 16)}, seeds=4, key=root, plan="padded", chunk=1)
+
+
+def differ(root):
+    """Whether the first of four seeds is lucky, and another is not."""
+    lucky = [float(jax.random.uniform(jax.random.fold_in(root, seed))) < 0.5 for seed in range(4)]
+    return lucky[0] and not all(lucky)
+
+
 def test_two_axes_with_values_between_them_pass():
     over = {"m": widths(4, 2), "lr": values(0.5, 2.0), "k": zipped(n=widths(2, 6), power=values(1, 2))}
     run(scaled_product, over, seeds=3, key=KEY, plan="padded")

@@ -169,6 +169,15 @@ def test_a_scan_costs_its_length():
     )
 
 
+def test_a_scan_of_a_float64_scope_costs_its_length():
+    def squared(x):
+        with jax.enable_x64(True):
+            return jax.lax.scan(lambda y, _: (y @ y, None), x.astype(jnp.float64), length=3)[0].astype(jnp.float32)
+
+    flops = cost(_traced(squared, jax.ShapeDtypeStruct((32, 32), jnp.float32))).flops
+    assert flops == pytest.approx(3 * 2 * 32**3, rel=0.1)
+
+
 def test_costs_between_the_traced_points_follow_the_volume():
     def measured(n):
         return _traced(lambda key: jnp.sum(sizes.normal(key, (n, n)) @ sizes.normal(key, (n, n))), jax.random.key(0))

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 import jax.numpy as jnp
+import numpy as np
 import xarray as xr
 from jaxtyping import Array, Key
 
@@ -322,7 +323,9 @@ def output_ratio(config: Config, data: Data) -> lab.Relation:
 
 
 def _form(form: Callable[..., Array], config: Config, data: Data, i: int, depth: int) -> xr.DataArray:
-    return lab.closed_form(lambda w: form(config.inner(depth, w), i), data["closed"].width)
+    return lab.closed_form(
+        lambda widths: np.array([form(config.inner(depth, int(width)), i) for width in widths]), data["closed"].width
+    )
 
 
 EXPERIMENT = lab.Experiment(
