@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import sizes
+from specjax import sizes, spectral
 from specjax.sweep import values, widths, zipped
 from specjax.sweep.cost import CostModel, Scaling, cost, cost_model
 from specjax.sweep.plan import Plan, cheapest_cut, chunk, even_chunk, group, padding, seeds_of
@@ -169,13 +169,14 @@ def test_a_scan_costs_its_length():
     )
 
 
-def test_a_scan_of_a_float64_scope_costs_its_length():
-    def squared(x):
+def test_loops_in_a_scan_of_a_float64_scope_have_a_cost():
+    def decomposed(x):
         with jax.enable_x64(True):
-            return jax.lax.scan(lambda y, _: (y @ y, None), x.astype(jnp.float64), length=3)[0].astype(jnp.float32)
+            return jax.lax.scan(lambda y, _: (spectral.polar(y), None), x.astype(jnp.float64), length=3)[0].astype(
+                jnp.float32
+            )
 
-    flops = cost(_traced(squared, jax.ShapeDtypeStruct((32, 32), jnp.float32))).flops
-    assert flops == pytest.approx(3 * 2 * 32**3, rel=0.1)
+    assert cost(_traced(decomposed, jax.ShapeDtypeStruct((2, 8, 8), jnp.float32))).flops > 0
 
 
 def test_costs_between_the_traced_points_follow_the_volume():
