@@ -29,6 +29,7 @@ BAD_CONFIGS = [
     ("claims-integrability", {"matrices": 19}, "matrices must be at least 20, got 19."),
     ("claims-newton", {"matrices": 19}, "matrices must be at least 20, got 19."),
     ("claims-curvature", {"matrices": 19}, "matrices must be at least 20, got 19."),
+    ("claims-reparametrization", {"matrices": 19}, "matrices must be at least 20, got 19."),
     ("claims-reparametrization", {"gradients": 99}, "gradients must be at least 100, got 99."),
     (
         "claims-reparametrization",
