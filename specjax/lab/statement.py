@@ -97,6 +97,10 @@ class Statement:
         attacks = tuple(self._attacks(config, data, relation, rivals))
         return Judgement(self, found, attacks, _survivors(found, attacks))
 
+    def find(self, config: Any, data: Any) -> Finding:
+        """What the numbers say, before any attack: for who needs the numbers and not the verdict."""
+        return self._along(self.relation(config, data), self.rival_numbers(config, data))
+
     def rival_numbers(self, config: Any, data: Any) -> dict[str, Number]:
         """What each rival predicts for these data."""
         return {name: rival(config, data) if callable(rival) else rival for name, rival in self.rivals.items()}
@@ -121,7 +125,7 @@ class Statement:
         if self.along is None:
             return relation.judge(rivals)
         lengths = relation.lengths(self.along).values
-        found = [relation.at(self.along, place).judge(_at(rivals, self.along, place)) for place in range(len(lengths))]
+        found = _at_lengths(relation, rivals, self.along)
         last = found[-1]
         changes = [place for place in range(1, len(found)) if found[place].verdict != found[place - 1].verdict]
         if not changes:
@@ -136,8 +140,7 @@ class Statement:
         """The finding of an attack, or where a length is a dimension, a length at which it is confirmed: one is enough to survive."""
         if self.along is None:
             return relation.judge(rivals)
-        places = range(relation.lengths(self.along).size)
-        found = [relation.at(self.along, place).judge(_at(rivals, self.along, place)) for place in places]
+        found = _at_lengths(relation, rivals, self.along)
         return next((each for each in found if each.verdict == "confirmed"), found[-1])
 
 
@@ -177,6 +180,11 @@ def statement(
         return Statement(called, rows, says, relation, rivals or {}, controls or {}, holds, corrected, along, post_hoc)
 
     return named
+
+
+def _at_lengths(relation: Relation, rivals: Mapping[str, Number], dim: str) -> list[Finding]:
+    places = range(relation.lengths(dim).size)
+    return [relation.at(dim, place).judge(_at(rivals, dim, place)) for place in places]
 
 
 def _at(rivals: Mapping[str, Number], dim: str, place: int) -> dict[str, Number]:

@@ -1,11 +1,10 @@
 """The table that every experiment has: the numbers of its statements, point by point."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from specjax.lab.finding import Point
-from specjax.lab.statement import Judgement
+from specjax.lab.finding import Finding, Point
 
 _MOST = 12
 """Points of a statement that the table shows: those that decide come first."""
@@ -20,12 +19,12 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
 
 
-def table_of_points(judgements: Sequence[Judgement]) -> Table:
-    """Estimate, interval and what it was compared with, at each point of each statement, the deciding one first."""
+def table_of_points(findings: Mapping[str, Finding]) -> Table:
+    """Estimate, interval and what it was compared with, at each point of each statement by name, the deciding one first."""
     rows = [
-        (judgement.statement.name if place == 0 else "", *_cells(point), str(judgement.finding.draws))
-        for judgement in judgements
-        for place, point in enumerate(judgement.finding.points[:_MOST])
+        (name if place == 0 else "", *_cells(point), str(found.draws))
+        for name, found in findings.items()
+        for place, point in enumerate(found.points[:_MOST])
     ]
     header = ("statement", "at", "estimate", "interval", "compared with", "draws")
     return Table("What each verdict follows from", header, tuple(rows))
