@@ -210,7 +210,7 @@ def _reproduce(arguments: list[str]) -> int:
     if given.only == "":
         raise UserError("--only needs a part of a name, as in `--only figure`; leave it out to run all experiments.")
     from specjax import experiments, report
-    from specjax.report import cells
+    from specjax.report import cells, comparison, records
     from specjax.sweep.progress import told_now_and_then
 
     names = [name for name in experiments.names() if _selected(name, given.only)]
@@ -218,6 +218,7 @@ def _reproduce(arguments: list[str]) -> int:
         raise UserError(f"--only {given.only!r} matches no experiment; there are {', '.join(experiments.names())}.")
     with _told_in_one_sentence():
         report.require_room(out, names)
+        recorded = records.load_all()
 
     results, failures, unfinished = [], [], []
     for place, name in enumerate(names, start=1):
@@ -249,6 +250,8 @@ def _reproduce(arguments: list[str]) -> int:
             _print_places(results, out)
         except ValueError as error:
             problems.append(f"The report is as it was: {_sentence(error)}")
+    if told := comparison.differing(results, recorded):
+        print("\n".join(["\nnot as recorded:", *told]))
     for problem in problems:
         print(f"specjax: {problem}", file=sys.stderr)
     return 1 if problems else 0
@@ -295,7 +298,10 @@ def _ledger(arguments: list[str]) -> int:
     )
     parser.add_argument("paper", metavar="PAPER", nargs="?", help="one of the papers (default: all)")
     parser.add_argument(
-        "--out", default=DEFAULT_OUT, metavar="DIR", help=f"results that decide (default: {DEFAULT_OUT})"
+        "--out",
+        default=DEFAULT_OUT,
+        metavar="DIR",
+        help=f"results that decide, before the records of runs made earlier (default: {DEFAULT_OUT})",
     )
     given = parser.parse(arguments)
     from specjax.report import cells, standing

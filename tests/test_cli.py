@@ -17,9 +17,10 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 import specjax
-from specjax import sizes, sweep
+from specjax import report, sizes, sweep
 from specjax.cli import main
 from specjax.experiments.contract import Check, Experiment, Table
+from specjax.report import records
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,6 +208,28 @@ def test_reproduce_names_verdicts_other_than_expected(register, capsys):
     output = capsys.readouterr()
     assert output.err == "specjax: other-toy/fails is refuted, expected confirmed\n"
     assert output.out.count("refuted (expected: confirmed)") == 1
+
+
+def test_reproduce_names_verdicts_other_than_recorded(capsys, monkeypatch, tmp_path):
+    """Of all that was run; whether it was expected is another question, and decides the exit code."""
+    monkeypatch.setattr(records, "home", lambda: tmp_path / "records")
+    assert main(["run", "toy-slope", "--out", "earlier"]) == 0
+    earlier = report.load(Path("earlier/toy-slope"))
+    checks = (earlier.checks[0], dataclasses.replace(earlier.checks[1], verdict="inconclusive", interval=(-1.0, 1.0)))
+    records.save(dataclasses.replace(earlier, checks=checks), tmp_path / "records")
+    capsys.readouterr()
+    assert main(["reproduce", "--scale", "smoke"]) == 0
+    *_, title, line = capsys.readouterr().out.splitlines()
+    assert title == "not as recorded:"
+    assert line == (
+        "toy-slope/fails is refuted, 0 –; the record says inconclusive, 0 [-1, 1] (at scale smoke, recorded at quick)"
+    )
+    (tmp_path / "records" / "toy-slope.json").write_text('{"format": 0}')
+    assert main(["reproduce", "--scale", "smoke"]) == 2
+    sentence = capsys.readouterr().err
+    assert re.fullmatch(
+        r"specjax: \S*toy-slope.json is a record of format 0, and this version reads 1; make it again\.\n", sentence
+    )
 
 
 def test_run_marks_an_unexpected_verdict_but_has_done_its_work(register, capsys):
