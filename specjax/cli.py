@@ -73,7 +73,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"specjax: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("specjax: interrupted; finished results are kept, and nothing half-written is left.", file=sys.stderr)
+        print(
+            "specjax: interrupted; what is finished is kept, and the same command goes on from there.", file=sys.stderr
+        )
         return 130
 
 
@@ -158,19 +160,34 @@ def _run(arguments: list[str]) -> int:
 
 def _run_one(experiment: "AnyExperiment", scale: str, config: Any, out: Path, explain: bool) -> int:
     from specjax import report
+    from specjax.sweep import StoreError
+    from specjax.sweep.progress import told_now_and_then
 
     with _told_in_one_sentence():
         report.require_room(out, [experiment.name])
+    unfinished = _unfinished(experiment, config, out)
     try:
-        result = report.produce(experiment, scale, config, out)
-    except report.Refused as error:
+        with told_now_and_then():
+            result = report.produce(experiment, scale, config, out)
+    except (report.Refused, StoreError) as error:
         raise UserError(_sentence(error)) from error
+    report.discard(unfinished)
     report.refresh(out)
     _print_checks([result])
     if explain:
         _print_plans(out / experiment.name)
     _print_places([result], out)
     return 0
+
+
+def _unfinished(experiment: "AnyExperiment", config: Any, out: Path) -> Path:
+    """Where the run keeps what it has so far; says so if an interrupted one has left something there."""
+    from specjax import report
+
+    folder = report.unfinished_in(out, experiment.name, config)
+    if folder.exists():
+        print(f"specjax: {experiment.name} goes on from what is kept in {folder}", file=sys.stderr)
+    return folder
 
 
 def _print_plans(folder: Path) -> None:
@@ -193,21 +210,25 @@ def _reproduce(arguments: list[str]) -> int:
     if given.only == "":
         raise UserError("--only needs a part of a name, as in `--only figure`; leave it out to run all experiments.")
     from specjax import experiments, report
-    from specjax.report import cells
+    from specjax.report import cells, comparison, records
+    from specjax.sweep.progress import told_now_and_then
 
     names = [name for name in experiments.names() if _selected(name, given.only)]
     if not names:
         raise UserError(f"--only {given.only!r} matches no experiment; there are {', '.join(experiments.names())}.")
     with _told_in_one_sentence():
         report.require_room(out, names)
+        recorded = records.load_all()
 
-    results, failures = [], []
+    results, failures, unfinished = [], [], []
     for place, name in enumerate(names, start=1):
         print(f"[{place}/{len(names)}] {name} ...", flush=True)
         start = time.perf_counter()
         try:
             experiment = experiments.load(name)
-            result = report.produce(experiment, scale, experiment.scales[scale], out)
+            kept = _unfinished(experiment, experiment.scales[scale], out)
+            with told_now_and_then():
+                result = report.produce(experiment, scale, experiment.scales[scale], out)
         except Exception as error:
             # One experiment that fails must not cost the others their run.
             traceback.print_exc()
@@ -215,8 +236,12 @@ def _reproduce(arguments: list[str]) -> int:
             outcome = "failed"
         else:
             results.append(result)
+            unfinished.append(kept)
             outcome = cells.counts(result.checks)
         print(f"[{place}/{len(names)}] {name}: {time.perf_counter() - start:.1f} s, {outcome}", flush=True)
+    # Not before: the same command, interrupted at the last experiment, computes none of the others again.
+    for kept in unfinished:
+        report.discard(kept)
     problems = failures + cells.surprises(results)
     if results:
         _print_checks(results)
@@ -225,6 +250,8 @@ def _reproduce(arguments: list[str]) -> int:
             _print_places(results, out)
         except ValueError as error:
             problems.append(f"The report is as it was: {_sentence(error)}")
+    if told := comparison.differing(results, recorded):
+        print("\n".join(["\nnot as recorded:", *told]))
     for problem in problems:
         print(f"specjax: {problem}", file=sys.stderr)
     return 1 if problems else 0
@@ -271,7 +298,10 @@ def _ledger(arguments: list[str]) -> int:
     )
     parser.add_argument("paper", metavar="PAPER", nargs="?", help="one of the papers (default: all)")
     parser.add_argument(
-        "--out", default=DEFAULT_OUT, metavar="DIR", help=f"results that decide (default: {DEFAULT_OUT})"
+        "--out",
+        default=DEFAULT_OUT,
+        metavar="DIR",
+        help=f"results that decide, before the records of runs made earlier (default: {DEFAULT_OUT})",
     )
     given = parser.parse(arguments)
     from specjax.report import cells, standing

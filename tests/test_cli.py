@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import logging
 import os
 import re
 import subprocess
@@ -16,8 +17,10 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 import specjax
+from specjax import report, sizes, sweep
 from specjax.cli import main
 from specjax.experiments.contract import Check, Experiment, Table
+from specjax.report import records
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,6 +210,28 @@ def test_reproduce_names_verdicts_other_than_expected(register, capsys):
     assert output.out.count("refuted (expected: confirmed)") == 1
 
 
+def test_reproduce_names_verdicts_other_than_recorded(capsys, monkeypatch, tmp_path):
+    """Of all that was run; whether it was expected is another question, and decides the exit code."""
+    monkeypatch.setattr(records, "home", lambda: tmp_path / "records")
+    assert main(["run", "toy-slope", "--out", "earlier"]) == 0
+    earlier = report.load(Path("earlier/toy-slope"))
+    checks = (earlier.checks[0], dataclasses.replace(earlier.checks[1], verdict="inconclusive", interval=(-1.0, 1.0)))
+    records.save(dataclasses.replace(earlier, checks=checks), tmp_path / "records")
+    capsys.readouterr()
+    assert main(["reproduce", "--scale", "smoke"]) == 0
+    *_, title, line = capsys.readouterr().out.splitlines()
+    assert title == "not as recorded:"
+    assert line == (
+        "toy-slope/fails is refuted, 0 –; the record says inconclusive, 0 [-1, 1] (at scale smoke, recorded at quick)"
+    )
+    (tmp_path / "records" / "toy-slope.json").write_text('{"format": 0}')
+    assert main(["reproduce", "--scale", "smoke"]) == 2
+    sentence = capsys.readouterr().err
+    assert re.fullmatch(
+        r"specjax: \S*toy-slope.json is a record of format 0, and this version reads 1; make it again\.\n", sentence
+    )
+
+
 def test_run_marks_an_unexpected_verdict_but_has_done_its_work(register, capsys):
     register(dataclasses.replace(TOY, refuted=frozenset()))
     assert main(["run", "toy-slope"]) == 0
@@ -257,6 +282,66 @@ def test_an_interrupt_is_one_line_and_leaves_nothing(register, capsys):
     assert main(["reproduce"]) == 130
     assert re.fullmatch(r"specjax: interrupted[^\n]*\n", capsys.readouterr().err)
     assert {path.name for path in Path("results").iterdir()} == {"other-toy"}
+
+
+def test_an_interrupted_reproduce_computes_nothing_again(register, capsys):
+    """Not that of the experiment at which it was stopped, and not that of those before it."""
+    computed = []
+
+    def seen(x):
+        computed.append(x.size)
+        return np.asarray(x)
+
+    def swept(config):
+        def measure(key, width):
+            x = sizes.normal(key, (width,)).sum()
+            return {"y": jax.pure_callback(seen, jax.ShapeDtypeStruct((), x.dtype), x, vmap_method="expand_dims")}
+
+        widths = sweep.widths(*config.widths)
+        return {"points": sweep.run(measure, {"width": widths}, seeds=4, key=jax.random.key(0), plan="exact") + 1}
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    toy = dataclasses.replace(TOY, run=swept, checks=lambda *_: [], refuted=frozenset())
+    other = dataclasses.replace(toy, name="other-toy", scales={**TOY.scales, "smoke": Config(widths=(2, 4, 5))})
+    register(toy, dataclasses.replace(other, plot=interrupt))
+    assert main(["reproduce", "--scale", "smoke"]) == 130
+    assert capsys.readouterr().err.endswith(
+        "interrupted; what is finished is kept, and the same command goes on from there.\n"
+    )
+    assert sum(computed) == 4 * (2 + 3)
+    computed.clear()
+    # Another configuration is another run, and leaves what the first has kept alone.
+    assert main(["run", "other-toy", "--seed", "3", "--scale", "quick", "--out", "results"]) == 130
+    computed.clear()
+    register(toy, other)
+    assert main(["reproduce", "--scale", "smoke"]) == 0
+    assert sum(computed) == 0
+    told = capsys.readouterr().err
+    assert "specjax: toy-slope goes on from what is kept in results/.unfinished/toy-slope-" in told
+    assert "specjax: other-toy goes on from what is kept in results/.unfinished/other-toy-" in told
+    (left,) = Path("results/.unfinished").iterdir()
+    assert main(["run", "other-toy", "--seed", "3", "--scale", "quick", "--out", "results"]) == 0
+    assert not left.parent.exists()
+
+
+def test_a_run_that_takes_long_tells_how_far_it_is_where_there_is_no_terminal(register, capsys, monkeypatch):
+    clock = iter(np.arange(0, 1000, 1.5))
+    monkeypatch.setattr("specjax.sweep.progress.perf_counter", lambda: float(next(clock)))
+
+    def swept(config):
+        def measure(key, width):
+            return {"y": sizes.normal(key, (width,)).sum()}
+
+        over = {"width": sweep.widths(*config.widths)}
+        return {"points": sweep.run(measure, over, seeds=4, key=jax.random.key(0), plan="exact")}
+
+    register(dataclasses.replace(TOY, run=swept, checks=lambda *_: [], refuted=frozenset()))
+    assert main(["run", "toy-slope", "--scale", "smoke"]) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"bucket 1/2 \(width=2\): seeds 0 to 3 in .* s, .* seeds/s, \d\d:\d\d left", line)
+    assert logging.getLogger("specjax").level == logging.NOTSET
 
 
 BAD_INPUT = {

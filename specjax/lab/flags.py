@@ -34,7 +34,7 @@ def flags(config: Any) -> list[Flag]:
         Flag(
             field=field.name,
             metavar=_metavar(hints[field.name]),
-            default=_written(getattr(config, field.name)),
+            default=written(getattr(config, field.name)),
             help=field.metadata.get("help", ""),
         )
         for field in dataclasses.fields(config)
@@ -74,9 +74,10 @@ def _metavar(hint: Any) -> str:
     raise TypeError(f"A configuration field is an int, float, bool, str or a tuple of such items, ..., not {hint}.")
 
 
-def _written(value: Any) -> str:
+def written(value: Any) -> str:
+    """A value of a field as one would type it."""
     if isinstance(value, tuple):
-        return ",".join(_written(item) for item in value)
+        return ",".join(written(item) for item in value)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

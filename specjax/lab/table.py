@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from specjax.lab.finding import Finding, Point
 
+POINTS = "What each verdict follows from"
+"""The title of the table that every experiment has."""
 _MOST = 12
 """Points of a statement that the table shows: those that decide come first."""
 
@@ -27,7 +29,7 @@ def table_of_points(findings: Mapping[str, Finding]) -> Table:
         for place, point in enumerate(found.points[:_MOST])
     ]
     header = ("statement", "at", "estimate", "interval", "compared with", "draws")
-    return Table("What each verdict follows from", header, tuple(rows))
+    return Table(POINTS, header, tuple(rows))
 
 
 def _cells(point: Point) -> tuple[str, ...]:

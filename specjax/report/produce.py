@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from specjax.experiments.contract import AnyExperiment
-from specjax.report import html, markdown, store
+from specjax.report import html, markdown, store, unfinished
 from specjax.report.record import Result, describe
 from specjax.report.verify import verified
 
@@ -23,14 +23,16 @@ def produce(experiment: AnyExperiment, scale: str, config: Any, out: Path) -> Re
 
     Raises Refused where the experiment refuses its configuration or its data with a ValueError, or its checks cannot be
     stored; other exceptions pass through. In either case the result in `out` is as it was before. What ran and could not be judged
-    is kept in `out/NAME.unjudged.nc`.
+    is kept in `out/NAME.unjudged.nc`. What its sweeps and trainings compute is kept as they run, and the same call goes on from it, until
+    `discard(unfinished_in(...))`: that is for the caller, who knows when nothing will be asked for again.
     """
     record = describe(experiment, scale, config)
     # A configuration that JSON cannot hold is better refused now than after the run.
     json.dumps(record.config, allow_nan=False)
     start = time.perf_counter()
     try:
-        data = experiment.run(config)
+        with unfinished.kept(unfinished.unfinished_in(out, experiment.name, config)):
+            data = experiment.run(config)
     except ValueError as error:
         raise Refused(str(error)) from error
     try:

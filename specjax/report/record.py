@@ -1,6 +1,7 @@
 """What a result says about itself: which experiment, configuration, seed, versions, device and commit it came from."""
 
 import dataclasses
+import os
 import platform
 import subprocess
 from collections.abc import Mapping
@@ -46,11 +47,12 @@ class Record:
 
 @dataclass(frozen=True)
 class Result:
-    """A stored run: its record, its checks and its tables. Data and figure stay in their files."""
+    """A stored run: its record, its checks and its tables. Data and figure stay in their files; one that is `recorded` has none."""
 
     record: Record
     checks: tuple[Check, ...]
     tables: tuple[Table, ...]
+    recorded: bool = False
 
     def expected(self, check: Check) -> Verdict:
         """The verdict the experiment expects of `check`."""
@@ -80,7 +82,12 @@ def describe(experiment: AnyExperiment, scale: str, config: Any) -> Record:
         config=dataclasses.asdict(config),
         seed=getattr(config, "seed", None),
         versions={package: version(package) for package in _PACKAGES} | {"python": platform.python_version()},
-        device={"platform": devices[0].platform, "kind": devices[0].device_kind, "count": len(devices)},
+        device={
+            "platform": devices[0].platform,
+            "kind": devices[0].device_kind,
+            "count": len(devices),
+            "host": f"{os.cpu_count()}-core {platform.machine().replace('_', '-')} CPU",
+        },
         commit=commit,
         modified=modified,
         started=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from specjax import experiments, lab
 from specjax.experiments.ledgers import PAPERS, ledger
-from specjax.report import store
+from specjax.report import records, store
+from specjax.report.record import Result
 
 _MOST = 100
 """Letters of a sentence that a line of a terminal shows."""
@@ -28,27 +29,35 @@ def known() -> dict[str, lab.Ledger]:
 
 
 def of(paper: str, out: Path) -> list[Standing]:
-    """Every row of a paper's ledger, in the order of the paper; what was not run in `out`, or at smoke scale only, is said so.
+    """Every row of a paper's ledger, in the order of the paper.
+
+    An experiment of which `out` has no result, or only a smoke run, stands as its record says, and what has none either is not run.
 
     Raises:
-        ValueError: a result of another version.
+        ValueError: a result or a record of another version.
     """
+    return rows(paper, records.completed(store.load_all(out)))
+
+
+def rows(paper: str, found: Sequence[Result]) -> list[Standing]:
+    """As `of`, by these results."""
     # A smoke run is there to be quick, and decides no row.
-    results = {result.record.name: result for result in store.load_all(out) if result.record.scale != "smoke"}
+    results = {result.record.name: result for result in found if result.record.scale != "smoke"}
     cited: dict[str, list[tuple[lab.Citation, str]]] = {}
     for name, experiment in experiments.on_the_lab().items():
         if experiment.ledger.paper != paper:
             continue
-        records = {check.name: check.record for check in results[name].checks} if name in results else {}
+        known_of = {check.name: check.record for check in results[name].checks} if name in results else {}
+        where = f" (record of scale {results[name].record.scale})" if name in results and results[name].recorded else ""
         for statement in experiment.statements:
             for id in statement.cites:
-                cited.setdefault(id, []).append(_citation(statement, records.get(statement.name)))
-    rows = []
+                cited.setdefault(id, []).append(_citation(statement, known_of.get(statement.name), where))
+    standings = []
     for id, row in known()[paper].rows.items():
         citations = cited.get(id, [])
         decided = tuple(power for _, power in citations if power)
-        rows.append(Standing(row, lab.status(citation for citation, _ in citations), decided))
-    return rows
+        standings.append(Standing(row, lab.status(citation for citation, _ in citations), decided))
+    return standings
 
 
 def counts(rows: Sequence[Standing]) -> str:
@@ -64,12 +73,12 @@ def cells(standing: Standing) -> tuple[str, ...]:
     return (row.id, row.where, standing.status, "; ".join(standing.decided[:1]), short)
 
 
-def _citation(statement: lab.Statement, record: Mapping[str, Any] | None) -> tuple[lab.Citation, str]:
+def _citation(statement: lab.Statement, record: Mapping[str, Any] | None, where: str) -> tuple[lab.Citation, str]:
     if record is None:
         return lab.Citation(None, statement.corrected, False), ""
     if missing := {"power", "verdict", "depends"} - set(record):
         raise ValueError(
             f"The record of {statement.name!r} lacks {min(missing)!r}, as those of another version do; run its experiment again."
         )
-    decided = f"{statement.name}: {record['power'] or record['verdict']}"
+    decided = f"{statement.name}: {record['power'] or record['verdict']}{where}"
     return lab.Citation(record["verdict"], statement.corrected, record["depends"]), decided

@@ -95,21 +95,25 @@ def load_data(folder: Path) -> dict[str, xr.Dataset]:
 def load(folder: Path) -> Result:
     """Read a result folder; raises ValueError if it does not hold a result of this version's form."""
     try:
-        record = _parse(folder / CONFIG)
-        record["refuted"], record["held_open"] = tuple(record["refuted"]), tuple(record["held_open"])
-        checks = _parse(folder / CHECKS)
-        for check in checks:
-            check["interval"] = None if check["interval"] is None else tuple(check["interval"])
-        tables = [
-            Table(table["title"], tuple(table["header"]), tuple(map(tuple, table["rows"])))
-            for table in _parse(folder / TABLES)
-        ]
-        return Result(Record(**record), tuple(Check(**check) for check in checks), tuple(tables))
+        return parsed(_parse(folder / CONFIG), _parse(folder / CHECKS), _parse(folder / TABLES))
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise ValueError(
             f"{folder} does not hold a result this version can read ({type(error).__name__}: {error}); "
             f"delete it or run its experiment again."
         ) from error
+
+
+def parsed(record: Any, checks: Any, tables: Any) -> Result:
+    """The result that these contents of its files are of, as JSON gives them; raises TypeError or KeyError for those of another version."""
+    kept = record | {"refuted": tuple(record["refuted"]), "held_open": tuple(record["held_open"])}
+    return Result(
+        Record(**kept),
+        tuple(
+            Check(**(check | {"interval": None if check["interval"] is None else tuple(check["interval"])}))
+            for check in checks
+        ),
+        tuple(Table(table["title"], tuple(table["header"]), tuple(map(tuple, table["rows"]))) for table in tables),
+    )
 
 
 def load_all(out: Path) -> list[Result]:

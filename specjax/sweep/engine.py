@@ -15,6 +15,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Key
 
+from specjax import keeping
 from specjax.sweep import dataset, sampling
 from specjax.sweep import memory as bytes_of
 from specjax.sweep import plan as cutting
@@ -77,7 +78,7 @@ def run(
             is padded most, and to refuse outputs that differ beyond rounding. It costs the compilation of one program at that point; a
             plan that pads nothing, and a stored sweep of which nothing is missing, cost nothing.
         store: A folder to write to as the sweep runs. An interrupted sweep is continued by the same call, and one of more seeds
-            runs only those that are new.
+            runs only those that are new. Without one, a sweep within :func:`specjax.keeping.under` has one of its own there.
         units: Units of outputs by name.
         progress: True for a progress bar, False for none; by default there is one only on a terminal.
 
@@ -126,7 +127,7 @@ def _open(
 ) -> tuple[Prepared, Store | None, Sequence[Ranges]]:
     """The plan, the store of the first process, and what is missing of each bucket."""
     model = cost_model(probed.largest, probed.narrow, request.platform)
-    if path is None:
+    if path is None and keeping.folder() is None:
         prepared = _prepare(request, probed, model, None)
         return prepared, None, [[(0, prepared.samples(bucket))] for bucket in prepared.plan.buckets]
     if not is_first():
@@ -136,7 +137,7 @@ def _open(
         missing = [[(start, stop) for start, stop in ranges] for ranges in told["missing"]]
         return _prepare(request, probed, model, told["plan"]), None, missing
     try:
-        prepared, opened = _open_store(request, probed, model, Path(path))
+        prepared, opened = _open_store(request, probed, model, None if path is None else Path(path))
     except Exception as error:
         # The other processes wait for the word of the first.
         agreed({"refused": str(error)})
@@ -150,11 +151,16 @@ def _open(
     return prepared, opened, missing
 
 
-def _open_store(request: Request, probed: Probe, model: CostModel, path: Path) -> tuple[Prepared, Store]:
-    stored = read_manifest(path)
+def _open_store(request: Request, probed: Probe, model: CostModel, path: Path | None) -> tuple[Prepared, Store]:
+    """The plan of a request, and the store at `path`; None is for the one that `keeping` has for this very sweep, with this plan."""
+    stored = None if path is None else read_manifest(path)
     # The plan of a store of other axes, which is refused below, does not fit these.
     plan = stored.plan if stored is not None and stored.config.get("over") == _axes(request.over) else None
     prepared = _prepare(request, probed, model, plan)
+    config = _config(prepared)
+    if path is None:
+        path = keeping.place(json.dumps([config, _cut(prepared), request.seeds], sort_keys=True))
+        stored = read_manifest(path)
     layout = Layout(
         axes=tuple(request.over),
         extents=tuple(length(axis) for axis in request.over.values()),
@@ -164,7 +170,6 @@ def _open_store(request: Request, probed: Probe, model: CostModel, path: Path) -
         chunk=max(prepared.blocks),
         variables=prepared.sampling.variables(probed.shapes),
     )
-    config = _config(prepared)
     if stored is None:
         return prepared, Store.create(path, Manifest(config, _cut(prepared)), layout)
     return prepared, Store.resume(path, config, layout)

@@ -113,7 +113,7 @@ def execute(
     kept, buckets = prepared.sampling, prepared.plan.buckets
     outputs = _outputs_so_far(prepared, opened, missing)
     seeds = [kept.seeds(0, prepared.samples(bucket))[1] for bucket in buckets]
-    ahead = sum(hi - lo for ranges in missing for lo, hi in (kept.seeds(*r) for r in ranges))
+    ahead = [sum(hi - lo for lo, hi in (kept.seeds(*r) for r in ranges)) for ranges in missing]
     table = [
         {
             "label": prepared.label(bucket),
@@ -128,7 +128,9 @@ def execute(
         for i, (bucket, run) in enumerate(zip(buckets, seeds, strict=True))
     ]
     checked = _most_padded(prepared, missing) if prepared.request.check_padding else None
-    with Progress(sum(seeds), sum(seeds) - ahead, len(buckets), progress if is_first() else False) as shown:
+    estimated = sum(prepared.seconds(bucket) * run for bucket, run in zip(buckets, ahead, strict=True))
+    visible = progress if is_first() else False
+    with Progress(sum(seeds), sum(seeds) - sum(ahead), estimated, len(buckets), visible) as shown:
         # The bucket that is checked comes first, before any other is computed and kept.
         for i in sorted(range(len(buckets)), key=lambda i: i != checked):
             bucket = buckets[i]
@@ -170,7 +172,7 @@ def _run_bucket(
     start = perf_counter()
     for block in blocks:
         first, last = kept.seeds(block.start, block.stop)
-        arrays = kept.collect(_until(calls, last, shown), len(place), first)
+        arrays = kept.collect(_until(calls, last, shown, prepared.seconds(bucket)), len(place), first)
         seconds, start = perf_counter() - start, perf_counter()
         row["run_seconds"] += seconds
         for name, array in arrays.items():
@@ -281,10 +283,10 @@ def _checked(calls: Calls, prepared: Prepared, bucket: Bucket, first: int) -> Ca
     return compared()
 
 
-def _until(calls: Calls, last: int, shown: Progress) -> Iterator[dict[str, np.ndarray]]:
-    """The outputs of the calls up to the one that ends at seed `last`."""
+def _until(calls: Calls, last: int, shown: Progress, estimated: float) -> Iterator[dict[str, np.ndarray]]:
+    """The outputs of the calls up to the one that ends at seed `last`, each seed estimated to take so many seconds."""
     for start, stop, outputs in calls:
-        shown.seeds(stop - start)
+        shown.seeds(stop - start, (stop - start) * estimated)
         yield outputs
         if stop == last:
             return

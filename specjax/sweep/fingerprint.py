@@ -1,15 +1,15 @@
 """What a measurement is known by: the programs that a plan compiles of it."""
 
-import hashlib
 from collections.abc import Sequence
 
 import jax
 import numpy as np
 from jaxtyping import Array, Key
 
+from specjax import keeping
 from specjax.sweep.axes import Over
 from specjax.sweep.plan import Bucket
-from specjax.sweep.program import Measure, build, coordinates, is_key, trace_program
+from specjax.sweep.program import Measure, build, coordinates, trace_program
 
 
 def fingerprint(measure: Measure, over: Over, buckets: Sequence[Bucket], key: Key[Array, ""], *, couple: bool) -> str:
@@ -18,13 +18,7 @@ def fingerprint(measure: Measure, over: Over, buckets: Sequence[Bucket], key: Ke
     It is the same for every chunk and number of devices. What a callback does on the host is no part of a program, and not seen.
     """
     key_data, impl = np.asarray(jax.random.key_data(key)), str(jax.random.key_impl(key))
-    digest = hashlib.sha256()
-    for bucket in buckets:
-        traced = trace_program(
-            build(measure, bucket, over, impl, couple=couple), key_data, 1, coordinates(bucket, over)
-        )
-        digest.update(traced.lower().as_text().encode())
-        for constant in traced.jaxpr.consts:
-            array = np.asarray(jax.random.key_data(constant) if is_key(constant) else constant)
-            digest.update(str((array.dtype, array.shape)).encode() + array.tobytes())
-    return digest.hexdigest()
+    return keeping.digest(
+        trace_program(build(measure, bucket, over, impl, couple=couple), key_data, 1, coordinates(bucket, over))
+        for bucket in buckets
+    )

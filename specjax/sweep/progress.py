@@ -4,21 +4,36 @@ The lines go to the logger "specjax.sweep" at level INFO, which is silent unless
 """
 
 import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
 from types import TracebackType
 
 from tqdm import tqdm
 
 logger = logging.getLogger("specjax.sweep")
 
+PATIENCE, PACE = 5.0, 10.0
+"""Seconds before the first line where there is no terminal, and from one line to the next."""
+_BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}, {rate_fmt}{postfix}]"
+
 
 class Progress:
-    """The progress through `total` seeds, counted in every bucket; `visible` None shows the bar on a terminal only."""
+    """The progress through `total` seeds, counted in every bucket; `visible` None shows the bar on a terminal only.
 
-    def __init__(self, total: int, already: int, buckets: int, visible: bool | None) -> None:
+    The time left goes by the seconds that the seeds are estimated to take, `ahead` of them at first: a wide bucket takes longer than a
+    narrow one.
+    """
+
+    def __init__(self, total: int, already: int, ahead: float, buckets: int, visible: bool | None) -> None:
         # tqdm's `disable=None` is: silent unless on a terminal.
         disable = None if visible is None else not visible
-        self._bar = tqdm(total=total, initial=already, unit="seed", disable=disable, dynamic_ncols=True)
+        self._bar = tqdm(
+            total=total, initial=already, unit="seed", disable=disable, dynamic_ncols=True, bar_format=_BAR
+        )
         self._buckets = buckets
+        self._ahead, self._done, self._began = ahead, 0.0, perf_counter()
 
     def bucket(self, index: int, label: str) -> None:
         """Names the bucket that is worked on."""
@@ -27,23 +42,36 @@ class Progress:
 
     def compiled(self, seconds: float) -> None:
         """The bucket is compiled and starts to run."""
-        logger.info("%s: compiled in %.1f s", self._label, seconds)
+        self._log("%s: compiled in %.1f s", self._label, seconds)
         self._bar.set_description(self._label)
 
-    def seeds(self, number: int) -> None:
-        """So many more seeds of the bucket are computed."""
+    def seeds(self, number: int, estimated: float) -> None:
+        """So many more seeds of the bucket are computed, estimated to take so many seconds."""
+        self._done += estimated
+        self._bar.set_postfix_str(self._left(), refresh=False)
         self._bar.update(number)
 
     def block(self, start: int, stop: int, seconds: float) -> None:
         """Seeds `start` to `stop - 1` of the bucket are finished, in `seconds`."""
-        logger.info(
-            "%s: seeds %d to %d in %.2f s, %.3g seeds/s",
+        rate = (stop - start) / seconds
+        self._log(
+            "%s: seeds %d to %d in %.2f s, %.3g seeds/s, %s",
             self._label,
             start,
             stop - 1,
             seconds,
-            (stop - start) / seconds,
+            rate,
+            self._left(),
         )
+
+    def _left(self) -> str:
+        if not self._done:  # of a measurement in which nothing is counted
+            return "? left"
+        taken = perf_counter() - self._began
+        return tqdm.format_interval(taken * max(self._ahead / self._done - 1, 0.0)) + " left"
+
+    def _log(self, *message: object) -> None:
+        logger.info(*message, extra={"taken": perf_counter() - self._began})
 
     def __enter__(self) -> "Progress":
         return self
@@ -52,3 +80,36 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bar.close()
+
+
+class NowAndThen(logging.StreamHandler):
+    """Writes the lines of whatever takes more than five seconds, one in ten seconds: those with `taken`, the seconds since it began."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last = -PACE
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether this line is written."""
+        now, taken = perf_counter(), getattr(record, "taken", None)
+        if taken is None:
+            return record.levelno >= logging.WARNING
+        if taken < PATIENCE or now - self._last < PACE:
+            return False
+        self._last = now
+        return True
+
+
+@contextmanager
+def told_now_and_then() -> Iterator[None]:
+    """Within the block, where standard error is no terminal for a bar, it gets the lines of :class:`NowAndThen`."""
+    logger = logging.getLogger("specjax")
+    handler, level = NowAndThen(), logger.level
+    if not sys.stderr.isatty():
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)

@@ -1,12 +1,19 @@
 """Trainings on disk, by orbax: a folder with the last two checkpoints, each whole or absent, and what they are checkpoints of."""
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
+from importlib.metadata import version
+from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
+
+from specjax import keeping
+
+logger = logging.getLogger("specjax.training")
 
 Tree = TypeVar("Tree")
 Plain = str | int | float | bool | None
@@ -77,6 +84,25 @@ class Checkpoints:
                 f"The checkpoint in {self.folder} has {_beyond(stored_arrays, arrays)}, where this training has "
                 f"{_beyond(arrays, stored_arrays)}; take another folder for this one."
             )
+
+
+def kept(programs: Sequence[jax.stages.Traced], start: object) -> Checkpoints | None:
+    """The checkpoints that `keeping` has for the training with these programs, from the arrays in `start`.
+
+    None without orbax: such a training is computed as a whole or not at all, and a warning in the log says so.
+    """
+    if find_spec("orbax") is None:
+        logger.warning(
+            "this training is not kept while it runs, because orbax is missing: pip install 'specjax[train]'"
+        )
+        return None
+    versions = {f"{package}_version": version(package) for package in ("specjax", "jax", "jaxlib")}
+    identity = {
+        "programs": keeping.digest(programs, jax.tree.leaves(start)),
+        "platform": jax.default_backend(),
+        **versions,
+    }
+    return Checkpoints(keeping.place(*identity.values()), identity)
 
 
 def _arrays(tree: object) -> dict[str, Any]:

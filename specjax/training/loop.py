@@ -4,8 +4,10 @@ Everything that a training has computed is one tree of arrays, a `Run`, and ever
 stopped and resumed from a stored `Run` ends with the same bits.
 """
 
+import logging
 from collections.abc import Callable
 from functools import partial
+from time import perf_counter
 from typing import NamedTuple
 
 import jax
@@ -14,9 +16,12 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from specjax import keeping
 from specjax.diagnostics import first_not_finite
 from specjax.spectral.scaling import at_least_float32
-from specjax.training.checkpoints import Checkpoints
+from specjax.training.checkpoints import Checkpoints, kept
+
+logger = logging.getLogger("specjax.training")
 
 Loss = Callable[[PyTree, PyTree], Array]
 Draw = Callable[[Int[Array, ""]], PyTree]
@@ -80,7 +85,8 @@ def train(
         microbatches: Parts of a batch whose gradients are computed one after the other, for batches that do not fit. Their mean, and
             that of their losses, is taken in float32, or in a wider dtype of theirs, and rounded to the dtype of the parameters once.
         mesh: Devices with the axis "data", over which every (micro)batch is spread; parameters are on each of them.
-        checkpoints: Where the run is stored at every record, and continued from if there is one.
+        checkpoints: Where the run is stored at every record, and continued from if there is one. Without any, a training within
+            :func:`specjax.keeping.under` has its own there.
         progress: Called at every record.
 
     Raises:
@@ -148,8 +154,12 @@ def train(
         return "the mean over microbatches" if found is None else found
 
     run = _start(params, optimizer, record, steps, every)
+    if checkpoints is None and keeping.folder() is not None:
+        shapes = jax.eval_shape(lambda: run)  # the arrays themselves are not on the mesh yet
+        checkpoints = kept((stretch.trace(shapes), measured.trace(shapes.params, shapes.step)), run)
     if checkpoints is not None:
         run = checkpoints.latest(run)
+    began, first = perf_counter(), int(run.step)
     if mesh is not None:
         run = jax.device_put(run, NamedSharding(mesh, PartitionSpec()))
     while int(run.step) < steps:
@@ -166,6 +176,9 @@ def train(
             checkpoints.save(int(run.step), run)
         if progress is not None:
             progress(run)
+        taken = perf_counter() - began
+        left = taken * (steps - int(run.step)) / (int(run.step) - first)
+        logger.info("step %d of %d, %.0f s left", int(run.step), steps, left, extra={"taken": taken})
     return run
 
 

@@ -182,6 +182,21 @@ def test_nothing_of_a_refused_sweep_is_kept(tmp_path):
         assert not stored.done
 
 
+def test_a_refused_measurement_is_mended_in_the_same_store(tmp_path):
+    """No block was finished: the store holds nothing of the measurement that was refused."""
+    with pytest.raises(ValueError, match="Padding to d=16"):
+        run(WRONG["mean"], OVER, seeds=5, key=KEY, plan="padded", store=tmp_path / "store")
+
+    def mended(key, d):
+        return {"y": jnp.sum(draw(key, d) ** 2) / jnp.asarray(sizes.active(d), jnp.float32)}
+
+    for _ in range(2):
+        found = run(mended, OVER, seeds=5, key=KEY, plan="padded", store=tmp_path / "store")
+    np.testing.assert_array_equal(found["y"], run(mended, OVER, seeds=5, key=KEY, plan="padded")["y"])
+    with pytest.raises(ValueError, match="another configuration"):
+        run(WRONG["mean"], OVER, seeds=5, key=KEY, plan="padded", store=tmp_path / "store")
+
+
 def _of(path):
     record = sweep.store.manifest.read_record(path)
     return record.manifest.config, record.layout

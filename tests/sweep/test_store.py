@@ -268,9 +268,11 @@ def test_what_zarr_cannot_hold_is_refused(name, dtype, message):
 
 
 def test_an_open_store_refuses_a_second_writer(tmp_path):
-    with Store.create(tmp_path / "store", MANIFEST, layout()):
-        with pytest.raises(StoreError, match="Another process is writing"):
-            Store.resume(tmp_path / "store", CONFIG, layout())
+    with Store.create(tmp_path / "store", MANIFEST, layout()) as store:
+        for again in (Store.resume, CONFIG), (Store.create, MANIFEST):
+            with pytest.raises(StoreError, match="Another process is writing"):
+                again[0](tmp_path / "store", again[1], layout())
+        fill(store, 6)
         with pytest.raises(ValueError, match="holds a store already"):
             Store.create(tmp_path / "store", MANIFEST, layout())
     Store.resume(tmp_path / "store", CONFIG, layout()).close()

@@ -1,5 +1,7 @@
 """The training loop: what it computes, that it resumes bit for bit, and how it stops."""
 
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,7 @@ import optax
 import pytest
 from jax.sharding import Mesh
 
-from specjax import optim
+from specjax import keeping, optim
 from specjax.models import transformer
 from specjax.models.transformer import Architecture, Sequences
 from specjax.training import Checkpoints, Diverged, train
@@ -110,6 +112,50 @@ def test_a_stopped_training_resumes_bit_for_bit(whole, tmp_path):
         match=r"has \.params\.embedding float32\[7, 8\], .* and \d+ more, where this training has .*\[7, 16\], ",
     ):
         trained(params=larger, checkpoints=Checkpoints(tmp_path, {"seed": 0}))
+
+
+def interrupted(at):
+    """A progress that is stopped by Ctrl-C at a step, and the steps that it has seen."""
+    seen = []
+
+    def progress(run):
+        seen.append(int(run.step))
+        if seen[-1] == at:
+            raise KeyboardInterrupt
+
+    return progress, seen
+
+
+def test_a_training_is_kept_without_checkpoints_of_its_own(whole, tmp_path):
+    stop, _ = interrupted(at=8)
+    go_on, seen = interrupted(at=None)
+    with keeping.under(tmp_path):
+        with pytest.raises(KeyboardInterrupt):
+            trained(progress=stop)
+        resumed = trained(progress=go_on)
+        assert seen == [12]
+        assert same_bits(resumed, whole)
+        # Other weights, another optimizer or other batches are other trainings.
+        for other in (
+            {"params": transformer.init(jax.random.key(5), ARCHITECTURE)},
+            {"optimizer": optax.sgd(0.1)},
+            {"optimizer": optax.sgd(0.2)},
+            {"draw": lambda step: draw(step + 1)},
+        ):
+            go_on, seen = interrupted(at=None)
+            trained(**other, progress=go_on)
+            assert seen == [4, 8, 12]
+    assert len(list(tmp_path.iterdir())) == 5
+
+
+def test_without_orbax_a_training_is_not_kept_and_says_so(whole, tmp_path, monkeypatch, caplog):
+    monkeypatch.setitem(sys.modules, "orbax", None)
+    with keeping.under(tmp_path):
+        assert same_bits(trained(), whole)
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
+        "this training is not kept while it runs, because orbax is missing: pip install 'specjax[train]'"
+    ]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_microbatches_have_the_gradient_of_the_whole(whole):

@@ -79,13 +79,18 @@ class Record:
 
 
 def read_manifest(path: Path) -> Manifest | None:
-    """The manifest of the store at `path`, or None where there is no store yet: no folder, or an empty one.
+    """The manifest of the store at `path`, or None where there is no store yet: no folder, an empty one, or a store without any block.
 
     Raises:
         ValueError: `path` is a file, a folder with other content, or a store this version cannot read.
     """
     record = read_record(path)
-    return None if record is None else record.manifest
+    return None if record is None or begun(path) else record.manifest
+
+
+def begun(path: Path) -> bool:
+    """Whether the store at `path` is only begun: no block was ever finished in it, so that it binds no measurement to anything."""
+    return (path / journal.NAME).exists() and not (path / journal.NAME).stat().st_size
 
 
 def read_record(path: Path) -> Record | None:

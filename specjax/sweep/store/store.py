@@ -20,7 +20,16 @@ from specjax.sweep.store import chunks, journal, metadata
 from specjax.sweep.store.files import StoreError, replace_files, sync_folder
 from specjax.sweep.store.journal import Entry, OpenJournal, Place
 from specjax.sweep.store.layout import Block, Layout
-from specjax.sweep.store.manifest import ASIDE, DATA, NAME, Finished, Manifest, Record, read_record, require_same
+from specjax.sweep.store.manifest import (
+    ASIDE,
+    DATA,
+    Finished,
+    Manifest,
+    Record,
+    read_manifest,
+    read_record,
+    require_same,
+)
 
 
 class Store:
@@ -42,19 +51,19 @@ class Store:
 
     @classmethod
     def create(cls, path: Path, manifest: Manifest, layout: Layout) -> "Store":
-        """Make a new store at `path`, which does not exist or is empty; its parent exists.
+        """Make a new store at `path`, which does not exist, is empty, or is a store without any block; its parent exists.
 
         Raises:
             ValueError: `path` cannot be written, or holds something.
             StoreError: another process writes to it, or the disk is full.
         """
         with _opening(path):
-            if read_record(path) is not None:
+            if read_manifest(path) is not None:
                 raise ValueError(f"{path} holds a store already; continue it, or choose another path.")
             path.mkdir(exist_ok=True)
             opened = OpenJournal(path / journal.NAME, create=True)
             try:
-                if (path / NAME).exists():
+                if opened.length:
                     raise StoreError(f"Another process has just made the store {path}; the same call continues it.")
                 shutil.rmtree(path / DATA, ignore_errors=True)
                 record = Record(manifest, layout)

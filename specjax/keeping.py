@@ -1,0 +1,75 @@
+"""Where computations of hours keep what they have so far, so that the same program, started again, goes on from there.
+
+    with keeping.under("unfinished"):
+        data = sweep.run(measure, over, seeds=100_000, key=key)
+
+In the `with` block every sweep without a `store=` and every training without `checkpoints=` of its own keeps its blocks or checkpoints in a
+subfolder, named by a hash of its programs and of all that decides its numbers. So another program, such as that of a changed line, never
+continues what it did not begin, and what no program asks for any more lies there until the folder is deleted.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+_LETTERS = 20
+
+_FOLDER: ContextVar[Path | None] = ContextVar("specjax.keeping", default=None)
+
+
+@contextmanager
+def under(folder: str | PathLike[str]) -> Iterator[None]:
+    """Within the block, sweeps and trainings keep what they compute in `folder`, which is made when the first does."""
+    token = _FOLDER.set(Path(folder).absolute())
+    try:
+        yield
+    finally:
+        _FOLDER.reset(token)
+
+
+def folder() -> Path | None:
+    """The folder of the innermost `under`, or None outside of any."""
+    return _FOLDER.get()
+
+
+def place(*identity: str) -> Path:
+    """The subfolder of what these texts identify, which need not exist; its parent does after this call.
+
+    Raises:
+        ValueError: outside of any `under`, or the folder cannot be made.
+    """
+    parent = folder()
+    if parent is None:
+        raise ValueError("There is no folder to keep anything in; call this in `with keeping.under(FOLDER):`.")
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"{parent} cannot be made ({error.strerror or error}); choose another folder.") from error
+    return parent / hashlib.sha256("\0".join(identity).encode()).hexdigest()[:_LETTERS]
+
+
+def digest(programs: Iterable[jax.stages.Traced], arrays: Iterable[Any] = ()) -> str:
+    """A hash of programs with the constants in them, and of further arrays. What a callback does on the host is not seen."""
+    found = hashlib.sha256()
+    for program in programs:
+        found.update(program.lower().as_text().encode())
+        for constant in program.jaxpr.consts:
+            _add(found, constant)
+    for array in arrays:
+        _add(found, array)
+    return found.hexdigest()
+
+
+def _add(found: Any, array: Any) -> None:
+    if isinstance(array, jax.Array) and jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
+        array = jax.random.key_data(array)
+    plain = np.asarray(array)
+    found.update(str((plain.dtype, plain.shape)).encode() + plain.tobytes())

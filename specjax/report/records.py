@@ -1,0 +1,134 @@
+"""Records: the verdicts of the largest run made of each experiment, with their numbers and without its data, `records/NAME.json`.
+
+They are committed, a few kilobytes each, and go into the wheel. A ledger takes from them what has not been run, `specjax reproduce`
+compares its verdicts with them, and the tables of docs/papers are written from them.
+"""
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import specjax
+from specjax import experiments
+from specjax.lab.experiment import SCALES
+from specjax.lab.flags import written
+from specjax.lab.table import POINTS
+from specjax.report import store
+from specjax.report.record import Result
+
+FORMAT = 1
+
+
+def home() -> Path:
+    """The folder of the records: that of the installed package, or of the checkout that the package is in."""
+    package = Path(specjax.__file__).parent
+    return package.parent / "records" if (package.parent / "pyproject.toml").is_file() else package / "records"
+
+
+def content(result: Result) -> dict[str, Any]:
+    """A result as its record holds it.
+
+    Raises:
+        ValueError: a smoke run, an experiment that there is not, or a configuration with a path in it, which is nobody else's.
+    """
+    record = result.record
+    if record.scale == "smoke":
+        raise ValueError(
+            f"The result of {record.name} is of a smoke run, which decides nothing; run it at scale quick."
+        )
+    if record.name not in experiments.names():
+        raise ValueError(f"There is no experiment {record.name!r} in this version; make a record of one that there is.")
+    for field, value in record.config.items():
+        if isinstance(value, str) and ("/" in value or "\\" in value):
+            raise ValueError(
+                f"The result of {record.name} is of {field}={value!r}, a path of one machine; run it without for a record."
+            )
+    return {
+        "format": FORMAT,
+        "command": _command(result),
+        "machine": _machine(record.device),
+        "run": dataclasses.asdict(record),
+        "checks": [_without_points(dataclasses.asdict(check)) for check in result.checks],
+        "tables": [dataclasses.asdict(table) for table in result.tables if table.title != POINTS],
+    }
+
+
+def save(result: Result, folder: Path, *, replace: bool = False) -> Path:
+    """Write the record of a result into a folder, and return its file.
+
+    Raises:
+        ValueError: as `content`, or there is a record of a larger scale or of another version, unless `replace`.
+    """
+    made = content(result)
+    path = folder / f"{result.record.name}.json"
+    if path.exists() and not replace:
+        there, here = load(path).record.scale, result.record.scale
+        if SCALES.index(here) < SCALES.index(there):
+            raise ValueError(
+                f"{path} is of scale {there}, and this result of {here}; say --replace to have the smaller one."
+            )
+    folder.mkdir(parents=True, exist_ok=True)
+    store.write_text(path, json.dumps(made, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    return path
+
+
+def load(path: Path) -> Result:
+    """The result that a record is of, without data and figure.
+
+    Raises:
+        ValueError: a record of another version, or no record.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if found["format"] != FORMAT:
+            raise ValueError(
+                f"{path} is a record of format {found['format']}, and this version reads {FORMAT}; make it again."
+            )
+        result = store.parsed(found["run"], found["checks"], found["tables"])
+    except (OSError, TypeError, KeyError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"{path} is no record that this version can read ({type(error).__name__}: {error}); make it again."
+        ) from error
+    return dataclasses.replace(result, recorded=True)
+
+
+def load_all(folder: Path | None = None) -> dict[str, Result]:
+    """The records in a folder, by default in `home`, by experiment.
+
+    Raises:
+        ValueError: as `load`.
+    """
+    results = map(load, sorted((home() if folder is None else folder).glob("*.json")))
+    return {result.record.name: result for result in results}
+
+
+def completed(results: Iterable[Result]) -> list[Result]:
+    """Results, and the records of those experiments of which there is none that decides anything."""
+    found = list(results)
+    decided = {result.record.name for result in found if result.record.scale != "smoke"}
+    return found + [result for name, result in load_all().items() if name not in decided]
+
+
+def _without_points(check: dict[str, Any]) -> dict[str, Any]:
+    record = check["record"]
+    return check if record is None else check | {"record": {k: v for k, v in record.items() if k != "points"}}
+
+
+def _command(result: Result) -> str:
+    """What makes the same result: the scale, and every field that is not as the scale has it."""
+    record = result.record
+    usual = dataclasses.asdict(experiments.load(record.name).scales[record.scale])
+    words = ["specjax", "run", record.name, "--scale", record.scale]
+    for field, value in record.config.items():
+        own = tuple(value) if isinstance(value, list) else value
+        if own != usual.get(field):
+            words += ["--" + field.replace("_", "-"), written(own)]
+    return " ".join(words)
+
+
+def _machine(device: Mapping[str, Any]) -> str:
+    """The kind of machine, such as "2-core x86-64 CPU": no name of any one."""
+    host = device.get("host", "CPU")
+    return host if device["platform"] == "cpu" else f"{device['count']} × {device['kind']} ({host} host)"

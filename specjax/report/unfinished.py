@@ -1,0 +1,80 @@
+"""What an experiment has computed while it runs: `DIR/.unfinished/NAME-HASH`, a folder for each configuration, until its result is stored.
+
+A run that is interrupted, in whatever way, leaves its folder there, and the same command goes on from it. It is beside the results and
+not in `DIR/NAME`, because that folder is replaced as a whole and holds the older result until then.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from specjax import keeping
+from specjax.sweep.store.files import StoreError, lock
+
+FOLDER = ".unfinished"
+_LOCK = "lock"
+_LETTERS = 8
+
+
+def unfinished_in(out: Path, name: str, config: Any) -> Path:
+    """The folder of an experiment at a configuration, which need not exist."""
+    digest = hashlib.sha256(json.dumps(dataclasses.asdict(config), sort_keys=True).encode()).hexdigest()
+    return out / FOLDER / f"{name}-{digest[:_LETTERS]}"
+
+
+@contextmanager
+def kept(folder: Path) -> Iterator[None]:
+    """Within the block, sweeps and trainings keep what they compute in `folder`, locked; where they keep nothing, none is left.
+
+    Raises:
+        StoreError: another process computes the same there.
+    """
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder):
+        try:
+            with keeping.under(folder):
+                yield
+        finally:
+            if os.listdir(folder) == [_LOCK]:
+                _delete(folder)
+                for path in made:
+                    _remove_if_empty(path)
+
+
+def discard(folder: Path) -> None:
+    """Delete what is kept in `folder`, unless another process has begun to use it."""
+    if folder.exists():
+        with suppress(StoreError), _locked(folder):
+            _delete(folder)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        try:
+            lock(descriptor, folder)
+        except StoreError as error:
+            raise StoreError(
+                f"Another process computes the same, and keeps it in {folder}; wait for it to end, or choose another --out."
+            ) from error
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _delete(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    _remove_if_empty(folder.parent)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()

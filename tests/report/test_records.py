@@ -1,0 +1,160 @@
+"""Records: what they keep of a result, what they refuse, and where they decide."""
+
+import dataclasses
+import json
+import re
+
+import pytest
+
+from specjax import experiments
+from specjax.report import load, records, standing
+from specjax.report.comparison import differing
+from specjax.report.store import save
+
+NAME = "table-c7"
+RECORD = {
+    "verdict": "confirmed",
+    "power": "9 SE from κ₂",
+    "depends": False,
+    "points": [{"label": "d0 = 2", "estimate": 1.0}] * 1000,
+}
+
+
+@pytest.fixture
+def run(result):
+    """A result of `table-c7` at a scale, with what is changed of its record."""
+    config = json.loads(json.dumps(dataclasses.asdict(experiments.load(NAME).scales["quick"])))
+
+    def made(scale="quick", verdict="confirmed", **changed):
+        names = [statement.name for statement in experiments.on_the_lab()[NAME].statements]
+        checks = tuple(
+            dataclasses.replace(result.checks[0], name=name, verdict=verdict, record=RECORD | {"verdict": verdict})
+            for name in names
+        )
+        record = dataclasses.replace(
+            result.record,
+            **{"name": NAME, "paper": "outer-product", "scale": scale, "config": config} | changed,
+        )
+        return dataclasses.replace(result, record=record, checks=checks)
+
+    return made
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The place of all records, for a test."""
+    monkeypatch.setattr(records, "home", lambda: tmp_path / "records")
+    return tmp_path / "records"
+
+
+def test_a_record_has_the_numbers_of_a_result_and_not_its_data(run, folder):
+    machine = {"platform": "cpu", "kind": "cpu", "count": 1, "host": "2-core x86-64 CPU"}
+    path = records.save(run(device=machine), folder)
+    text = path.read_text()
+    assert len(text) < 20_000
+    found = json.loads(text)
+    assert found["command"] == "specjax run table-c7 --scale quick"
+    assert found["machine"] == "2-core x86-64 CPU"
+    assert found["checks"][0]["interval"] == [0.9, 1.1]
+    assert found["checks"][0]["record"]["power"] == "9 SE from κ₂"
+    loaded = records.load(path)
+    assert loaded.recorded
+    assert (loaded.record.scale, loaded.record.seconds, loaded.checks[0].measured) == ("quick", 1.25, 0.98)
+    assert records.load_all() == {NAME: loaded}
+
+
+def test_the_command_has_the_fields_that_are_not_those_of_the_scale(run, folder):
+    config = dict(run().record.config) | {"inits": 7, "sampled_inits": 9}
+    path = records.save(run(config=config, device={"platform": "gpu", "kind": "A100", "count": 2}), folder)
+    found = json.loads(path.read_text())
+    assert found["command"] == "specjax run table-c7 --scale quick --inits 7 --sampled-inits 9"
+    assert found["machine"] == "2 × A100 (CPU host)"
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"scale": "smoke"}, "is of a smoke run, which decides nothing; run it at scale quick"),
+        ({"name": "toy"}, "There is no experiment 'toy' in this version"),
+        ({"config": {"text": "/home/me/x.txt"}}, "is of text='/home/me/x.txt', a path of one machine"),
+    ],
+)
+def test_what_is_no_record_is_refused(run, folder, changed, message):
+    with pytest.raises(ValueError, match=message):
+        records.save(run(**changed), folder)
+    assert not folder.exists()
+
+
+def test_a_smaller_scale_replaces_a_larger_one_only_if_told_to(run, folder):
+    path = records.save(run("paper"), folder)
+    before = path.read_text()
+    with pytest.raises(ValueError, match=r"is of scale paper, and this result of quick; say --replace to have"):
+        records.save(run("quick"), folder)
+    assert path.read_text() == before
+    records.save(run("paper", seconds=3.0), folder)
+    assert records.load(path).record.seconds == 3.0
+    records.save(run("quick"), folder, replace=True)
+    assert records.load(path).record.scale == "quick"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"format": 2}', r"is a record of format 2, and this version reads 1; make it again\.$"),
+        ("[]", "is no record that this version can read"),
+        ('{"format": 1}', "is no record that this version can read"),
+        ('{"format": 1, "run": {}, "checks": [], "tables": []}', "is no record that this version can read"),
+        ("{", "is no record that this version can read"),
+    ],
+)
+def test_a_record_of_another_version_is_refused_in_a_sentence(folder, text, message):
+    folder.mkdir()
+    (folder / "x.json").write_text(text)
+    with pytest.raises(ValueError, match=message) as refused:
+        standing.of("outer-product", folder / "results")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_row_stands_as_recorded_until_it_is_run(run, folder, tmp_path, data, figure):
+    def row(out):
+        (found,) = [row for row in standing.of("outer-product", out) if row.row.id == "table-c7-g2-diagonal"]
+        return found
+
+    assert row(tmp_path / "out").status == "not run"
+    records.save(run("paper"), folder)
+    assert row(tmp_path / "out").status == "holds"
+    assert row(tmp_path / "out").decided[0].endswith("9 SE from κ₂ (record of scale paper)")
+    save(tmp_path / "out", run("smoke", "refuted"), data, figure)
+    assert row(tmp_path / "out").status == "holds"
+    save(tmp_path / "out", run("quick", "inconclusive"), data, figure)
+    assert row(tmp_path / "out").status == "open"
+    assert not any("record" in decided for decided in row(tmp_path / "out").decided)
+
+
+def test_verdicts_that_differ_are_told_with_both_intervals(run, result, folder):
+    recorded = {NAME: records.load(records.save(run("paper"), folder))}
+    assert differing([run("quick"), result], recorded) == []
+    told = differing([run("quick", "inconclusive")], recorded)
+    assert len(told) == len(experiments.on_the_lab()[NAME].statements)
+    assert told[1] == (
+        "table-c7/off-diagonal is inconclusive, 0.98 [0.9, 1.1]; the record says confirmed, 0.98 [0.9, 1.1] "
+        "(at scale quick, recorded at paper)"
+    )
+    assert differing([run("paper", "refuted")], recorded)[0].endswith("(both at scale paper)")
+
+
+def test_the_records_that_there_are_can_be_read_and_name_statements_that_there_are():
+    on_the_lab = experiments.on_the_lab()
+    for path in records.home().glob("*.json"):
+        result = records.load(path)
+        assert path.stem == result.record.name in experiments.names()
+        assert result.record.scale in ("quick", "paper")
+        assert path.stat().st_size < 100_000
+        assert not re.search(r"/(home|root|tmp|work)/", path.read_text())
+        if path.stem in on_the_lab:
+            assert {c.name for c in result.checks} == {s.name for s in on_the_lab[path.stem].statements}
+            assert all(not check.record or "points" not in check.record for check in result.checks)
+
+
+def test_a_result_is_not_a_record(tmp_path, result, data, figure):
+    assert not load(save(tmp_path, result, data, figure)).recorded

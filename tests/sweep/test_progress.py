@@ -1,0 +1,52 @@
+"""What is told of a running sweep: the time left, and how often it is told."""
+
+import logging
+
+import pytest
+
+from specjax.sweep.progress import NowAndThen, Progress
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A list whose one entry is the time."""
+    now = [0.0]
+    monkeypatch.setattr("specjax.sweep.progress.perf_counter", lambda: now[0])
+    return now
+
+
+def test_the_time_left_goes_by_what_the_seeds_are_estimated_to_take(clock, caplog):
+    """A narrow bucket of 10 s and a wide one of 30 s; the first takes 20 s, twice as long as estimated."""
+    caplog.set_level(logging.INFO, "specjax.sweep")
+    with Progress(200, 0, 40.0, 2, visible=False) as shown:
+        shown.bucket(0, "d=2")
+        for now, number in (20.0, 100), (50.0, 50):
+            clock[0] = now
+            shown.seeds(number, 10.0 if number == 100 else 15.0)
+            shown.block(0, number, 2.0)
+    assert [record.message.rpartition(", ")[2] for record in caplog.records] == ["01:00 left", "00:30 left"]
+    assert [record.taken for record in caplog.records] == [20.0, 50.0]
+
+
+def test_a_measurement_in_which_nothing_is_counted_has_no_time_left(clock, caplog):
+    caplog.set_level(logging.INFO, "specjax.sweep")
+    with Progress(4, 0, 0.0, 1, visible=False) as shown:
+        shown.bucket(0, "")
+        clock[0] = 9.0
+        shown.seeds(4, 0.0)
+        shown.block(0, 4, 2.0)
+    assert caplog.records[0].message == "bucket 1/1: seeds 0 to 3 in 2.00 s, 2 seeds/s, ? left"
+
+
+def test_a_line_comes_after_five_seconds_and_then_once_in_ten(clock):
+    handler = NowAndThen()
+
+    def told(now, **extra):
+        clock[0] = now
+        return bool(handler.filter(logging.makeLogRecord({"levelno": logging.INFO, **extra})))
+
+    # A computation that began at 3, and one that began at 40.
+    times = {4: 1, 7.9: 4.9, 8: 5, 17.9: 14.9, 18: 15, 39: 36, 44: 4, 49.5: 9.5, 58: 18, 60: 20}
+    assert [now for now, taken in times.items() if told(now, taken=taken)] == [8, 18, 39, 49.5, 60]
+    assert not told(1000)
+    assert handler.filter(logging.makeLogRecord({"levelno": logging.WARNING}))
