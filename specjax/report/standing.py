@@ -56,11 +56,20 @@ class Standing(NamedTuple):
         return self.row.finding or self.row.says
 
     @property
-    def deciding(self) -> Cited | None:
-        """The statement that the status hangs by: of those that make it so, the one with the nearest rival."""
+    def judged(self) -> list[Cited]:
+        """The statements that were judged: first those that make the status what it is, and of those the one with the nearest rival."""
         found = [cited for cited in self.cited if cited.check is not None]
-        decides = [cited for cited in found if _makes(self.status, cited.record)]
-        return min(decides or found, key=lambda cited: cited.nearest, default=None)
+        return sorted(found, key=lambda cited: (not _makes(self.status, cited.record), cited.nearest))
+
+    @property
+    def deciding(self) -> Cited | None:
+        """The statement that the status hangs by."""
+        return next(iter(self.judged), None)
+
+    @property
+    def decided(self) -> tuple[str, ...]:
+        """The same statements with their powers, as `statement: power`."""
+        return tuple(f"{by.statement.name}: {by.record['power'] or by.record['verdict']}" for by in self.judged)
 
 
 class Paper(NamedTuple):
@@ -88,6 +97,11 @@ class Paper(NamedTuple):
         """The checks of a result that decide no row: by the rules before the lab, or of a smoke run."""
         told = {cited.check.name for row in self.rows for cited in row.cited if cited.check and cited.result is result}
         return tuple(check for check in result.checks if check.name not in told)
+
+    @property
+    def others(self) -> list[Check]:
+        """All checks that decide no row."""
+        return [check for result in self.results for check in self.elsewhere(result)]
 
 
 def known() -> dict[str, lab.Ledger]:
@@ -152,9 +166,7 @@ def cells(standing: Standing) -> tuple[str, ...]:
     row = standing.row
     text = row.because if standing.status == "not judged" else standing.sentence
     short = text if len(text) <= _MOST else text[: _MOST - 1].rsplit(" ", 1)[0] + " …"
-    by = standing.deciding
-    decided = "" if by is None else f"{by.statement.name}: {by.record['power'] or by.record['verdict']}"
-    return (row.id, row.where, standing.status, decided, short)
+    return (row.id, row.where, standing.status, "; ".join(standing.decided[:1]), short)
 
 
 def of_this_version(check: Check) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from specjax import experiments
-from specjax.report import html, markdown, refresh, require_room, thumbnails
+from specjax.report import html, markdown, refresh, require_room, standing, thumbnails
 from specjax.report.store import save
 
 VOID = {"meta", "img", "br", "link", "input"}
@@ -152,6 +152,18 @@ def test_a_row_whose_experiment_was_not_run_says_which(judged):
     assert "specjax run figure-2" in words(row)
 
 
+def test_a_row_that_a_result_elsewhere_decides_leads_to_no_figure(judged, monkeypatch):
+    rows, elsewhere = standing.rows, [judged("table-c7", scale="paper"), judged("figure-2")]
+    monkeypatch.setattr(standing, "rows", lambda paper, results: rows(paper, [*results, *elsewhere]))
+    # The correction of another run is the nearest, so it decides.
+    shown = page(judged("relu-off-diagonal", remainder={"verdict": "refuted"}, off_diagonal={"rivals": []}))
+    row = shown.id("row-outer-product-eq-40")
+    assert row["data-status"] == "corrected"
+    assert "off-diagonal table-c7, scale paper" in words(row).replace(" (corrected)", "")
+    assert shown.within(row, "img") == []
+    assert {link["href"] for link in shown.within(row, "a")} == {"#run-relu-off-diagonal"}
+
+
 def test_only_rows_that_need_no_judging_are_folded_away(judged):
     shown = page(judged("relu-off-diagonal"))
     (fold,) = shown.all("details", "fold")
@@ -186,6 +198,9 @@ def test_checks_that_decide_no_row_stand_under_their_experiment(judged, result):
         for name in ("relu-off-diagonal", "claims-polar", "toy-slope")
     }
     assert told == {"relu-off-diagonal": 3, "claims-polar": 0, "toy-slope": 2}
+    cards = [words(card) for card in shown.all("li", "card")]
+    assert ["beside the ledger" in card for card in cards] == [False, True, True]
+    assert cards[2] == "toy 1 experiment; beside the ledger: 1 refuted, 1 confirmed"
     assert "decide nothing" in words(shown.id("run-relu-off-diagonal"))
 
 
@@ -226,9 +241,9 @@ def test_a_report_of_every_experiment_is_small(judged, result):
 
 def test_a_thumbnail_is_small_and_is_that_of_the_newest_figure(tmp_path, result, data):
     def drawn(color):
-        figure = Figure(figsize=(12, 13))
-        for place in range(1, 13):
-            axes = figure.add_subplot(4, 3, place)
+        figure = Figure(figsize=(6, 6.5))
+        for place in range(1, 5):
+            axes = figure.add_subplot(2, 2, place)
             axes.plot(np.random.default_rng(place).normal(size=(200, 3)), color=color)
         kept(tmp_path, [result], data, figure)
         with Image.open(folder / "thumbnail.webp") as image:
