@@ -47,7 +47,7 @@ def produce(experiment: AnyExperiment, scale: str, config: Any, out: Path) -> Re
 
 
 def refresh(out: Path) -> None:
-    """Write `report.md` and `report.html` from the results that `out` holds."""
+    """Write `report.md`, `report.html` and the thumbnails that are missing, from the results that `out` holds."""
     results = store.load_all(out)
     for result in results:
         thumbnails.ensure(out / result.record.name)
