@@ -71,7 +71,7 @@ TOY = Experiment(
     refuted=frozenset({"fails"}),
 )
 OTHER = dataclasses.replace(TOY, name="other-toy", title="Another toy")
-FILES = {"config.json", "data.nc", "figure.png", "checks.json", "tables.json"}
+FILES = {"config.json", "data.nc", "figure.png", "thumbnail.webp", "checks.json", "tables.json"}
 
 
 @pytest.fixture(autouse=True)
@@ -183,7 +183,7 @@ def test_a_second_run_joins_the_report():
     main(["run", "toy-slope"])
     main(["run", "other-toy"])
     page = Path("results/report.html").read_text()
-    assert page.index("A toy slope</h2>") < page.index("Another toy</h2>")
+    assert page.index("A toy slope</strong>") < page.index("Another toy</strong>")
 
 
 def test_reproduce_runs_all_and_agrees(capsys):

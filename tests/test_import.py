@@ -13,6 +13,8 @@ LATER = (
     "h5netcdf",
     "h5py",
     "matplotlib",
+    "jinja2",
+    "PIL",
     "tqdm",
     "tyro",
     "argparse",

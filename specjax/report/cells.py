@@ -1,13 +1,16 @@
 """The words and numbers that the terminal, the Markdown and the HTML report share."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from specjax.experiments.contract import Check, Verdict
 from specjax.report.record import Record, Result
+from specjax.report.standing import of_this_version
 
 CHECK_HEADER = ("check", "predicted", "measured", "interval", "verdict")
-SUMMARY_HEADER = ("verdict", "statement", "source", "experiment")
+_ID = re.compile(r"([^-]*)((?:-(?:[a-z]?\d+[a-z]?|[a-z]\b))?(?:-\d+\b)*)(.*)", re.DOTALL)
+"""A kind, a number such as -3, -b-1 or -c7, and the rest."""
 _SEVERITY: tuple[Verdict, ...] = ("refuted", "inconclusive", "confirmed")
 
 
@@ -38,30 +41,46 @@ def check_row(result: Result, check: Check) -> tuple[str, ...]:
     )
 
 
+def label(id: str) -> str:
+    """The id of a row as papers write it: `theorem-b-1` is Theorem B.1, and `eq-40` is Eq. 40."""
+    found = _ID.match(id)
+    assert found is not None  # every part of it may be empty
+    kind, number, rest = found.groups()
+    numbered = " " + ".".join(number[1:].split("-")).capitalize() if number else ""
+    return ("Eq." if kind == "eq" else kind.capitalize()) + numbered + rest.replace("-", ", ", 1).replace("-", " ")
+
+
+def measured(check: Check) -> str:
+    """The number that decided, and what it was compared with, as in `0.4667, predicted 0.4775`."""
+    record = of_this_version(check)
+    if check.predicted is not None:
+        against = f", predicted {number(check.predicted)}"
+    else:
+        against = f", against {number(record['compared'])}" if record.get("compared") is not None else ""
+    return "" if check.measured is None else number(check.measured) + against
+
+
+def power(check: Check) -> str:
+    """What shows that the verdict could have been another: the nearest rival, or a control that turned it."""
+    record = of_this_version(check)
+    if not record or record["power"]:
+        return record.get("power", "")
+    turned = "refuted" if check.verdict == "confirmed" else "confirmed"
+    attacks = [a["name"] for a in record["attacks"] if a["kind"] == "control" and a["verdict"] == turned]
+    return f"{turned} in control “{attacks[0]}”" if attacks else ""
+
+
+def attacks(check: Check) -> list[tuple[str, str, str, str]]:
+    """Kind, name, distance in standard errors where there is one, and verdict of everything that was tried against a check."""
+    record = of_this_version(check)
+    distances = {rival["name"]: f"{number(rival['standard_errors'])} SE" for rival in record.get("rivals", ())}
+    return [(a["kind"], a["name"], distances.get(a["name"], ""), a["verdict"]) for a in record.get("attacks", ())]
+
+
 def counts(checks: Iterable[Check]) -> str:
     """How many checks came out how, the refuted first, as in `1 refuted, 4 confirmed`."""
     tally = Counter(check.verdict for check in checks)
     return ", ".join(f"{tally[kind]} {kind}" for kind in _SEVERITY if tally[kind]) or "no checks"
-
-
-def by_paper(results: Sequence[Result]) -> dict[str, list[tuple[Result, Check]]]:
-    """The checks of each paper, refuted ones first and confirmed ones last, otherwise in the order of the results."""
-    papers: dict[str, list[tuple[Result, Check]]] = {}
-    for result in results:
-        papers.setdefault(result.record.paper, []).extend((result, check) for check in result.checks)
-    for pairs in papers.values():
-        pairs.sort(key=lambda pair: _SEVERITY.index(pair[1].verdict))
-    return papers
-
-
-def confirmed_last(
-    pairs: Sequence[tuple[Result, Check]],
-) -> tuple[list[tuple[Result, Check]], list[tuple[Result, Check]]]:
-    """The pairs that a reader sees at once, refuted and inconclusive, and the confirmed ones, which a page can fold."""
-    return (
-        [pair for pair in pairs if pair[1].verdict != "confirmed"],
-        [pair for pair in pairs if pair[1].verdict == "confirmed"],
-    )
 
 
 def overview(results: Sequence[Result]) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from specjax.experiments.contract import AnyExperiment
-from specjax.report import html, markdown, store, unfinished
+from specjax.report import html, markdown, store, thumbnails, unfinished
 from specjax.report.record import Result, describe
 from specjax.report.verify import verified
 
@@ -49,8 +49,9 @@ def produce(experiment: AnyExperiment, scale: str, config: Any, out: Path) -> Re
 
 
 def refresh(out: Path) -> None:
-    """Write `report.md` and `report.html` from the results that `out` holds."""
+    """Write `report.md`, `report.html` and the thumbnails that are missing, from the results that `out` holds."""
     results = store.load_all(out)
-    figures = {result.record.name: (out / result.record.name / store.FIGURE).read_bytes() for result in results}
+    for result in results:
+        thumbnails.ensure(out / result.record.name)
     store.write_text(out / MARKDOWN, markdown.render(results))
-    store.write_text(out / HTML, html.render(results, figures))
+    store.write_text(out / HTML, html.render(results))

@@ -1,11 +1,13 @@
 """Where the rows of a ledger stand: their statuses, from the statements that cite them and the results in a folder."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from specjax import experiments, lab
+from specjax.experiments.contract import Check
 from specjax.experiments.ledgers import PAPERS, ledger
 from specjax.report import records, store
 from specjax.report.record import Result
@@ -14,12 +16,97 @@ _MOST = 100
 """Letters of a sentence that a line of a terminal shows."""
 
 
+class Cited(NamedTuple):
+    """A statement that cites a row, with the result that judged it and its check: None where nothing that decides was run."""
+
+    experiment: str
+    statement: lab.Statement
+    result: Result | None
+    check: Check | None
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        """What the lab knows of the check."""
+        return {} if self.check is None else of_this_version(self.check)
+
+    @property
+    def where(self) -> str:
+        """Where the result is from, if it was not run here."""
+        return f" (record of scale {self.result.record.scale})" if self.result and self.result.recorded else ""
+
+    @property
+    def nearest(self) -> float:
+        """Standard errors to the nearest rival, infinite without rivals; negative, those to a refuted prediction itself."""
+        if self.record["verdict"] == "refuted":
+            return -(self.record["away"] or 0.0)
+        distances = [rival["standard_errors"] for rival in self.record["rivals"]]
+        return min((each for each in distances if each is not None), default=math.inf)
+
+
 class Standing(NamedTuple):
-    """A row with its status and the numbers that decided it, as "statement: power"."""
+    """A row with its status and the statements that cite it."""
 
     row: lab.Row
     status: lab.Status
-    decided: tuple[str, ...]
+    cited: tuple[Cited, ...]
+
+    @property
+    def label(self) -> str:
+        """The status, with those rows set apart that are not judged yet but will be."""
+        return "owed" if self.status == "not judged" and self.row.because.startswith("Owed") else self.status
+
+    @property
+    def sentence(self) -> str:
+        """What was found, or where nothing was written of that, what the paper says."""
+        return self.row.finding or self.row.says
+
+    @property
+    def judged(self) -> list[Cited]:
+        """The statements that were judged: first those that make the status what it is, and of those the one with the nearest rival."""
+        found = [cited for cited in self.cited if cited.check is not None]
+        return sorted(found, key=lambda cited: (not _makes(self.status, cited.record), cited.nearest))
+
+    @property
+    def deciding(self) -> Cited | None:
+        """The statement that the status hangs by."""
+        return next(iter(self.judged), None)
+
+    @property
+    def decided(self) -> tuple[str, ...]:
+        """The same statements with their powers, as `statement: power`, and with the scale where a record has them."""
+        return tuple(f"{by.statement.name}: {by.record['power'] or by.record['verdict']}{by.where}" for by in self.judged)
+
+
+class Paper(NamedTuple):
+    """What a report tells of a paper: its rows, none where it has no ledger, and the results that belong to it."""
+
+    name: str
+    rows: tuple[Standing, ...]
+    results: tuple[Result, ...]
+
+    @property
+    def folded(self) -> tuple[Standing, ...]:
+        """The rows that need no judging, or could not be judged."""
+        return tuple(row for row in self.rows if row.label == "not judged")
+
+    @property
+    def shown(self) -> tuple[Standing, ...]:
+        """All other rows."""
+        return tuple(row for row in self.rows if row.label != "not judged")
+
+    def cited_by(self, result: Result) -> tuple[lab.Row, ...]:
+        """The rows that statements of an experiment cite."""
+        return tuple(row.row for row in self.rows if any(c.experiment == result.record.name for c in row.cited))
+
+    def elsewhere(self, result: Result) -> tuple[Check, ...]:
+        """The checks of a result that decide no row: by the rules before the lab, or of a smoke run."""
+        told = {cited.check.name for row in self.rows for cited in row.cited if cited.check and cited.result is result}
+        return tuple(check for check in result.checks if check.name not in told)
+
+    @property
+    def others(self) -> list[Check]:
+        """All checks that decide no row."""
+        return [check for result in self.results for check in self.elsewhere(result)]
 
 
 def known() -> dict[str, lab.Ledger]:
@@ -28,10 +115,26 @@ def known() -> dict[str, lab.Ledger]:
     return {paper: ledger(paper) for paper in PAPERS} | others
 
 
-def of(paper: str, out: Path) -> list[Standing]:
-    """Every row of a paper's ledger, in the order of the paper.
+def papers(results: Sequence[Result]) -> list[Paper]:
+    """The papers that there are results of, in the order of the results.
 
-    An experiment of which `out` has no result, or only a smoke run, stands as its record says, and what has none either is not run.
+    Raises:
+        ValueError: a result of another version.
+    """
+    names = dict.fromkeys(result.record.paper for result in results)
+    ledgers, deciding = known(), records.completed(results)
+    return [
+        Paper(
+            name,
+            tuple(rows(name, deciding)) if name in ledgers else (),
+            tuple(result for result in results if result.record.paper == name),
+        )
+        for name in names
+    ]
+
+
+def of(paper: str, out: Path) -> list[Standing]:
+    """As `rows`, by the results in the folder `out`, and by the records of what has none there that decides.
 
     Raises:
         ValueError: a result or a record of another version.
@@ -39,25 +142,27 @@ def of(paper: str, out: Path) -> list[Standing]:
     return rows(paper, records.completed(store.load_all(out)))
 
 
-def rows(paper: str, found: Sequence[Result]) -> list[Standing]:
-    """As `of`, by these results."""
+def rows(paper: str, results: Sequence[Result]) -> list[Standing]:
+    """Every row of a paper's ledger, in the order of the paper; what was not run, or at smoke scale only, is said so.
+
+    Raises:
+        ValueError: a result of another version.
+    """
     # A smoke run is there to be quick, and decides no row.
-    results = {result.record.name: result for result in found if result.record.scale != "smoke"}
-    cited: dict[str, list[tuple[lab.Citation, str]]] = {}
+    decisive = {result.record.name: result for result in results if result.record.scale != "smoke"}
+    cited: dict[str, list[Cited]] = {}
     for name, experiment in experiments.on_the_lab().items():
         if experiment.ledger.paper != paper:
             continue
-        known_of = {check.name: check.record for check in results[name].checks} if name in results else {}
-        where = f" (record of scale {results[name].record.scale})" if name in results and results[name].recorded else ""
+        result = decisive.get(name)
+        checks = {} if result is None else {check.name: check for check in result.checks}
         for statement in experiment.statements:
             for id in statement.cites:
-                cited.setdefault(id, []).append(_citation(statement, known_of.get(statement.name), where))
-    standings = []
-    for id, row in known()[paper].rows.items():
-        citations = cited.get(id, [])
-        decided = tuple(power for _, power in citations if power)
-        standings.append(Standing(row, lab.status(citation for citation, _ in citations), decided))
-    return standings
+                cited.setdefault(id, []).append(Cited(name, statement, result, checks.get(statement.name)))
+    return [
+        Standing(row, lab.status(map(_citation, cited.get(id, []))), tuple(cited.get(id, [])))
+        for id, row in known()[paper].rows.items()
+    ]
 
 
 def counts(rows: Sequence[Standing]) -> str:
@@ -68,17 +173,50 @@ def counts(rows: Sequence[Standing]) -> str:
 def cells(standing: Standing) -> tuple[str, ...]:
     """The cells of a line of the terminal."""
     row = standing.row
-    text = row.because if standing.status == "not judged" else row.finding or row.says
+    text = row.because if standing.status == "not judged" else standing.sentence
     short = text if len(text) <= _MOST else text[: _MOST - 1].rsplit(" ", 1)[0] + " …"
     return (row.id, row.where, standing.status, "; ".join(standing.decided[:1]), short)
 
 
-def _citation(statement: lab.Statement, record: Mapping[str, Any] | None, where: str) -> tuple[lab.Citation, str]:
-    if record is None:
-        return lab.Citation(None, statement.corrected, False), ""
-    if missing := {"power", "verdict", "depends"} - set(record):
+def of_this_version(check: Check) -> Mapping[str, Any]:
+    """The lab's record of a check, empty for one by the rules before it.
+
+    Raises:
+        ValueError: a record of another version.
+    """
+    record = check.record or {}
+    needed = {
+        "verdict",
+        "power",
+        "depends",
+        "corrected",
+        "compared",
+        "away",
+        "draws",
+        "rule",
+        "reason",
+        "rivals",
+        "attacks",
+        "post_hoc",
+    }
+    if record and (missing := needed - set(record)):
         raise ValueError(
-            f"The record of {statement.name!r} lacks {min(missing)!r}, as those of another version do; run its experiment again."
+            f"The record of {check.name!r} lacks {min(missing)!r}, as those of another version do; run its experiment again."
         )
-    decided = f"{statement.name}: {record['power'] or record['verdict']}{where}"
-    return lab.Citation(record["verdict"], statement.corrected, record["depends"]), decided
+    return record
+
+
+def _citation(cited: Cited) -> lab.Citation:
+    record = cited.record
+    return lab.Citation(record.get("verdict"), cited.statement.corrected, record.get("depends", False))
+
+
+def _makes(status: lab.Status, record: Mapping[str, Any]) -> bool:
+    verdict, corrected = record["verdict"], record["corrected"]
+    return {
+        "holds": not corrected,
+        "corrected": corrected and verdict == "confirmed",
+        "false": not corrected and verdict == "refuted",
+        "depends": record["depends"],
+        "open": verdict == "inconclusive" or (corrected and verdict == "refuted"),
+    }.get(status, True)

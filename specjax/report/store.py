@@ -22,7 +22,8 @@ from specjax.experiments.contract import Check, Data, Table
 from specjax.report.record import Record, Result
 
 CONFIG, CHECKS, TABLES, DATA, FIGURE = "config.json", "checks.json", "tables.json", "data.nc", "figure.png"
-_FILES = frozenset({CONFIG, CHECKS, TABLES, DATA, FIGURE})
+THUMBNAIL = "thumbnail.webp"
+_FILES = frozenset({CONFIG, CHECKS, TABLES, DATA, FIGURE, THUMBNAIL})
 
 
 def require_room(out: Path, names: Sequence[str]) -> None:

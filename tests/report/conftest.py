@@ -5,8 +5,9 @@ import pytest
 import xarray as xr
 from matplotlib.figure import Figure
 
+from specjax import experiments
 from specjax.experiments.contract import Check, Table
-from specjax.report import Record, Result
+from specjax.report import Record, Result, records
 
 HOLDS = Check(
     "holds", "toy, Theorem 1", "The slope is one.", 1.0, 0.98, (0.9, 1.1), "confirmed", "1 is in the interval."
@@ -30,6 +31,33 @@ RECORD = Record(
     started="2026-01-01T00:00:00+00:00",
     seconds=1.25,
 )
+LAB = {
+    "verdict": "confirmed",
+    "rule": "inside 4 standard errors",
+    "reason": "",
+    "compared": 2.0,
+    "draws": 1000,
+    "depends": False,
+    "away": 0.5,
+    "power": "9 SE from the printed term",
+    "rivals": [
+        {"name": "the printed term", "standard_errors": 9.0, "excluded": True},
+        {"name": "another", "standard_errors": 40.0, "excluded": True},
+    ],
+    "attacks": [
+        {"kind": "rival", "name": "the printed term", "verdict": "refuted", "survived": False},
+        {"kind": "control", "name": "noise in its place", "verdict": "refuted", "survived": False},
+    ],
+    "corrected": False,
+    "post_hoc": "",
+}
+"""What a page needs of a record of the lab."""
+
+
+@pytest.fixture(autouse=True)
+def _no_records(monkeypatch, tmp_path):
+    """What is committed of other runs decides nothing in these tests."""
+    monkeypatch.setattr(records, "home", lambda: tmp_path / "records")
 
 
 @pytest.fixture
@@ -40,6 +68,27 @@ def result():
 @pytest.fixture
 def renamed(result):
     return lambda name: dataclasses.replace(result, record=dataclasses.replace(result.record, name=name))
+
+
+@pytest.fixture
+def judged():
+    """A result of an experiment on the lab in which all statements are confirmed, but for changes by the statement's name."""
+
+    def judged(name, scale="quick", **changes):
+        experiment = experiments.on_the_lab()[name]
+        checks = []
+        for statement in experiment.statements:
+            record = {**LAB, "corrected": statement.corrected, **changes.get(statement.name.replace("-", "_"), {})}
+            checks.append(
+                Check(statement.name, "", statement.says, 2.0, 1.98, (1.9, 2.1), record["verdict"], "", record)
+            )
+        refuted = tuple(check.name for check in checks if check.verdict == "refuted")
+        record = dataclasses.replace(
+            RECORD, name=name, paper=experiment.ledger.paper, title=experiment.title, scale=scale, refuted=refuted
+        )
+        return Result(record, tuple(checks), ())
+
+    return judged
 
 
 @pytest.fixture

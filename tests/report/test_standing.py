@@ -1,51 +1,47 @@
 """Where the rows of a ledger stand, by what a folder of results holds."""
 
-import dataclasses
-
 import pytest
 
-from specjax.report import records, standing, store
+from specjax.report import cells, standing, store
 
-
-@pytest.fixture(autouse=True)
-def _no_records(monkeypatch, tmp_path):
-    monkeypatch.setattr(records, "home", lambda: tmp_path / "records")
-
-
-FULL = {"power": "9 SE from d₀ d₂ κ₂", "verdict": "confirmed", "depends": False}
-
-
-@pytest.fixture
-def status(result, monkeypatch, tmp_path):
-    """The row eq-40 where every statement on it has the same record at a scale."""
-
-    def row(scale, record):
-        checks = tuple(
-            dataclasses.replace(result.checks[0], name=name, record=record) for name in ("off-diagonal", "remainder")
-        )
-        results = [
-            dataclasses.replace(
-                result, record=dataclasses.replace(result.record, name=name, scale=scale), checks=checks
-            )
-            for name in ("relu-off-diagonal", "table-c7", "figure-2")
-        ]
-        monkeypatch.setattr(store, "load_all", lambda _: results)
-        (found,) = [row for row in standing.of("outer-product", tmp_path) if row.row.id == "eq-40"]
-        return found
-
-    return row
+EXPERIMENTS = ("relu-off-diagonal", "table-c7", "figure-2")
 
 
 @pytest.mark.parametrize(("scale", "expected"), [("smoke", "not run"), ("quick", "holds"), ("paper", "holds")])
-def test_a_smoke_run_decides_no_row(status, scale, expected):
-    row = status(scale, FULL)
+def test_a_smoke_run_decides_no_row(monkeypatch, tmp_path, judged, scale, expected):
+    monkeypatch.setattr(store, "load_all", lambda _: [judged(name, scale=scale) for name in EXPERIMENTS])
+    (row,) = [row for row in standing.of("outer-product", tmp_path) if row.row.id == "eq-40"]
     assert row.status == expected
-    assert bool(row.decided) == (expected == "holds")
+    decided = "remainder: 9 SE from the printed term" if expected == "holds" else ""
+    assert standing.cells(row)[2:4] == (expected, decided)
 
 
-def test_a_record_of_another_version_is_told_in_a_sentence(status):
-    with pytest.raises(ValueError, match="lacks 'depends', as those of another version do; run its experiment again"):
-        status("quick", {"power": "", "verdict": "confirmed"})
+@pytest.mark.parametrize("key", ["depends", "rivals", "attacks"])
+def test_a_record_of_another_version_is_told_in_a_sentence(judged, key):
+    result = judged("relu-off-diagonal")
+    del result.checks[0].record[key]
+    with pytest.raises(ValueError, match=f"lacks '{key}', as those of another version do; run its experiment again"):
+        standing.papers([result])
+
+
+@pytest.mark.parametrize(
+    ("id", "label"),
+    [
+        ("theorem-3", "Theorem 3"),
+        ("theorem-b-1", "Theorem B.1"),
+        ("eq-c-1", "Eq. C.1"),
+        ("section-1-2-1-embedding-muon", "Section 1.2.1, embedding muon"),
+        ("table-c7-g1-diagonal", "Table C7, g1 diagonal"),
+        ("assumption-b", "Assumption B"),
+        ("appendix-a-batch", "Appendix A, batch"),
+        ("figure-4a-4b", "Figure 4a, 4b"),
+        ("preamble-forms", "Preamble, forms"),
+        ("growth", "Growth"),
+        ("3d", "3d"),
+    ],
+)
+def test_an_id_is_written_as_papers_write_it(id, label):
+    assert cells.label(id) == label
 
 
 def test_a_row_that_no_statement_cites_is_not_judged(tmp_path):
