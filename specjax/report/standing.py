@@ -74,7 +74,9 @@ class Standing(NamedTuple):
     @property
     def decided(self) -> tuple[str, ...]:
         """The same statements with their powers, as `statement: power`, and with the scale where a record has them."""
-        return tuple(f"{by.statement.name}: {by.record['power'] or by.record['verdict']}{by.where}" for by in self.judged)
+        return tuple(
+            f"{by.statement.name}: {by.record['power'] or by.record['verdict']}{by.where}" for by in self.judged
+        )
 
 
 class Paper(NamedTuple):

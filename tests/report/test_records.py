@@ -12,24 +12,20 @@ from specjax.report.comparison import differing
 from specjax.report.store import save
 
 NAME = "table-c7"
-RECORD = {
-    "verdict": "confirmed",
-    "power": "9 SE from κ₂",
-    "depends": False,
-    "points": [{"label": "d0 = 2", "estimate": 1.0}] * 1000,
-}
+RECORD = {"power": "9 SE from κ₂", "points": [{"label": "d0 = 2", "estimate": 1.0}] * 1000}
 
 
 @pytest.fixture
-def run(result):
+def run(result, judged):
     """A result of `table-c7` at a scale, with what is changed of its record."""
     config = json.loads(json.dumps(dataclasses.asdict(experiments.load(NAME).scales["quick"])))
 
     def made(scale="quick", verdict="confirmed", **changed):
-        names = [statement.name for statement in experiments.on_the_lab()[NAME].statements]
         checks = tuple(
-            dataclasses.replace(result.checks[0], name=name, verdict=verdict, record=RECORD | {"verdict": verdict})
-            for name in names
+            dataclasses.replace(
+                result.checks[0], name=check.name, verdict=verdict, record=check.record | RECORD | {"verdict": verdict}
+            )
+            for check in judged(NAME).checks
         )
         record = dataclasses.replace(
             result.record,
@@ -41,9 +37,8 @@ def run(result):
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path):
     """The place of all records, for a test."""
-    monkeypatch.setattr(records, "home", lambda: tmp_path / "records")
     return tmp_path / "records"
 
 
