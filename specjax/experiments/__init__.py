@@ -16,7 +16,6 @@ MODULES = {
     "row-normalization": "specjax.experiments.outer_product.row_normalization",
     "figure-1": "specjax.experiments.outer_product.figure_1",
     "after-initialization": "specjax.experiments.outer_product.after_initialization",
-    "after-initialization-gpt": "specjax.experiments.outer_product.after_initialization_gpt",
     "claims-polar": "specjax.experiments.claims.polar_algebra",
     "claims-integrability": "specjax.experiments.claims.integrability",
     "claims-momentum": "specjax.experiments.claims.momentum",

@@ -32,7 +32,7 @@ SMALL = {
 STATIC = ("preconditioning", "spectral_criterion", "claims", "table_c7")
 # Experiments of the associative memory that measure with the functions of the three above, and those whose own tests pad them.
 ALIKE = ("multi_step", "minibatch", "minibatch_steps", "anisotropy")
-PADDED_BY_THEIR_TESTS = ("recall_transformer", "after_initialization", "after_initialization_gpt")
+PADDED_BY_THEIR_TESTS = ("recall_transformer", "after_initialization")
 UNPADDED = STATIC + ALIKE + PADDED_BY_THEIR_TESTS
 
 

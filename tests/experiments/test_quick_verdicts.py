@@ -92,8 +92,13 @@ CONFIRMED = {
     "memory-logits": {"slope-by-daleckii-krein", "signal-lower-bound"},
     "rank-switch": {"features-shared-rule-ahead-of-spectral", "control-rule-is-euclidean"},
     "gpt-ablation": {"gated-muon-gains", "gated-switch-beats-euclidean"},
-    "after-initialization": {"fixed-ratio-noise", "fixed-farther-than-noise", "growing-distance-grows"},
-    "after-initialization-gpt": {"gpt-ratio-noise", "gpt-distance-grows"},
+    "after-initialization": {
+        "learned",
+        "step-sizes-inside",
+        "muon-ahead-of-adam",
+        "ratio-falls",
+        "ratio-of-noise-falls",
+    },
     "recall-transformer": {
         "task-is-solvable",
         "muon-learns",
@@ -117,8 +122,7 @@ REFUTED = {
     "sparse-regression": {"gated-large-batch-coincides"},
     "recall-transformer": {"alike-when-uniform"},
     "gpt-ablation": {"plain-switch-beats-spectral", "gated-switch-beats-spectral"},
-    "after-initialization": {"fixed-distance-muon", "fixed-distance-noise", "growing-rows-train-like-muon"},
-    "after-initialization-gpt": {"gpt-distance-muon"},
+    "after-initialization": {"distance-falls", "nearer-than-noise", "distance-of-noise-vanishes"},
     "gpt-telemetry": {"inequality-holds-from-the-start"},
 }
 
@@ -127,7 +131,6 @@ REFUTED = {
 LONG = {
     "activations",
     "after-initialization",
-    "after-initialization-gpt",
     "claims-bias",
     "claims-expectation",
     "claims-limits",

@@ -122,6 +122,41 @@ BAD_CONFIGS = [
     ("row-normalization", {"rate": float("nan")}, "rate must be positive and finite, got nan."),
     ("row-normalization", {"seed": -1}, f"{ROOT} -1."),
     (
+        "after-initialization",
+        {"widths": (8, 16)},
+        "widths needs 3 or more different sizes in ascending order, each at least 4, got (8, 16).",
+    ),
+    (
+        "after-initialization",
+        {"widths": (8, 16, 33)},
+        "widths must be even, since half of the units are inputs, got 33.",
+    ),
+    ("after-initialization", {"seeds": 1}, "seeds must be at least 2, got 1."),
+    ("after-initialization", {"choosing": 0}, "choosing must be at least 1, got 0."),
+    ("after-initialization", {"stretches": 1}, "stretches must be at least 2, got 1."),
+    ("after-initialization", {"steps": 0}, "steps must be at least 1, got 0."),
+    ("after-initialization", {"batch": 0}, "batch must be at least 1, got 0."),
+    (
+        "after-initialization",
+        {"momentum": 1.0},
+        "momentum must be a finite number between 0 and 1, ends excluded, got 1.0.",
+    ),
+    (
+        "after-initialization",
+        {"factors": (1.0, 2.0)},
+        "factors needs 3 or more in ascending order, so that one can lie inside, got (1.0, 2.0).",
+    ),
+    (
+        "after-initialization",
+        {"factors": (2.0, 1.0, 4.0)},
+        "factors needs 3 or more in ascending order, so that one can lie inside, got (2.0, 1.0, 4.0).",
+    ),
+    (
+        "after-initialization",
+        {"factors": (0.0, 1.0, 2.0)},
+        "factors needs one or more different finite numbers between 0 and inf",
+    ),
+    (
         "figure-1",
         {"widths": (16,)},
         "widths needs 2 or more different sizes in ascending order, each at least 2, got (16,).",

@@ -15,7 +15,6 @@ OPPOSITE = {"confirmed": "refuted", "refuted": "confirmed"}
 # Much compilation: sweeps of training loops. Their parts have fast tests of their own.
 LONG = {
     "after-initialization",
-    "after-initialization-gpt",
     "gpt-ablation",
     "recall-transformer",
     "sparse-regression",

@@ -1,179 +1,152 @@
-"""Four optimizers on the same batches, and along the way how far V Vᵀ of their momentum V is from diagonal.
+"""Four optimizers train a ReLU network on the same batches, and what V Vᵀ of their momentum V is along the way.
 
-All four average the gradients, V ← β V + (1 - β) G, and move W (out × in) by -rate · (1 - t/T) times
+All four average the gradients, V ← β V + (1 - β) G, and move W (out × in) in step t = 1, 2, … by -rate/√t times
 
     gd      (out/in) V                                        adam    r V/√(second moment), both bias-corrected
     muon    √(out/in) orthogonalized V (five quintic steps)   rows    √(min(out, in)/in) V with normalized rows
 
 where r = √(out/in)/√max(out, in) is the root mean square of an entry of Muon's step: the steps of the last three have one Frobenius
-norm and differ in direction alone. Under muon and rows, leaves that are not labelled as matrices, such as embeddings, move as under
-adam. The models of the four lie along one axis, so that gradients, momentum and measurements compile once.
+norm and differ in direction alone. Steps that fall as 1/√t need no last step to be known, so that the start of a training is a training.
+The networks of the four lie along one axis, so that gradients compile once.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-import optax
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, Key
 
-from specjax import optim, spectral
+from specjax import sizes, spectral
 from specjax.experiments.outer_product.statistics import gram
-from specjax.optim.matrices import map_stacked
-from specjax.optim.momentum import MomentumState
-from specjax.sizes import Size, block_mask
+from specjax.models import mlp
+from specjax.sizes import AnySize
 
-OPTIMIZERS = {"gd": "GD", "adam": "Adam", "muon": "Muon", "rows": "row-normalized"}
-GD, ADAM, MUON, ROWS = range(4)
-NOISE = "noise"
-"""What is measured beside the four: a matrix of the same size with independent normal entries."""
+RULES = ("gd", "adam", "muon", "rows")
+WATCHED = ("muon", "rows")
+"""The rules whose V is measured: those that take it for a matrix."""
+WATCHED_AT = slice(RULES.index(WATCHED[0]), RULES.index(WATCHED[-1]) + 1)
+MATRICES = ("input", "hidden", "output")
+HELD_OUT = 256
+"""Inputs on which losses are measured."""
 SECOND_DECAY = 0.99
 """Of Adam's second moment."""
+LIMIT = 10.0
+"""A network is not moved by a batch on which its loss is above this, some twenty times that of a network that is zero."""
 
-
-class Extents(NamedTuple):
-    """The inputs and outputs that count of a leaf (…, out, in), a number for each of its matrices."""
-
-    fan_in: Float[Array, "..."]
-    fan_out: Float[Array, "..."]
-
-
-class Problem(NamedTuple):
-    """A model to be trained; its leaves are matrices (out, in) or stacks of them, possibly with padding."""
-
-    params: PyTree
-    extents: PyTree
-    """`Extents` in place of each leaf."""
-    labels: PyTree
-    """"matrix" in place of each leaf that Muon orthogonalizes, "other" for the rest."""
-    loss: Callable[[PyTree, Any], Float[Array, ""]]
-    batch: Callable[[Int[Array, ""]], Any]
-    """The batch of a step."""
-    held_out: Any
-    """The batch of the losses that are recorded."""
-    noise: Float[Array, "_ _"]
-    """Independent normal entries, of as many rows and columns as any matrix that is watched."""
-    watched: Callable[[PyTree], list[Array]]
-    """The leaves to be measured, of a tree like `params`."""
-    sizes: list[Extents]
-    """Columns and rows of these that are not padding."""
-
-
-class Run(NamedTuple):
-    """Training runs of the four optimizers at the recorded steps; matrices are those of the watched leaves, one after the other."""
-
-    loss: Float[Array, "records 4"]
-    """Of the held-out batch; the limit if a run has diverged."""
-    ratio: Float[Array, "records 5 matrices"]
-    """Mean |off-diagonal| over mean diagonal of V Vᵀ, of the four and of noise."""
-    error: Float[Array, "records 5 matrices"]
-    """√(1 - cos²) of V with normalized rows and its polar factor."""
-
-
-class _State(NamedTuple):
-    params: PyTree
-    average: PyTree
-    adam: Any
-    alive: Bool[Array, " 4"]
+Weights = tuple[Float[Array, "..."], ...]
+State = tuple[Weights, Weights, Weights]
+"""Weights and V of the four rules, and Adam's second moment."""
 
 
 def train(
-    problem: Problem, rates: Sequence[Float[Array, ""]], *, records: tuple[int, ...], decay: float, limit: float
-) -> Run:
-    """Trains the four optimizers for `records[-1]` steps on the same batches.
+    key: Key[Array, ""],
+    width: AnySize,
+    ends: AnySize,
+    rates: Sequence[Float[Array, ""]],
+    *,
+    stretches: int,
+    steps: int,
+    batch: int,
+    decay: float,
+) -> dict[str, Array]:
+    """Three layers, two hidden of `width` units, learn y = Φ x with `ends` inputs and outputs; weights and Φ are N(0, 1/fan_in).
 
-    A run whose loss on a batch exceeds `limit` stops there, with the V that it has; under `vmap` no other stops.
+    The loss is half the mean squared error of an output, 1/2 at f = 0; every step has new inputs.
 
     Args:
-        problem: The model and its data.
-        rates: The step size of each optimizer at the start; all fall to zero linearly.
-        records: Numbers of steps, ascending from 1, after which V is measured: it has as many gradients in it.
+        key: Of all draws; the same at every step size.
+        width: Hidden units.
+        ends: Inputs, and outputs, at most `width`.
+        rates: The step size of each of `RULES` in the first step.
+        stretches: How often losses and V are measured.
+        steps: Steps between two measurements.
+        batch: Inputs of a step.
         decay: β, in [0, 1).
-        limit: The loss above which a run has diverged.
 
+    Returns:
+        loss, (stretches, 4), and start, its value before training; ratio and distance of V, (stretches, 2, 3); first_ratio,
+        first_distance of the first gradient, (3,); noise_ratio, noise_distance of Gaussian noise of the same sizes, (3,).
     """
-    steps, count = records[-1], len(OPTIMIZERS)
-    momentum, adam = optim.momentum(decay), optax.scale_by_adam(decay, SECOND_DECAY)
-    step_sizes = jnp.stack(list(rates))
+    dims = (ends, width, width, ends)
+    fans = [(jnp.asarray(sizes.active(i), float), jnp.asarray(sizes.active(o), float)) for i, o in pairwise(dims)]
+    *weights, target = _matrices(sizes.stream(key, "weights and target"), (*dims, ends))
+    *noise, _ = _matrices(sizes.stream(key, "noise"), (*dims, ends))
+    x = sizes.normal(sizes.stream(key, "inputs"), (HELD_OUT + batch * steps * stretches, ends))
+    samples = x, x @ target.T
+    held_out = jax.tree.map(lambda a: a[:HELD_OUT], samples)
 
-    def step(state: _State, now: tuple[Int[Array, ""], Bool[Array, ""]]) -> tuple[_State, Run]:
-        t, recorded = now
-        losses, gradients = jax.vmap(jax.value_and_grad(problem.loss), (0, None))(state.params, problem.batch(t))
-        alive = state.alive & (losses <= limit)  # also False for NaN
-        average, _ = momentum.update(gradients, MomentumState(state.average, None))
-        with jax.numpy_dtype_promotion("standard"):  # optax raises β to the number of steps, a float to an int
-            adaptive, adam_state = adam.update(gradients, state.adam)
-        rate = step_sizes * (1 - t.astype(step_sizes.dtype) / steps)
-        moved = jax.tree.map(
-            lambda w, move: w - _along(rate, move) * move, state.params, _moves(problem, average, adaptive)
+    def loss(weights: Weights, samples: tuple[Array, Array]) -> Array:
+        return mlp.loss(weights, samples) / fans[-1][1]
+
+    def batch_of(t: int | Int[Array, ""]) -> tuple[Array, Array]:
+        return jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, HELD_OUT + t * batch, batch), samples)
+
+    def step(state: State, t: Int[Array, ""]) -> tuple[State, None]:
+        weights, average, square = state
+        losses, gradients = jax.vmap(jax.value_and_grad(loss), (0, None))(weights, batch_of(t))
+        count = t.astype(losses.dtype) + 1
+        moves = jnp.where(losses < LIMIT, jnp.stack(list(rates)) / jnp.sqrt(count), 0)
+        average = jax.tree.map(lambda v, g: decay * v + (1 - decay) * g, average, gradients)
+        square = jax.tree.map(lambda s, g: SECOND_DECAY * s + (1 - SECOND_DECAY) * g[1] ** 2, square, gradients)
+        correction = jnp.sqrt(1 - SECOND_DECAY**count) / (1 - decay**count)
+        weights = tuple(
+            w - moves[:, None, None] * _directions(v, s, correction, *fan)
+            for w, v, s, fan in zip(weights, average, square, fans, strict=True)
         )
-        params, average = jax.tree.map(
-            lambda new, old: jnp.where(_along(alive, new), new, old), (moved, average), (state.params, state.average)
-        )
-        state = _State(params, average, adam_state, alive)
-        # The predicate is the same for all runs, so that nothing is measured between two records.
-        return state, jax.lax.cond(recorded, measure, lambda _: empty, state)
+        return (weights, average, square), None
 
-    def measure(state: _State) -> Run:
-        losses = jax.vmap(problem.loss, (0, None))(state.params, problem.held_out)
-        return Run(
-            jnp.where(state.alive & (losses <= limit), losses, limit), *_dominance_and_error(problem, state.average)
-        )
+    def stretch(state: State, start: Int[Array, ""]) -> tuple[State, tuple[Array, Weights]]:
+        state, _ = jax.lax.scan(step, state, start + jnp.arange(steps))
+        losses = jnp.minimum(jax.vmap(loss, (0, None))(state[0], held_out), LIMIT)
+        return state, (losses, tuple(v[WATCHED_AT] for v in state[1]))
 
-    params = jax.tree.map(lambda w: jnp.broadcast_to(w, (count, *w.shape)), problem.params)
-    start = _State(params, jax.tree.map(jnp.zeros_like, params), adam.init(params), jnp.ones(count, bool))
-    matrices = sum(int(np.prod(leaf.shape[:-2])) for leaf in problem.watched(problem.params))
-    shapes = ((count,), (count + 1, matrices), (count + 1, matrices))
-    empty = Run(*(jnp.zeros(shape, step_sizes.dtype) for shape in shapes))
-    last = np.asarray(records) - 1
-    _, everything = jax.lax.scan(step, start, (jnp.arange(steps), jnp.asarray(np.isin(np.arange(steps), last))))
-    return jax.tree.map(lambda array: array[last], everything)
+    start = tuple(jnp.broadcast_to(w, (len(RULES), *w.shape)) for w in weights)
+    state = (start, jax.tree.map(jnp.zeros_like, start), jax.tree.map(jnp.zeros_like, tuple(weights)))
+    _, (losses, watched) = jax.lax.scan(stretch, state, steps * jnp.arange(stretches))
+    first = jax.grad(loss)(tuple(weights), batch_of(0))
+    found = {"loss": losses, "start": loss(tuple(weights), held_out)}
+    count = stretches * len(WATCHED)
+    # All at once, since decompositions take long to compile.
+    stacks = [
+        jnp.concatenate([v.reshape(count, *g.shape), g[None], z[None]])
+        for v, g, z in zip(watched, first, noise, strict=True)
+    ]
+    for quantity, values in _measured(stacks, dims[1:]).items():
+        found[quantity] = values[:count].reshape(stretches, len(WATCHED), len(MATRICES))
+        found |= {f"first_{quantity}": values[count], f"noise_{quantity}": values[count + 1]}
+    return found
 
 
-def _moves(problem: Problem, average: PyTree, adaptive: PyTree) -> PyTree:
-    """What the rates multiply, of all four along the first axis of each leaf."""
-    leaves, treedef = jax.tree.flatten(average)
-    all_extents = jax.tree.leaves(problem.extents, is_leaf=lambda x: isinstance(x, Extents))
-    is_matrix = [label == "matrix" for label in jax.tree.leaves(problem.labels)]
-    orthogonal, _ = optim.orthogonalize().update(
-        [v[MUON] for v, chosen in zip(leaves, is_matrix, strict=True) if chosen], optax.EmptyState()
+def _matrices(key: Key[Array, ""], dims: Sequence[AnySize]) -> Weights:
+    """N(0, 1/fan_in) matrices from each size to the next, all at most the second."""
+    # One generator for all shapes: generators are most of what compiling a network of several shapes takes.
+    shapes = [(rows, columns) for columns, rows in pairwise(dims)]
+    largest = sizes.padded(dims[1])
+    draws = jax.vmap(lambda one: sizes.normal(one, (largest, largest)))(jax.random.split(key, len(shapes)))
+    blocks = [draw[: sizes.padded(m), : sizes.padded(n)] for draw, (m, n) in zip(draws, shapes, strict=True)]
+    return tuple(
+        jnp.where(sizes.block_mask(shape), block, 0) / jnp.sqrt(jnp.asarray(sizes.active(shape[1]), block.dtype))
+        for block, shape in zip(blocks, shapes, strict=True)
     )
-    moves = []
-    for v, a, extents, chosen in zip(leaves, jax.tree.leaves(adaptive), all_extents, is_matrix, strict=True):
-        fan_in, fan_out = (n[..., None, None] for n in extents)
-        muon = jnp.sqrt(fan_out / fan_in)
-        like_muon = muon / jnp.sqrt(jnp.maximum(fan_out, fan_in))
-        by_matrix = [like_muon * a[MUON], like_muon * a[ROWS]]
-        if chosen:
-            by_rows = jnp.sqrt(jnp.minimum(fan_out, fan_in) / fan_in) * spectral.normalize_rows(v[ROWS])
-            by_matrix = [muon * orthogonal.pop(0), by_rows]
-        moves.append(jnp.stack([fan_out / fan_in * v[GD], like_muon * a[ADAM], *by_matrix]))
-    return jax.tree.unflatten(treedef, moves)
 
 
-def _dominance_and_error(problem: Problem, average: PyTree) -> tuple[Array, Array]:
-    """Of every watched matrix, (5, matrices)."""
-    stacks, rows = [], []
-    for v, own in zip(problem.watched(average), problem.sizes, strict=True):
-        m, n = v.shape[-2:]
-        by_matrix = v.reshape(len(OPTIMIZERS), -1, m, n)
-        active_columns, active_rows = (x.reshape(-1).astype(int) for x in own)
-        masks = jax.vmap(lambda i, o, m=m, n=n: block_mask((Size(m, o), Size(n, i))))(active_columns, active_rows)
-        noise = jnp.where(masks, problem.noise[:m, :n], 0)
-        stacks.append(jnp.concatenate([by_matrix, noise[None]]))
-        rows.append(jnp.broadcast_to(active_rows, stacks[-1].shape[:2]))
-    flat = [stack.reshape(-1, *stack.shape[-2:]) for stack in stacks]
-    ratios, errors = [], []
-    for stack, x, polar, sizes in zip(stacks, flat, map_stacked(spectral.polar, flat), rows, strict=True):
-        ratio = jax.vmap(lambda v, n: spectral.dominance_ratio(gram(v), Size(v.shape[0], n)))(x, sizes.reshape(-1))
-        error = spectral.direction_error(spectral.normalize_rows(x), polar)
-        ratios.append(ratio.reshape(stack.shape[:2]))
-        errors.append(error.reshape(stack.shape[:2]))
-    return jnp.concatenate(ratios, axis=1), jnp.concatenate(errors, axis=1)
+def _directions(v: Array, square: Array, correction: Array, fan_in: Array, fan_out: Array) -> Array:
+    """What the rates multiply, of all four rules along the first axis."""
+    muon = jnp.sqrt(fan_out / fan_in)
+    entry = muon / jnp.sqrt(jnp.maximum(fan_out, fan_in))
+    adaptive = jnp.where(square > 0, v[1] / jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
+    orthogonal = spectral.polar(v[2], spectral.NewtonSchulz())
+    rows = jnp.sqrt(jnp.minimum(fan_out, fan_in) / fan_in) * spectral.normalize_rows(v[3])
+    return jnp.stack([fan_out / fan_in * v[0], entry * correction * adaptive, muon * orthogonal, rows])
 
 
-def _along(values: Array, leaf: Array) -> Array:
-    """One value for each optimizer, ready to meet a leaf."""
-    return values.reshape(-1, *(1,) * (leaf.ndim - 1))
+def _measured(
+    stacks: Sequence[Float[Array, "n _ _"]], rows: Sequence[AnySize]
+) -> dict[str, Float[Array, "n matrices"]]:
+    """Of each: mean |off-diagonal| over mean diagonal of V Vᵀ, and √(1 - cos²) of its normalized rows and its polar factor."""
+    ratio = [
+        jax.vmap(lambda one, m=m: spectral.dominance_ratio(gram(one), m))(v) for v, m in zip(stacks, rows, strict=True)
+    ]
+    distance = [spectral.direction_error(spectral.normalize_rows(v), spectral.polar(v)) for v in stacks]
+    return {"ratio": jnp.stack(ratio, axis=-1), "distance": jnp.stack(distance, axis=-1)}
