@@ -11,6 +11,7 @@ import xarray as xr
 from jaxtyping import Array, Float, Key
 
 from specjax import lab, sizes, spectral, sweep
+from specjax.experiments.claims.errors import Errors
 from specjax.experiments.claims.matrices import relative, spectra
 from specjax.experiments.ledgers import ledger
 from specjax.spectral import averages
@@ -258,17 +259,6 @@ def _well_conditioned(config: Config, data: Mapping[str, xr.Dataset]) -> xr.Data
 
 @lab.statement(
     "claim-9",
-    "Ortho of the sum is Ortho of the mean, since Ortho ignores scale.",
-    corrected=True,
-    controls={"without Ortho": lab.replacing("sum", "sum_control", of="decay")},
-)
-def homogeneous(config: Config, data: Mapping[str, xr.Dataset]) -> lab.Relation:
-    """So the noise that matters shrinks."""
-    return lab.identity(data["decay"]["sum"], tolerance=ROUNDING)
-
-
-@lab.statement(
-    "claim-9",
     "What no k removes is the distance of E[Ortho(G)] to Ortho(μ).",
     corrected=True,
     controls={"Ortho of the mean, jackknifed": lab.replacing("mean_of_ortho.mean", "jackknife.mean", of="averaging")},
@@ -298,17 +288,6 @@ def unbiased(config: Config, data: Mapping[str, xr.Dataset]) -> lab.Relation:
 
 
 @lab.statement(
-    "preamble-estimation",
-    "Efficiently so: where a sample's gradient is a product of two vectors, the mean of normalized products is the mean of the factors.",
-    corrected=True,
-    controls={"products that are not normalized": lab.replacing("rank_one", "rank_one_control", of="averaging")},
-)
-def without_decomposition(config: Config, data: Mapping[str, xr.Dataset]) -> lab.Relation:
-    """As in a linear layer that sees each sample once."""
-    return lab.identity(data["averaging"]["rank_one"], tolerance=ROUNDING)
-
-
-@lab.statement(
     "claim-9",
     "The jackknife removes the 1/k term from Ortho of the mean: less than a quarter of it is left, of either sign.",
     corrected=True,
@@ -319,6 +298,24 @@ def jackknife(config: Config, data: Mapping[str, xr.Dataset]) -> lab.Relation:
     left = along(config, data, "jackknife")
     both = xr.concat([left, -left], xr.Variable("sign", [1, -1]))
     return lab.below(both, problem(config.seed).size / MOST / 4, "a quarter of the second-order bias")
+
+
+HOMOGENEOUS = Errors("decay", ROUNDING).agree(
+    "homogeneous",
+    "claim-9",
+    "Ortho of the sum is Ortho of the mean, since Ortho ignores scale: the noise that matters shrinks.",
+    "sum",
+    {"without Ortho": "sum_control"},
+    corrected=True,
+)
+WITHOUT_DECOMPOSITION = Errors("averaging", ROUNDING).agree(
+    "without-decomposition",
+    "preamble-estimation",
+    "Efficiently so: where a sample's gradient is a product of two vectors, the mean of normalized products is the mean of the factors.",
+    "rank_one",
+    {"products that are not normalized": "rank_one_control"},
+    corrected=True,
+)
 
 
 def estimators(config: Config, data: Mapping[str, xr.Dataset]) -> list[lab.Table]:
@@ -358,10 +355,10 @@ EXPERIMENT = lab.Experiment(
         bias_coefficient,
         vector_coefficient,
         onset,
-        homogeneous,
+        HOMOGENEOUS,
         sum_of_ortho,
         unbiased,
-        without_decomposition,
+        WITHOUT_DECOMPOSITION,
         jackknife,
     ),
     scales={"smoke": {"gradients": 1000}, "paper": {"gradients": 100_000}},

@@ -39,7 +39,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         families = jnp.stack([h, change @ h @ change.T, jnp.linalg.inv(h), jnp.broadcast_to(h[0], h.shape)])
         arithmetic = jax.vmap(lambda x: dispersion(x, jnp.mean(x, axis=0)))(families)
         karcher = jax.vmap(lambda x: dispersion(x, karcher_mean(x)))(families[:3])
-        indefinite = h - 2 * jnp.trace(h[0]) * jnp.eye(SIZE)[None]
+        centre = jnp.mean(h, axis=0)
         # A drift with a little noise, and one that goes to and fro between two matrices.
         places = jnp.arange(COUNT, dtype=tightness.dtype)[:, None, None]
         path = jax.vmap(lambda x: symmetric_exponential(x, 1 / tightness))(
@@ -51,7 +51,8 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
             "arithmetic": arithmetic[0],
             "karcher": karcher[0],
             "excess": arithmetic[0] / karcher[0] - 1,
-            "difference": jnp.abs(arithmetic[0] / karcher[0] - 1),
+            "fall": jnp.abs(_downhill(h, centre) / arithmetic[0] - 1),
+            "karcher_fall": jnp.abs(_downhill(h, karcher_mean(h)) / karcher[0] - 1),
             "congruence": jnp.abs(arithmetic[1] / arithmetic[0] - 1),
             "inversion": jnp.abs(arithmetic[2] / arithmetic[0] - 1),
             "karcher_congruence": jnp.abs(karcher[1] / karcher[0] - 1),
@@ -59,7 +60,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
             "equal": arithmetic[3],
             # The Euclidean dispersion, which a congruence does change.
             "euclidean": jnp.abs(_euclidean(families[1]) / _euclidean(h) - 1),
-            "indefinite_finite": jnp.isfinite(dispersion(indefinite, jnp.mean(h, axis=0))).astype(float),
+            "indefinite_finite": jnp.isfinite(dispersion(one_indefinite(h), centre)).astype(float),
             "definite_finite": jnp.isfinite(arithmetic[0]).astype(float),
             "steps": jnp.stack([_steps(family) for family in (h, path, swinging)]),
             "dispersions": jnp.stack([dispersion(x, jnp.mean(x, axis=0)) for x in (h, path, swinging)]),
@@ -73,6 +74,22 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         found = sweep.run(measure, over, seeds=config.matrices, key=sizes.stream(key, "matrices"))
     families = {f"{name}_dim_0": "family" for name in ("steps", "dispersions", "every_other")}
     return found.rename(families).assign_coords(family=["cloud", "drift", "to and fro"])
+
+
+def one_indefinite(h: Float[Array, "k n n"]) -> Float[Array, "k n n"]:
+    """The same symmetric matrices, the first of them moved by a multiple of I until its least eigenvalue alone is negative."""
+    least, next_one = jnp.linalg.eigvalsh(h[0])[:2]
+    return h.at[0].add(-(least + next_one) / 2 * jnp.eye(h.shape[-1]))
+
+
+def _downhill(h: Array, centre: Array) -> Array:
+    """The dispersion about the centre after one step down its slope, the mean of log(C^(-1/2) H_i C^(-1/2)) in the frame of C."""
+    values, vectors = jnp.linalg.eigh(centre)
+    root, inverse = ((vectors * v[None, :]) @ vectors.T for v in (jnp.sqrt(values), 1 / jnp.sqrt(values)))
+    values, vectors = jnp.linalg.eigh(inverse @ h @ inverse)
+    slope = jnp.mean((vectors * jnp.log(values)[:, None, :]) @ jnp.swapaxes(vectors, -1, -2), axis=0)
+    values, vectors = jnp.linalg.eigh(slope)
+    return dispersion(h, root @ (vectors * jnp.exp(values)[None, :]) @ vectors.T @ root)
 
 
 def _euclidean(h: Array) -> Array:
@@ -149,7 +166,7 @@ STATEMENTS = (
     CASES.agree(
         "definite",
         "claim-10",
-        "It needs positive definite matrices: an indefinite one has no real logarithm.",
+        "It needs positive definite matrices: with one indefinite matrix of six it is not finite, which has no real logarithm.",
         "indefinite_finite",
         {"definite ones": "definite_finite"},
         corrected=True,
@@ -157,9 +174,10 @@ STATEMENTS = (
     ERRORS.agree(
         "variance",
         "claim-10-variance",
-        "σ_R² is the variance of the affine-invariant metric, the least mean squared distance to a centre.",
-        "difference",
-        {"the Karcher mean as centre": "karcher_congruence"},
+        "σ_R² is the variance of the affine-invariant metric, the least mean squared distance to a centre: a step of the centre down its "
+        "slope does not change it.",
+        "fall",
+        {"the Karcher mean as centre": "karcher_fall"},
         holds=False,
     ),
     karcher_is_less,
@@ -168,7 +186,10 @@ STATEMENTS = (
         "claim-10-variance",
         "Unlike σ_R² it does not change when all matrices are inverted, nor by a congruence.",
         ("karcher_inversion", "karcher_congruence"),
-        {"σ_R² inverted": "inversion"},
+        {
+            "σ_R² inverted": {"karcher_inversion": "inversion"},
+            "the Euclidean dispersion": {"karcher_congruence": "euclidean"},
+        },
         corrected=True,
     ),
     tight,

@@ -11,6 +11,7 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Float, Key
 
 from specjax import lab, sizes, sweep
+from specjax.experiments.claims.means import mean_is
 from specjax.experiments.ledgers import ledger
 
 DATA_SIZE, DIMENSION = 32, 4
@@ -151,72 +152,9 @@ def summed_gradient(config: Config, data: Mapping[str, xr.Dataset]) -> xr.DataAr
     return full_gradient(config, data) * data["gradients"].batch_size
 
 
-@lab.statement(
-    "claim-1",
-    "The mean of a mini-batch gradient of independent samples is the gradient of L.",
-    rivals={"the skewed sampler's": skewed_gradient, "the sum over the batch": summed_gradient},
-    controls={"the skewed sampler": lab.replacing("independent", "skewed", of="gradients")},
-)
-def independent(config: Config, data: Mapping[str, xr.Dataset]) -> lab.Relation:
-    """As printed."""
-    return lab.equals(data["gradients"]["independent"], full_gradient(config, data))
-
-
-@lab.statement(
-    "claim-1",
-    "Independence is not needed: sampling without replacement is unbiased too.",
-    corrected=True,
-    rivals={"the skewed sampler's": skewed_gradient, "the sum over the batch": summed_gradient},
-    controls={"the skewed sampler": lab.replacing("without_replacement", "skewed", of="gradients")},
-)
-def without_replacement(config: Config, data: Mapping[str, xr.Dataset]) -> lab.Relation:
-    """The justification uses equal marginals only."""
-    return lab.equals(data["gradients"]["without_replacement"], full_gradient(config, data))
-
-
-@lab.statement(
-    "claim-1",
-    "Equal marginals are needed: a sampler with probabilities p_i has the mean Σ p_i ∇ℓ_i.",
-    corrected=True,
-    rivals={"the gradient of L": full_gradient},
-    controls={"independent samples": lab.replacing("skewed", "independent", of="gradients")},
-)
-def marginals(config: Config, data: Mapping[str, xr.Dataset]) -> lab.Relation:
-    """Another vector than the gradient."""
-    return lab.equals(data["gradients"]["skewed"], skewed_gradient(config, data))
-
-
 def normal_fisher(config: Config, data: Any) -> xr.DataArray:
     """diag(1, 2)/σ²: the Fisher information of a normal variable in mean and standard deviation."""
     return xr.DataArray(np.diag([1.0, 2.0]) / SCALE**2, {"row": ["μ", "σ"], "column": ["μ", "σ"]}, ("row", "column"))
-
-
-@lab.statement(
-    "claim-7",
-    "Where the density is smooth, its support fixed, and the expectation the model's own, E[s sᵀ] + E[∇² log p] = 0: normal, in mean and "
-    "standard deviation.",
-    corrected=True,
-    rivals={
-        "without the Hessian": normal_fisher,
-        "without the score": lambda config, data: -normal_fisher(config, data),
-    },
-    controls={"data of another variance": lab.replacing("normal", "other_data", of="scores")},
-)
-def smooth_normal(config: Config, data: Mapping[str, xr.Dataset]) -> lab.Relation:
-    """A family whose Hessian depends on the sample."""
-    return lab.equals(data["scores"]["normal"], 0.0)
-
-
-@lab.statement(
-    ("claim-7", "claim-14"),
-    "Log cosh is a negative log-likelihood, of the density sech(x - θ)/π, and under it has E[s²] + E[(log p)''] = 0.",
-    corrected=True,
-    rivals={"without the Hessian": 0.5, "without the score": -0.5},
-    controls={"data of another variance": lab.replacing("sech", "other_data", of="scores")},
-)
-def smooth_sech(config: Config, data: Mapping[str, xr.Dataset]) -> lab.Relation:
-    """E[tanh²] = E[sech²] = 1/2 under sech/π: what looks like a generic loss may have the identity."""
-    return lab.equals(data["scores"]["sech"], 0.0)
 
 
 def gaps(data: Mapping[str, xr.Dataset], *names: str) -> xr.DataArray:
@@ -290,26 +228,6 @@ def population_mean_square(config: Config, data: Mapping[str, xr.Dataset]) -> xr
 
 
 @lab.statement(
-    "claim-14",
-    "For a loss that is no negative log-likelihood, 1 - exp(-(θ - x)²/2), E[∇²ℓ] is the Hessian of the population loss.",
-    rivals={"E[(ℓ')²]": population_mean_square},
-)
-def expected_curvature(config: Config, data: Mapping[str, xr.Dataset]) -> lab.Relation:
-    """Bounded in x, so that exp(-ℓ) has no integral: no constant makes it a density."""
-    return lab.equals(data["losses"]["curvature"], population_hessian(config, data))
-
-
-@lab.statement(
-    "claim-14",
-    "For that loss E[(ℓ')²] is another number, at the minimizer too: no identity makes E[∇²ℓ] a Fisher matrix.",
-    rivals={"E[ℓ'']": population_hessian},
-)
-def no_identity(config: Config, data: Mapping[str, xr.Dataset]) -> lab.Relation:
-    """Far from the minimizer E[ℓ''] is even negative."""
-    return lab.equals(data["losses"]["squared"], population_mean_square(config, data))
-
-
-@lab.statement(
     "claim-14-only",
     "The two are equal for negative log-likelihoods only: for c times that loss, c = E[ℓ'']/E[(ℓ')²], they differ by a tenth or more.",
     holds=False,
@@ -335,9 +253,92 @@ def only_likelihoods(config: Config, data: Mapping[str, xr.Dataset]) -> lab.Rela
     controls={"away from the minimizer": lambda config, data: {**data, "losses": data["losses"].roll(theta=1)}},
 )
 def mean_slope(config: Config, data: Mapping[str, xr.Dataset]) -> lab.Relation:
-    """At the minimizer of any smooth mean the mean gradient is zero; see `no_identity` for the identity there."""
+    """At the minimizer of any smooth mean the mean gradient is zero; see `no-identity` for the identity there."""
     slope = data["losses"]["slope"].isel(theta=THETAS.index(0.0))
     return lab.above(slope, LEAST_SLOPE, "a ninth of the root mean square slope")
+
+
+SKEWED = {"the skewed sampler's": skewed_gradient, "the sum over the batch": summed_gradient}
+
+STATEMENTS = (
+    mean_is(
+        "gradients.independent",
+        "independent",
+        "claim-1",
+        "The mean of a mini-batch gradient of independent samples is the gradient of L.",
+        full_gradient,
+        SKEWED,
+        {"the skewed sampler": "skewed"},
+    ),
+    mean_is(
+        "gradients.without_replacement",
+        "without-replacement",
+        "claim-1",
+        "Independence is not needed, equal marginals are enough: sampling without replacement is unbiased too.",
+        full_gradient,
+        SKEWED,
+        {"the skewed sampler": "skewed"},
+        corrected=True,
+    ),
+    mean_is(
+        "gradients.skewed",
+        "marginals",
+        "claim-1",
+        "Equal marginals are needed: a sampler with probabilities p_i has the mean Σ p_i ∇ℓ_i.",
+        skewed_gradient,
+        {"the gradient of L": full_gradient},
+        {"independent samples": "independent"},
+        corrected=True,
+    ),
+    # A family whose Hessian depends on the sample.
+    mean_is(
+        "scores.normal",
+        "smooth-normal",
+        "claim-7",
+        "Where the density is smooth, its support fixed, and the expectation the model's own, E[s sᵀ] + E[∇² log p] = 0: normal, in mean "
+        "and standard deviation.",
+        0.0,
+        {
+            "without the Hessian": normal_fisher,
+            "without the score": lambda config, data: -normal_fisher(config, data),
+        },
+        {"data of another variance": "other_data"},
+        corrected=True,
+    ),
+    # E[tanh²] = E[sech²] = 1/2 under sech/π: what looks like a generic loss may have the identity.
+    mean_is(
+        "scores.sech",
+        "smooth-sech",
+        ("claim-7", "claim-14"),
+        "Log cosh is a negative log-likelihood, of the density sech(x - θ)/π, and under it has E[s²] + E[(log p)''] = 0.",
+        0.0,
+        {"without the Hessian": 0.5, "without the score": -0.5},
+        {"data of another variance": "other_data"},
+        corrected=True,
+    ),
+    any_density,
+    gaps_in_closed_form,
+    # Bounded in x, so that exp(-ℓ) has no integral: no constant makes it a density.
+    mean_is(
+        "losses.curvature",
+        "expected-curvature",
+        "claim-14",
+        "For a loss that is no negative log-likelihood, 1 - exp(-(θ - x)²/2), E[∇²ℓ] is the Hessian of the population loss.",
+        population_hessian,
+        {"E[(ℓ')²]": population_mean_square},
+    ),
+    # Far from the minimizer E[ℓ''] is even negative.
+    mean_is(
+        "losses.squared",
+        "no-identity",
+        "claim-14",
+        "For that loss E[(ℓ')²] is another number, at the minimizer too: no identity makes E[∇²ℓ] a Fisher matrix.",
+        population_mean_square,
+        {"E[ℓ'']": population_hessian},
+    ),
+    only_likelihoods,
+    mean_slope,
+)
 
 
 EXPERIMENT = lab.Experiment(
@@ -349,18 +350,6 @@ EXPERIMENT = lab.Experiment(
     "with the equality at a given point, and E[∇ℓ] = 0 has nothing to do with it.",
     config=Config,
     measure=run,
-    statements=(
-        independent,
-        without_replacement,
-        marginals,
-        smooth_normal,
-        smooth_sech,
-        any_density,
-        gaps_in_closed_form,
-        expected_curvature,
-        no_identity,
-        only_likelihoods,
-        mean_slope,
-    ),
+    statements=STATEMENTS,
     scales={"smoke": {"samples": 5000}, "paper": {"samples": 1_000_000}},
 )

@@ -69,6 +69,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
             results[name] = {
                 **{f"{kind}_misaligned": jnp.abs(1 - cosine(d, factor)) for kind, d in directions.items()},
                 "left_error": relative(directions["left"], factor),
+                "full_error": relative(directions["full"], factor),
                 "left_formula": relative(directions["left"], smoothed),
                 "full_formula": relative(
                     directions["full"], second_moment.isotropic_full_direction(mu, noise, batch_size)
@@ -156,6 +157,7 @@ def second_moment_of_a_mean(config: Config, data: Mapping[str, xr.Dataset]) -> l
 
 ALIGNED = Errors("alignment", ROUNDING)
 VIOLATING = ("wide", "tall", "vector", "along")
+DIRECTION = ("left_misaligned", "direction_residual")
 
 STATEMENTS = (
     limit_at_full_rank,
@@ -190,7 +192,7 @@ STATEMENTS = (
         "claim-8-equality",
         "M^(-1/2) μ = Ortho(μ) where M U = U S² for μ = U S Vᵀ: no noise reaches the columns of μ.",
         ("beside.left_error", "beside.residual"),
-        {"isotropic noise": "tall.left_error", "a condition that is not met": ("beside.residual", "tall.residual")},
+        {"isotropic noise": {"beside.left_error": "tall.left_error", "beside.residual": "tall.residual"}},
         corrected=True,
     ),
     ALIGNED.differ(
@@ -199,8 +201,9 @@ STATEMENTS = (
         "Where M U differs from U S², the two differ: isotropic noise at three shapes, and noise along μ.",
         tuple(f"{name}.{error}" for name in VIOLATING for error in ("left_error", "residual")),
         {
-            "noise that leaves the columns of μ alone": ("tall.left_error", "beside.left_error"),
-            "a condition that is met": ("along.residual", "beside.residual"),
+            "noise that leaves the columns of μ alone": {
+                f"{name}.{error}": f"beside.{error}" for name in VIOLATING for error in ("left_error", "residual")
+            }
         },
         corrected=True,
     ),
@@ -208,10 +211,11 @@ STATEMENTS = (
         "direction",
         "claim-8-equality",
         "Their directions agree where M U = c U S²: noise along μ, and isotropic noise on a vector.",
-        tuple(f"{name}.{error}" for name in ("along", "vector") for error in ("left_misaligned", "direction_residual")),
+        tuple(f"{name}.{error}" for name in ("along", "vector") for error in DIRECTION),
         {
-            "isotropic noise on a matrix": "tall.left_misaligned",
-            "a condition that is not met": ("along.direction_residual", "tall.direction_residual"),
+            "isotropic noise on a matrix": {
+                f"{name}.{error}": f"tall.{error}" for name in ("along", "vector") for error in DIRECTION
+            }
         },
         corrected=True,
     ),
@@ -220,7 +224,7 @@ STATEMENTS = (
         "preamble-approximates",
         "Under isotropic noise M^(-1/2) μ is the smoothed factor U S (S² + n σ²/b)^(-1/2) Vᵀ, at every noise, shape and batch.",
         tuple(f"{name}.left_formula" for name in SHAPES),
-        {"Ortho(μ) itself": "wide.left_error"},
+        {"Ortho(μ) itself": {f"{name}.left_formula": f"{name}.left_error" for name in SHAPES}},
         corrected=True,
     ),
     ALIGNED.agree(
@@ -228,7 +232,7 @@ STATEMENTS = (
         "preamble-approximates",
         "The full-matrix direction E[vec G vec Gᵀ]^(-1/2) vec μ is then a multiple of μ, not of Ortho(μ).",
         tuple(f"{name}.full_formula" for name in SHAPES),
-        {"Ortho(μ)": "wide.full_misaligned"},
+        {"Ortho(μ)": {f"{name}.full_formula": f"{name}.full_error" for name in SHAPES}},
         corrected=True,
     ),
 )

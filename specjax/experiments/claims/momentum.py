@@ -10,6 +10,7 @@ import xarray as xr
 from jaxtyping import Array, Key
 
 from specjax import lab, sizes, sweep
+from specjax.experiments.claims.means import mean_is
 from specjax.experiments.ledgers import ledger
 from specjax.theory import momentum as theory
 
@@ -92,52 +93,6 @@ def at_points(form: Callable[..., Any]) -> Callable[[Any, Mapping[str, xr.Datase
 
 
 mse = at_points(theory.ema_mse)
-mse_from_start = at_points(lambda mu, sigma, gamma, t: theory.ema_mse(mu, sigma, gamma, t, START))
-debiased_mse = at_points(lambda mu, sigma, gamma, t: theory.debiased_ema_mse(sigma, gamma, t))
-
-
-@lab.statement(
-    "claim-5",
-    "For m_0 = 0 and independent noise the mean squared error is μ² γ^(2t) + σ² (1 - γ)/(1 + γ) (1 - γ^(2t)).",
-    name="mse",
-    rivals={
-        "μ and σ exchanged": at_points(lambda mu, sigma, gamma, t: theory.ema_mse(sigma, mu, gamma, t)),
-        "no bias": at_points(lambda mu, sigma, gamma, t: theory.ema_mse(0 * mu, sigma, gamma, t)),
-        "no variance": at_points(lambda mu, sigma, gamma, t: theory.ema_mse(mu, 0 * sigma, gamma, t)),
-        "γ^t for γ^(2t)": at_points(lambda mu, sigma, gamma, t: theory.ema_mse(mu, sigma, gamma, t / 2)),
-        "the variance at its limit": at_points(
-            lambda mu, sigma, gamma, t: mu**2 * gamma ** (2 * t) + sigma**2 * theory.stationary_variance(gamma)
-        ),
-    },
-    controls={"the same noise in every step": lab.replacing("plain", "dependent", of="errors")},
-)
-def mean_squared_error(config: Config, data: Mapping[str, xr.Dataset]) -> lab.Relation:
-    """The start and the independence are used in the justification, and not printed."""
-    return lab.equals(data["errors"]["plain"], mse(config, data))
-
-
-@lab.statement(
-    "claim-5", "From another start m_0 the bias is (μ - m_0)² γ^(2t).", corrected=True, rivals={"as from 0": mse}
-)
-def start(config: Config, data: Mapping[str, xr.Dataset]) -> lab.Relation:
-    """The condition that is not printed."""
-    return lab.equals(data["errors"]["started"], mse_from_start(config, data))
-
-
-@lab.statement(
-    "claim-5",
-    "m_t / (1 - γ^t) has no bias and the variance σ² (1 - γ)(1 + γ^t) / ((1 + γ)(1 - γ^t)).",
-    corrected=True,
-    rivals={
-        "as without the correction": mse,
-        "the variance at its limit": at_points(
-            lambda mu, sigma, gamma, t: 0 * mu + sigma**2 * theory.stationary_variance(gamma) + 0 * t
-        ),
-    },
-)
-def debiased(config: Config, data: Mapping[str, xr.Dataset]) -> lab.Relation:
-    """Adam's correction. That this is below σ² from the second step on is algebra; see `debiased_gains`."""
-    return lab.equals(data["errors"]["debiased"], debiased_mse(config, data))
 
 
 @lab.statement(
@@ -304,6 +259,59 @@ def _searched_by(data: Mapping[str, xr.Dataset], condition: Callable[..., Any]) 
     return {**data, "search": data["search"].assign(first=named, last=named - 1)}
 
 
+STATEMENTS = (
+    # The start and the independence are used in the justification, and not printed.
+    mean_is(
+        "errors.plain",
+        "mse",
+        "claim-5",
+        "For m_0 = 0 and independent noise the mean squared error is μ² γ^(2t) + σ² (1 - γ)/(1 + γ) (1 - γ^(2t)).",
+        mse,
+        {
+            "μ and σ exchanged": at_points(lambda mu, sigma, gamma, t: theory.ema_mse(sigma, mu, gamma, t)),
+            "no bias": at_points(lambda mu, sigma, gamma, t: theory.ema_mse(0 * mu, sigma, gamma, t)),
+            "no variance": at_points(lambda mu, sigma, gamma, t: theory.ema_mse(mu, 0 * sigma, gamma, t)),
+            "γ^t for γ^(2t)": at_points(lambda mu, sigma, gamma, t: theory.ema_mse(mu, sigma, gamma, t / 2)),
+            "the variance at its limit": at_points(
+                lambda mu, sigma, gamma, t: mu**2 * gamma ** (2 * t) + sigma**2 * theory.stationary_variance(gamma)
+            ),
+        },
+        {"the same noise in every step": "dependent"},
+    ),
+    mean_is(
+        "errors.started",
+        "start",
+        "claim-5",
+        "From another start m_0 the bias is (μ - m_0)² γ^(2t).",
+        at_points(lambda mu, sigma, gamma, t: theory.ema_mse(mu, sigma, gamma, t, START)),
+        {"as from 0": mse},
+        corrected=True,
+    ),
+    # Adam's correction. That this is below σ² from the second step on is algebra; see `debiased_gains`.
+    mean_is(
+        "errors.debiased",
+        "debiased",
+        "claim-5",
+        "m_t / (1 - γ^t) has no bias and the variance σ² (1 - γ)(1 + γ^t) / ((1 + γ)(1 - γ^t)).",
+        at_points(lambda mu, sigma, gamma, t: theory.debiased_ema_mse(sigma, gamma, t)),
+        {
+            "as without the correction": mse,
+            "the variance at its limit": at_points(
+                lambda mu, sigma, gamma, t: 0 * mu + sigma**2 * theory.stationary_variance(gamma) + 0 * t
+            ),
+        },
+        corrected=True,
+    ),
+    debiased_gains,
+    threshold,
+    sufficient,
+    otherwise,
+    first_step_gains,
+    inequality_as_printed,
+    inequality,
+)
+
+
 EXPERIMENT = lab.Experiment(
     "claims-momentum",
     ledger("claims"),
@@ -312,17 +320,6 @@ EXPERIMENT = lab.Experiment(
     "is below 1 for all s < (2 + γ - γ²)/(γ (1 + γ)): there the first step gains already. The inequality that leads to T* is misprinted.",
     config=Config,
     measure=run,
-    statements=(
-        mean_squared_error,
-        start,
-        debiased,
-        debiased_gains,
-        threshold,
-        sufficient,
-        otherwise,
-        first_step_gains,
-        inequality_as_printed,
-        inequality,
-    ),
+    statements=STATEMENTS,
     scales={"smoke": {"samples": 5000, "searches": 2000}, "paper": {"samples": 1_000_000, "searches": 100_000}},
 )

@@ -120,7 +120,7 @@ STATEMENTS = (
         ("claim-2", "preamble-forms"),
         "With pseudo-inverses and the compact decomposition both forms are U Vᵀ at every shape and rank.",
         ("left", "right"),
-        {"G, only rescaled": "rescaled", "the thin decomposition": lambda forms: 0 * forms["left"] + forms["thin"]},
+        {"G, only rescaled": "rescaled", "the thin decomposition": "thin"},
         corrected=True,
     ),
     VECTORS.agree(

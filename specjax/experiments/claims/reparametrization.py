@@ -143,7 +143,7 @@ STATEMENTS = (
         "preamble-natural-gradient",
         "M⁻¹ ∇L = F⁻¹ ∇L is that direction, and it moves the model alike in all coordinates.",
         ("inverse_misaligned", "inverse_depends"),
-        {"M^(-1/2) ∇L": "root_misaligned", "in other coordinates": ("inverse_depends", "root_depends")},
+        {"M^(-1/2) ∇L": {"inverse_misaligned": "root_misaligned", "inverse_depends": "root_depends"}},
         corrected=True,
     ),
     STEPS.agree(
