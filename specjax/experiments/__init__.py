@@ -13,6 +13,7 @@ MODULES = {
     "deep-linear": "specjax.experiments.outer_product.deep_linear",
     "relu-off-diagonal": "specjax.experiments.outer_product.relu_off_diagonal",
     "dominance": "specjax.experiments.outer_product.dominance",
+    "target": "specjax.experiments.outer_product.target",
     "row-normalization": "specjax.experiments.outer_product.row_normalization",
     "figure-1": "specjax.experiments.outer_product.figure_1",
     "after-initialization": "specjax.experiments.outer_product.after_initialization",

@@ -40,6 +40,36 @@ def one_draw_ratio(k: ArrayLike) -> Float[Array, "..."]:
     return 3 * jnp.sqrt(2 / (jnp.pi * jnp.asarray(k, jnp.result_type(float))))
 
 
+@in_float64
+def target_part(target: Float[Array, "d d"], k: ArrayLike) -> Float[Array, "*k"]:
+    """‖M₀‖_F/(√d k), M₀ = M - (tr M/d) I: what M changes of the first normalized step of gradient descent; asymptotic in k.
+
+    A root mean square over draws of ‖G/‖G‖ - N/‖N‖‖_F with N the gradient at M = 0, up to a factor 1 + O(1/k). G is N - M U, and U Uᵀ is
+    k (I + O(1/√k)), so G is k (I - M/k) U to leading order, of which M₀ alone changes the direction: by M₀ U/(k ‖U‖). [ours]
+    """
+    (target,) = floats(target)
+    return _without_trace(target) / (jnp.sqrt(target.shape[0]) * floats(k)[0])
+
+
+@in_float64
+def polar_target_part(target: Float[Array, "d d"], k: ArrayLike) -> Float[Array, "*k"]:
+    """‖M₀‖_F/√(8 k³), M₀ = M - (tr M/d) I: what M changes of Muon's first step, the polar factor; asymptotic in k.
+
+    A root mean square over draws of ‖polar(G) - polar(N)‖_F/√d with N the gradient at M = 0, up to a factor 1 + O(1/k). With W = U Uᵀ and
+    Q = polar(U), polar(G) = polar((W - M) W^(1/2)) Q and polar(N) = Q. Where W - M is positive definite, the former is Q but for the
+    commutator of M and W^(1/2): a matrix near k^(3/2) I with the antisymmetric part A has the polar factor I + A/k^(3/2), and here A =
+    [W^(1/2), M]/2. With W = k I + √k S, S symmetric and, off the diagonal, of N(0, 1) entries in the limit, W^(1/2) is √k I + S/2, so
+    the change is [S, M]/4 k^(-3/2), and E‖[S, M]‖_F² = Σ_ij (μ_i - μ_j)² = 2 d ‖M₀‖_F² by the eigenvalues μ of M. [ours]
+    """
+    (target,) = floats(target)
+    return _without_trace(target) / jnp.sqrt(8 * floats(k)[0] ** 3)
+
+
+def _without_trace(target: Array) -> Array:
+    d = target.shape[0]
+    return jnp.sqrt(jnp.sum((target - jnp.trace(target) / d * jnp.eye(d, dtype=target.dtype)) ** 2))
+
+
 def _combine(target: Array, k: ArrayLike, quadratic: Array) -> Array:
     d = target.shape[0]
     first, second, third = (alpha[..., None, None] for alpha in wishart_moments(d, k))

@@ -18,6 +18,7 @@ SMALL = {
     "matrix-factorization": {"ks": (5, 6, 7, 8, 9), "small_ks": (5, 6)},
     "deep-linear": {"small_widths": (3,), "widths": (5, 6, 7, 8, 9), "growing_widths": (5, 6, 7, 8, 9)},
     "relu-off-diagonal": {"d0s": (5, 6)},
+    "target": {"ks": (7, 8, 9, 10, 11), "narrow_ks": (7, 8), "d1s": (5, 6, 7, 8, 9)},
     "dominance": {"widths": (5, 6, 7, 8, 9)},
     "row-normalization": {"widths": (9, 10, 11, 12, 13), "steps": 2},
     "figure-1": {"widths": (5, 6), "metric_widths": (5, 6), "drawn_width": 5},

@@ -60,6 +60,7 @@ CONFIRMED = {
         "g1-off-diagonal-d1",
     },
     "matrix-factorization": {"theorem-1", "diagonal-order", "off-diagonal-order", "one-draw"},
+    "target": {"narrow", "rates", "constants", "mostly-without-target"},
     "dominance": {"factorization-draw-vanishes", "factorization-draw-rate", "linear-hidden-rank-bound"},
     "row-normalization": {"factorization-initial", "factorization-trained", "factorization-initial-rate"},
     "figure-1": {"factorization-hessian", "linear-output-hessian", "relu-output-hessian"},
@@ -109,6 +110,7 @@ CONFIRMED = {
     "gpt-telemetry": {"both-learn", "muon-is-ahead", "inequality-holds-while-training"},
 }
 REFUTED = {
+    "target": {"target-is-left", "left-is-aligned", "real-preconditioner"},
     "dominance": {"linear-hidden-draw-vanishes", "relu-hidden-draw-vanishes"},
     "row-normalization": {"linear-hidden-initial", "relu-hidden-trained"},
     "figure-1": {"linear-hidden-hessian", "relu-hidden-hessian"},
@@ -167,6 +169,7 @@ LONG = {
     "sparse-regression",
     "stable-ranks",
     "table-c7",
+    "target",
 }
 
 

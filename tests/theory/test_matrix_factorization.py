@@ -91,3 +91,27 @@ def test_one_draw_has_its_ratio_in_the_limit():
     # Nearest by: 3/√k, the root mean square, and the exponent 1/2 exchanged for 0.51.
     for wrong in (3 / np.sqrt(k), 2 * np.sqrt(2 / np.pi / k), 3 * np.sqrt(2 / np.pi) / k**0.51):
         assert abs(ratio.mean() - wrong) > 8 * error
+
+
+def test_what_the_target_changes_of_the_first_step_is_simulated_at_a_large_width():
+    rng = np.random.default_rng(0)
+    d, k, draws = 7, 40_000, 20_000
+    target = symmetric(d, 1.0) + 3 * np.eye(d)
+    w = wishart(rng, draws, d, k)
+    # U = W^(1/2) stands for every U: all that follows is equivariant under orthogonal maps of its columns.
+    values, vectors = np.linalg.eigh(w)
+    root = (vectors * np.sqrt(values)[:, None, :]) @ vectors.swapaxes(1, 2)
+    steps = [(w - m) @ root for m in (target, 0)]
+    unit, unit_of_none = (g / np.linalg.norm(g, axis=(1, 2), keepdims=True) for g in steps)
+    left, _, right = np.linalg.svd(steps[0])
+    parts = {
+        theory.target_part: np.sum((unit - unit_of_none) ** 2, axis=(1, 2)),
+        theory.polar_target_part: np.sum((left @ right - np.eye(d)) ** 2, axis=(1, 2)) / d,
+    }
+    for form, squares in parts.items():
+        predicted = float(form(jnp.asarray(target), k)) ** 2
+        error = 4 * squares.std(ddof=1) / np.sqrt(draws)
+        # Widths of 40,000 leave a relative bias of the order 1/k.
+        assert abs(squares.mean() - predicted) < error + 20 / k * predicted
+        # The nearest wrong forms have d for 8, and M for M₀.
+        assert error < 0.05 * predicted

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Key
 
 from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.ledgers import ledger
-from specjax.experiments.outer_product.statistics import gram
+from specjax.experiments.outer_product.statistics import at_infinity, gram
 from specjax.experiments.target_files import load_target
 from specjax.experiments.validation import check_off_diagonal
 from specjax.models import matrix_factorization
@@ -215,10 +215,7 @@ def off_diagonal_order(config: Config, data: Data) -> lab.Relation:
 def one_draw(config: Config, data: Data) -> lab.Relation:
     """√k times the ratio at the two largest widths, combined so that what falls as 1/k cancels."""
     scaled = data["orders"]["ratio"] * np.sqrt(data["orders"].k)
-    low, high = (scaled.isel(k=i, drop=True) for i in (-2, -1))
-    smaller, larger = config.ks[-2:]
-    limit = (larger * high - smaller * low) / (larger - smaller)
-    return lab.equals(limit.rename("√k × ratio"), float(theory.one_draw_ratio(1.0)))
+    return lab.equals(at_infinity(scaled, "k").rename("√k × ratio"), float(theory.one_draw_ratio(1.0)))
 
 
 def _entries(formula: Callable[..., Array], data: xr.Dataset) -> xr.DataArray:

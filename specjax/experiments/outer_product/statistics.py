@@ -30,6 +30,13 @@ def gram(g: Float[Array, "m n"]) -> Float[Array, "m m"]:
     return g @ g.T
 
 
+def at_infinity(draws: xr.DataArray, dim: str) -> xr.DataArray:
+    """The two largest sizes combined so that what falls as 1/size cancels, in pairs of draws."""
+    low, high = draws[dim].values[-2:].astype(float)
+    smaller, larger = (draws.isel({dim: place}, drop=True) for place in (-2, -1))
+    return (high * larger - low * smaller) / (high - low)
+
+
 def relu_statistics(
     gradient: relu_network.Params, target: Float[Array, "d2 d0"], d1: AnySize, d2: AnySize
 ) -> dict[str, Float[Array, ""]]:
