@@ -26,8 +26,6 @@ from specjax.experiments.preconditioning import (
 from specjax.experiments.preconditioning.slopes import arrived, slope, tuned
 from specjax.experiments.verdicts import band_check
 
-MODULES = (scalar_sequences, decoupling, theorems, condition_number, sign_gradient, curves, preconditioners)
-
 
 def verdicts(module, config, data):
     return {check.name: check.verdict for check in module.EXPERIMENT.checks(config, data)}
@@ -258,21 +256,6 @@ def test_no_verdict_follows_the_curve_in_which_rounding_decides():
     assert first == second
 
 
-def test_sequences_that_break_their_bounds_refute_them():
-    config = scalar_sequences.Config(seeds=100, steps=60)
-    data = scalar_sequences.run(config)
-    assert set(verdicts(scalar_sequences, config, data).values()) == {"confirmed"}
-    bounds = data["bounds"].copy(deep=True)
-    for name in scalar_sequences.BOUNDS:
-        bounds[name] = bounds[name] * 0 + 1.001
-    bounds["hits"][0, 0] = 1
-    ends = data["sharpness"].copy(deep=True)
-    ends["constant"] = ends["constant"] * 0
-    changed = verdicts(scalar_sequences, config, {**data, "bounds": bounds, "sharpness": ends})
-    broken = {*scalar_sequences.BOUNDS, "lemma-1-never-hits", "lemma-2-below-constant", "lemma-2-stranded-constant"}
-    assert {name for name, verdict in changed.items() if verdict == "refuted"} == broken
-
-
 @pytest.mark.integration
 def test_sign_descent_that_beats_its_bound_refutes_it():
     config = sign_gradient.Config(kappas=(10.0, 20.0, 30.0, 40.0), context_kappas=(3.0, 4.0, 5.0, 6.0), trials=200)
@@ -361,13 +344,6 @@ def test_the_command_line_says_the_same_and_runs_nothing(monkeypatch, tmp_path, 
         assert output.err.startswith(f"specjax: {sentence}")
         assert re.fullmatch(r"[^\n]+\.\n", output.err)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.EXPERIMENT.name)
-def test_an_experiment_has_three_scales_and_says_what_it_is(module):
-    experiment = module.EXPERIMENT
-    assert set(experiment.scales) == {"smoke", "quick", "paper"}
-    assert experiment.source.startswith(experiment.paper)
 
 
 def test_fits_need_no_sweep_of_their_own():
