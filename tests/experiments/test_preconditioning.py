@@ -1,6 +1,7 @@
 """The experiments on the preconditioning paper: early finishers, tuning, verdicts that follow the numbers, refusals."""
 
 import re
+from decimal import Decimal, localcontext
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ from specjax.experiments.preconditioning import (
     condition_number_config,
     curves,
     decoupling,
+    many_digits,
     preconditioners,
     runs,
     scalar_sequences,
@@ -25,6 +27,7 @@ from specjax.experiments.preconditioning import (
 )
 from specjax.experiments.preconditioning.slopes import arrived, slope, tuned
 from specjax.experiments.verdicts import band_check
+from specjax.models import in_context_regression, matrix_factorization
 
 
 def verdicts(module, config, data):
@@ -276,6 +279,37 @@ def test_sign_descent_that_beats_its_bound_refutes_it():
     assert {name for name, verdict in changed.items() if verdict == "refuted"} >= expected
 
 
+def test_decimals_have_the_polar_factor_of_numpy_and_many_more_digits():
+    x = np.random.default_rng(0).standard_normal((5, 4, 4)) * np.geomspace(1, 1e-6, 4)
+    u, _, vt = np.linalg.svd(x)
+    with localcontext(prec=60):
+        found = many_digits.polar(many_digits.decimals(x))
+        excess = found @ found.swapaxes(-1, -2) - many_digits.decimals(np.eye(4))
+    np.testing.assert_allclose(found.astype(float), u @ vt, atol=1e-9)
+    assert np.abs(excess).max() < Decimal("1e-55")
+
+
+@pytest.mark.usefixtures("x64")
+def test_runs_with_many_digits_are_those_of_the_models_and_begin_as_in_float64():
+    basis = np.linalg.qr(np.random.default_rng(1).standard_normal((3, 3)))[0]
+    m, x = (basis * [1.0, 0.3, 0.1]) @ basis.T, np.random.default_rng(2).standard_normal((3, 3))
+    for ours, model in (
+        (many_digits.factorization, matrix_factorization),
+        (many_digits.in_context, in_context_regression),
+    ):
+        np.testing.assert_allclose(ours(m, x), model.gradient(jnp.asarray(x), jnp.asarray(m)), atol=1e-12)
+    # A slow decay, at which rounding is amplified: 8 digits lose what 40 keep.
+    rates, spectrum = 0.7 * 0.9 ** np.arange(40)[None], np.array([1.0, 0.3, 0.1])
+    few, many = (
+        many_digits.from_scalars(many_digits.factorization, basis[None], spectrum, 0.5, rates, digits)
+        for digits in (8, 40)
+    )
+    assert few.shape == many.shape == (1, 40)
+    assert few[0, 0] < 1e-6
+    assert few.max() > 1e-6
+    assert many.max() < 1e-20
+
+
 SENTENCES = [
     (condition_number, {"k": 2}, "A factor with k=2 columns cannot reach a target of rank r=3"),
     (condition_number, {"kappas": (0.5, 10.0, 20.0, 30.0, 40.0)}, "A condition number is the largest eigenvalue over"),
@@ -391,28 +425,6 @@ def test_the_verdicts_on_the_theorems_follow_the_slowest_run():
 
     assert set(verdicts(theorems, config, made(0.99, 0.0, 1.0)).values()) == {"confirmed"}
     assert set(verdicts(theorems, config, made(1.1, 1.0, 1.0)).values()) == {"refuted"}
-
-
-def test_the_verdicts_on_decoupling_follow_the_distances():
-    config = decoupling.Config()
-
-    def made(calm, unstable, amplification, steps):
-        rho = {"rho": (decoupling.CALM, decoupling.UNSTABLE)}
-        distances = np.array([calm, unstable])[:, None, None]
-        matrix = dataset(
-            rho,
-            one=(distances, 80),
-            amplification=(amplification, 3),
-            last_error=(distances[:, :, 0],),
-            last_predicted=(0.0,),
-            generic=(1.0,),
-        )
-        context = dataset(rho, symmetrized=(distances, 80))
-        descent = dataset({"rho": (decoupling.CALM,)}, matrix_steps=(steps,), scalar_steps=(100,))
-        return {"factorization": matrix, "context": context, "descent": descent}
-
-    assert set(verdicts(decoupling, config, made(1e-14, 1e-3, 100.0, 100)).values()) == {"confirmed"}
-    assert set(verdicts(decoupling, config, made(1e-3, 1e-3, (1.0, 5.0, 0.01), 101)).values()) == {"refuted"}
 
 
 def test_the_verdicts_on_preconditioners_follow_their_likeness():
