@@ -1,6 +1,7 @@
 """The experiments on the preconditioning paper: early finishers, tuning, verdicts that follow the numbers, refusals."""
 
 import re
+from decimal import Decimal, localcontext
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ from specjax.experiments.preconditioning import (
     condition_number_config,
     curves,
     decoupling,
+    many_digits,
     preconditioners,
     runs,
     scalar_sequences,
@@ -25,8 +27,7 @@ from specjax.experiments.preconditioning import (
 )
 from specjax.experiments.preconditioning.slopes import arrived, slope, tuned
 from specjax.experiments.verdicts import band_check
-
-MODULES = (scalar_sequences, decoupling, theorems, condition_number, sign_gradient, curves, preconditioners)
+from specjax.models import in_context_regression, matrix_factorization
 
 
 def verdicts(module, config, data):
@@ -258,21 +259,6 @@ def test_no_verdict_follows_the_curve_in_which_rounding_decides():
     assert first == second
 
 
-def test_sequences_that_break_their_bounds_refute_them():
-    config = scalar_sequences.Config(seeds=100, steps=60)
-    data = scalar_sequences.run(config)
-    assert set(verdicts(scalar_sequences, config, data).values()) == {"confirmed"}
-    bounds = data["bounds"].copy(deep=True)
-    for name in scalar_sequences.BOUNDS:
-        bounds[name] = bounds[name] * 0 + 1.001
-    bounds["hits"][0, 0] = 1
-    ends = data["sharpness"].copy(deep=True)
-    ends["constant"] = ends["constant"] * 0
-    changed = verdicts(scalar_sequences, config, {**data, "bounds": bounds, "sharpness": ends})
-    broken = {*scalar_sequences.BOUNDS, "lemma-1-never-hits", "lemma-2-below-constant", "lemma-2-stranded-constant"}
-    assert {name for name, verdict in changed.items() if verdict == "refuted"} == broken
-
-
 @pytest.mark.integration
 def test_sign_descent_that_beats_its_bound_refutes_it():
     config = sign_gradient.Config(kappas=(10.0, 20.0, 30.0, 40.0), context_kappas=(3.0, 4.0, 5.0, 6.0), trials=200)
@@ -291,6 +277,37 @@ def test_sign_descent_that_beats_its_bound_refutes_it():
     for name in sign_gradient.INSTANCES:
         expected |= {f"{name}-floor-bound", f"{name}-barrier", f"{name}-slope"}
     assert {name for name, verdict in changed.items() if verdict == "refuted"} >= expected
+
+
+def test_decimals_have_the_polar_factor_of_numpy_and_many_more_digits():
+    x = np.random.default_rng(0).standard_normal((5, 4, 4)) * np.geomspace(1, 1e-6, 4)
+    u, _, vt = np.linalg.svd(x)
+    with localcontext(prec=60):
+        found = many_digits.polar(many_digits.decimals(x))
+        excess = found @ found.swapaxes(-1, -2) - many_digits.decimals(np.eye(4))
+    np.testing.assert_allclose(found.astype(float), u @ vt, atol=1e-9)
+    assert np.abs(excess).max() < Decimal("1e-55")
+
+
+@pytest.mark.usefixtures("x64")
+def test_runs_with_many_digits_are_those_of_the_models_and_begin_as_in_float64():
+    basis = np.linalg.qr(np.random.default_rng(1).standard_normal((3, 3)))[0]
+    m, x = (basis * [1.0, 0.3, 0.1]) @ basis.T, np.random.default_rng(2).standard_normal((3, 3))
+    for ours, model in (
+        (many_digits.factorization, matrix_factorization),
+        (many_digits.in_context, in_context_regression),
+    ):
+        np.testing.assert_allclose(ours(m, x), model.gradient(jnp.asarray(x), jnp.asarray(m)), atol=1e-12)
+    # A slow decay, at which rounding is amplified: 8 digits lose what 40 keep.
+    rates, spectrum = 0.7 * 0.9 ** np.arange(40)[None], np.array([1.0, 0.3, 0.1])
+    few, many = (
+        many_digits.from_scalars(many_digits.factorization, basis[None], spectrum, 0.5, rates, digits)
+        for digits in (8, 40)
+    )
+    assert few.shape == many.shape == (1, 40)
+    assert few[0, 0] < 1e-6
+    assert few.max() > 1e-6
+    assert many.max() < 1e-20
 
 
 SENTENCES = [
@@ -363,13 +380,6 @@ def test_the_command_line_says_the_same_and_runs_nothing(monkeypatch, tmp_path, 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.EXPERIMENT.name)
-def test_an_experiment_has_three_scales_and_says_what_it_is(module):
-    experiment = module.EXPERIMENT
-    assert set(experiment.scales) == {"smoke", "quick", "paper"}
-    assert experiment.source.startswith(experiment.paper)
-
-
 def test_fits_need_no_sweep_of_their_own():
     # The closed form of gradient descent is fitted like a sweep: two equal seeds, no spread, an interval of one point.
     steps = condition_number_checks.context_gradient_descent(condition_number_config.Config())
@@ -415,28 +425,6 @@ def test_the_verdicts_on_the_theorems_follow_the_slowest_run():
 
     assert set(verdicts(theorems, config, made(0.99, 0.0, 1.0)).values()) == {"confirmed"}
     assert set(verdicts(theorems, config, made(1.1, 1.0, 1.0)).values()) == {"refuted"}
-
-
-def test_the_verdicts_on_decoupling_follow_the_distances():
-    config = decoupling.Config()
-
-    def made(calm, unstable, amplification, steps):
-        rho = {"rho": (decoupling.CALM, decoupling.UNSTABLE)}
-        distances = np.array([calm, unstable])[:, None, None]
-        matrix = dataset(
-            rho,
-            one=(distances, 80),
-            amplification=(amplification, 3),
-            last_error=(distances[:, :, 0],),
-            last_predicted=(0.0,),
-            generic=(1.0,),
-        )
-        context = dataset(rho, symmetrized=(distances, 80))
-        descent = dataset({"rho": (decoupling.CALM,)}, matrix_steps=(steps,), scalar_steps=(100,))
-        return {"factorization": matrix, "context": context, "descent": descent}
-
-    assert set(verdicts(decoupling, config, made(1e-14, 1e-3, 100.0, 100)).values()) == {"confirmed"}
-    assert set(verdicts(decoupling, config, made(1e-3, 1e-3, (1.0, 5.0, 0.01), 101)).values()) == {"refuted"}
 
 
 def test_the_verdicts_on_preconditioners_follow_their_likeness():

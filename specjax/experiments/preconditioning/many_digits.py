@@ -1,0 +1,80 @@
+"""Muon in decimal arithmetic of any number of digits, for small matrices: what rounding does to a run, and what it does not.
+
+Arrays hold `decimal.Decimal`, with a first dimension of seeds over which everything is mapped at once.
+"""
+
+from collections.abc import Callable
+from decimal import Decimal, getcontext, localcontext
+
+import numpy as np
+
+decimals = np.vectorize(Decimal, otypes=[object])
+"""Floats as decimals of the same value."""
+
+Gradient = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""Of M or S and the iterate."""
+
+
+def factorization(m: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """(X Xᵀ - M) X."""
+    return (x @ x.swapaxes(-1, -2) - m) @ x
+
+
+def in_context(s: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """S (S Q - I) S."""
+    return s @ (s @ q @ s - s)
+
+
+def from_scalars(
+    gradient: Gradient, basis: np.ndarray, spectrum: np.ndarray, start: float, rates: np.ndarray, digits: int
+) -> np.ndarray:
+    """‖Uᵀ X_t U - diag(x_t)‖_F, (seeds, steps), between Muon's iterates from X_0 = start · I and the scalar sequences, as floats.
+
+    Args:
+        gradient: Of the problem, with M or S = U diag(spectrum) Uᵀ.
+        basis: U, floats (seeds, d, d), orthonormal up to their rounding: its polar factor is taken.
+        spectrum: Floats (d,).
+        start: The scale of X_0.
+        rates: Floats (seeds, steps).
+        digits: In which every operation is rounded.
+    """
+    with localcontext(prec=digits):
+        u = polar(decimals(basis))
+        ut, lam, identity = u.swapaxes(-1, -2), decimals(spectrum), decimals(np.eye(len(spectrum)))
+        m, x = (u * lam) @ ut, np.broadcast_to(Decimal(start) * identity, u.shape)
+        scalars, distances = np.broadcast_to(Decimal(start) * identity, u.shape), []
+        for rate in decimals(rates).T[:, :, None, None]:
+            x = x - rate * polar(gradient(m, x))
+            # Of diagonal matrices, and 0 off the diagonal.
+            scalars = scalars - rate * np.sign(gradient(lam * identity, scalars))
+            distances.append(_norm(ut @ x @ u - scalars)[:, 0, 0])
+        return np.stack(distances, axis=1).astype(float)
+
+
+def polar(x: np.ndarray) -> np.ndarray:
+    """The polar factors of invertible matrices (seeds, d, d), by Newton's iteration with scaling, which converges from everywhere."""
+    settled, change = Decimal(10) ** (-getcontext().prec * 2 // 3), Decimal(1)
+    while change > settled:
+        y = _inverse(x).swapaxes(-1, -2)
+        scale = (_norm(y) / _norm(x)) ** Decimal("0.5")
+        x, before = (scale * x + y / scale) / 2, x
+        change = _norm(x - before).max()
+    return x
+
+
+def _norm(x: np.ndarray) -> np.ndarray:
+    return np.sqrt((x * x).sum((-2, -1), keepdims=True))
+
+
+def _inverse(x: np.ndarray) -> np.ndarray:
+    """Gauss and Jordan's elimination with pivots of the largest size."""
+    seeds, n, _ = x.shape
+    rows, each = np.concatenate([x, decimals(np.broadcast_to(np.eye(n), x.shape))], axis=-1), np.arange(seeds)
+    for column in range(n):
+        pivot = column + np.argmax(np.abs(rows[:, column:, column]), axis=1)
+        rows[each, pivot], rows[each, column] = rows[each, column], rows[each, pivot]
+        rows[:, column] = rows[:, column] / rows[:, column, column, None]
+        factors = rows[:, :, column].copy()
+        factors[:, column] = Decimal(0)
+        rows = rows - factors[:, :, None] * rows[:, None, column]
+    return rows[:, :, n:]
