@@ -97,7 +97,9 @@ def judged(config: Config, data: xr.Dataset) -> xr.Dataset:
     for quantity in QUANTITIES:
         chosen[quantity] = xr.ufuncs.log2(rest[quantity].isel(factor=of_watched))
         # What no step size changes is the same at all of them.
-        chosen |= {name: xr.ufuncs.log2(rest[name].isel(factor=0)) for name in (f"first_{quantity}", f"noise_{quantity}")}
+        chosen |= {
+            name: xr.ufuncs.log2(rest[name].isel(factor=0)) for name in (f"first_{quantity}", f"noise_{quantity}")
+        }
     return xr.Dataset({name: values.drop_vars("factor", errors="ignore") for name, values in chosen.items()})
 
 
