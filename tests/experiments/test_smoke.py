@@ -14,7 +14,6 @@ from specjax.report.verify import verified
 OPPOSITE = {"confirmed": "refuted", "refuted": "confirmed"}
 # Much compilation: sweeps of training loops. Their parts have fast tests of their own.
 LONG = {
-    "after-initialization",
     "gpt-ablation",
     "recall-transformer",
     "sparse-regression",

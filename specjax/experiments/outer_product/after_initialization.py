@@ -6,7 +6,7 @@ with the size of the model, and that momentum with normalized rows matches Muon.
 of whose sizes grow in proportion, on the same batches. A matrix of Gaussian noise of the same sizes stands beside V, since two
 independent rows of n entries have a cosine of the order 1/√n whatever they are. Step sizes are chosen in other draws than those that judge.
 
-Thresholds were chosen before any run, the grid and the number of draws in trial runs of other draws.
+Statements, thresholds, the grid and the number of draws were settled in trial runs of other draws than those judged here.
 """
 
 from collections.abc import Callable

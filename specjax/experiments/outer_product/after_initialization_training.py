@@ -98,8 +98,8 @@ def train(
 
     def stretch(state: State, start: Int[Array, ""]) -> tuple[State, tuple[Array, Weights]]:
         state, _ = jax.lax.scan(step, state, start + jnp.arange(steps))
-        losses = jnp.minimum(jax.vmap(loss, (0, None))(state[0], held_out), LIMIT)
-        return state, (losses, tuple(v[WATCHED_AT] for v in state[1]))
+        losses = jax.vmap(loss, (0, None))(state[0], held_out)
+        return state, (jnp.where(losses < LIMIT, losses, LIMIT), tuple(v[WATCHED_AT] for v in state[1]))
 
     start = tuple(jnp.broadcast_to(w, (len(RULES), *w.shape)) for w in weights)
     state = (start, jax.tree.map(jnp.zeros_like, start), jax.tree.map(jnp.zeros_like, tuple(weights)))
