@@ -197,7 +197,7 @@ def gap_shrinks_with_width(config: Config, data: xr.Dataset) -> lab.Relation:
 
 
 @lab.statement(
-    "section-1-outperforms",
+    "section-1-outperforms-small",
     "At the largest width Muon's loss is below that of Adam, which works entry by entry, by a factor of more than 1.2 at every length.",
     controls={"Adam in its place": with_rule("muon", "adam")},
     along="length",
