@@ -67,15 +67,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     # XLA spreads the decompositions of a sweep over its own threads; with threads of OpenBLAS as well, both kinds wait for each other.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _dispatch(list(sys.argv[1:] if argv is None else argv))
+        return _dispatch(arguments)
     except UserError as error:
         print(f"specjax: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(
-            "specjax: interrupted; what is finished is kept, and the same command goes on from there.", file=sys.stderr
-        )
+        goes_on = arguments and arguments[0] in ("run", "reproduce")
+        kept = "; what is finished is kept, and the same command goes on from there" if goes_on else ""
+        print(f"specjax: interrupted{kept}.", file=sys.stderr)
         return 130
 
 
@@ -185,7 +186,7 @@ def _unfinished(experiment: "AnyExperiment", config: Any, out: Path) -> Path:
     from specjax import report
 
     folder = report.unfinished_in(out, experiment.name, config)
-    if folder.exists():
+    if folder.is_dir() and any(path.is_dir() for path in folder.iterdir()):
         print(f"specjax: {experiment.name} goes on from what is kept in {folder}", file=sys.stderr)
     return folder
 

@@ -284,6 +284,25 @@ def test_an_interrupt_is_one_line_and_leaves_nothing(register, capsys):
     assert {path.name for path in Path("results").iterdir()} == {"other-toy"}
 
 
+def test_only_what_goes_on_says_so(capsys, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("specjax.experiments.names", interrupt)
+    assert main(["list"]) == 130
+    assert capsys.readouterr().err == "specjax: interrupted.\n"
+
+
+def test_a_file_in_the_place_of_what_is_unfinished_is_named(capsys):
+    Path("results").mkdir()
+    Path("results/.unfinished").write_text("mine")
+    assert main(["run", "toy-slope"]) == 2
+    assert re.fullmatch(
+        r"specjax: results/.unfinished/toy-slope-\w+ cannot be made \(Not a directory\); choose another --out\.\n",
+        capsys.readouterr().err,
+    )
+
+
 def test_an_interrupted_reproduce_computes_nothing_again(register, capsys):
     """Not that of the experiment at which it was stopped, and not that of those before it."""
     computed = []

@@ -33,10 +33,14 @@ def kept(folder: Path) -> Iterator[None]:
     """Within the block, sweeps and trainings keep what they compute in `folder`, locked; where they keep nothing, none is left.
 
     Raises:
+        ValueError: the folder cannot be made.
         StoreError: another process computes the same there.
     """
     made = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"{folder} cannot be made ({error.strerror or error}); choose another --out.") from error
     with _locked(folder):
         try:
             with keeping.under(folder):
