@@ -12,6 +12,7 @@ from specjax.cli import main
 from specjax.experiments.target_files import load_target
 
 FIVE = "needs 5 or more different sizes in ascending order, each at least"
+FINITE = "must be a finite number between 0 and"
 SEEDS = "must be at least 2, since one initialization has no standard error, got"
 ROOT = "seed must be from 0 to 2^32 - 2, got"
 
@@ -118,29 +119,21 @@ BAD_CONFIGS = [
     ("dominance", {"seeds": 0}, "seeds must be at least 2, got 0."),
     ("dominance", {"seed": -1}, "seed must be from 0 to 2^32 - 1, got -1."),
     ("row-normalization", {"widths": (16,)}, f"widths {FIVE} 2, got (16,)."),
-    ("row-normalization", {"seeds": 1}, f"seeds {SEEDS} 1."),
+    ("row-normalization", {"noise_widths": (16,)}, f"noise_widths {FIVE} 2, got (16,)."),
+    ("row-normalization", {"seeds": 1}, "seeds must be at least 2, got 1."),
+    ("row-normalization", {"noise_seeds": 1}, "noise_seeds must be at least 2, got 1."),
     ("row-normalization", {"steps": 0}, "steps must be at least 1, got 0."),
-    ("row-normalization", {"momentum": 1.0}, "momentum must be in [0, 1), got 1.0."),
-    ("row-normalization", {"momentum": -0.1}, "momentum must be in [0, 1), got -0.1."),
-    ("row-normalization", {"momentum": float("nan")}, "momentum must be in [0, 1), got nan."),
-    ("row-normalization", {"rate": 0.0}, "rate must be positive and finite, got 0.0."),
-    ("row-normalization", {"rate": float("inf")}, "rate must be positive and finite, got inf."),
-    ("row-normalization", {"rate": float("nan")}, "rate must be positive and finite, got nan."),
-    ("row-normalization", {"seed": -1}, f"{ROOT} -1."),
-    (
-        "figure-1",
-        {"widths": (16,)},
-        "widths needs 2 or more different sizes in ascending order, each at least 2, got (16,).",
-    ),
-    (
-        "figure-1",
-        {"metric_widths": (1, 2)},
-        "metric_widths needs 2 or more different sizes in ascending order, each at",
-    ),
-    ("figure-1", {"seeds": 1}, f"seeds {SEEDS} 1."),
-    ("figure-1", {"metric_seeds": 0}, f"metric_seeds {SEEDS} 0."),
-    ("figure-1", {"drawn_width": 0}, "drawn_width must be at least 1, got 0."),
-    ("figure-1", {"seed": -1}, f"{ROOT} -1."),
+    ("row-normalization", {"momentum": 1.0}, f"momentum {FINITE} 1, ends excluded, got 1.0."),
+    ("row-normalization", {"momentum": -0.1}, f"momentum {FINITE} 1, ends excluded, got -0.1."),
+    ("row-normalization", {"momentum": float("nan")}, f"momentum {FINITE} 1, ends excluded, got nan."),
+    ("row-normalization", {"rate": 0.0}, f"rate {FINITE} inf, ends excluded, got 0.0."),
+    ("row-normalization", {"rate": float("inf")}, f"rate {FINITE} inf, ends excluded, got inf."),
+    ("row-normalization", {"seed": -1}, "seed must be from 0 to 2^32 - 1, got -1."),
+    ("figure-1", {"widths": (2, 4, 8, 16, 32)}, f"widths {FIVE} 4, got (2, 4, 8, 16, 32)."),
+    ("figure-1", {"seeds": 1}, "seeds must be at least 2, got 1."),
+    ("figure-1", {"metric_seeds": 0}, "metric_seeds must be at least 2, got 0."),
+    ("figure-1", {"drawn_width": 1}, "drawn_width must be at least 2, got 1."),
+    ("figure-1", {"seed": -1}, "seed must be from 0 to 2^32 - 1, got -1."),
     (
         "orthogonalizer-error",
         {"widths": (1, 2, 4, 8)},
@@ -236,9 +229,9 @@ REFUSED = {
     "run deep-linear --widths=-8,8,16,32,64": r"widths needs 5 or more different sizes .*, got \(-8, 8, 16, 32, 64\)\.",
     "run dominance --widths 8,8,16,32,64": r"widths needs 5 or more different sizes .*, got \(8, 8, 16, 32, 64\)\.",
     "run figure-2 --d2s 3,6": r"d2s needs 5 or more different sizes .*, got \(3, 6\)\.",
-    "run figure-1 --metric-widths 4": r"metric_widths needs 2 or more different sizes .*, got \(4,\)\.",
+    "run figure-1 --widths 4": r"widths needs 5 or more different sizes .*, got \(4,\)\.",
     "run relu-off-diagonal --d0s=": r"--d0s takes comma-separated integers, .*, not ''\.",
-    "run row-normalization --seeds 0": r"seeds must be at least 2, since one initialization has no .*, got 0\.",
+    "run row-normalization --seeds 0": r"seeds must be at least 2, got 0\.",
     "run matrix-factorization --small_seeds=0": r"small_seeds must be at least 2, got 0\.",
     "run table-c7 --inits 0": r"inits must be at least 2, got 0\.",
     "run table-c7 --seed 123456789012345678901": r"seed must be from 0 to 2\^32 - 1, got 123456789012345678901\.",
