@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import jax.numpy as jnp
+from jax.scipy.special import gammaln
 from jaxtyping import Array, ArrayLike, Float
 
 from specjax.theory.closed_forms import check_in, floats, in_float64
@@ -115,6 +116,42 @@ def noise_exponent_as_printed(depth: int, layer: int) -> int:
     """
     _check_layer(range(depth + 1), layer)
     return int(layer > 1) + 2 * max(layer - 2, 0) + 2 * (max(depth - 1 - layer, 0))
+
+
+@in_float64
+def one_draw_ratio_output(d0: ArrayLike) -> _Numbers:
+    """Γ((d_0 + 1)/2) / (√π Γ(d_0/2 + 1)): mean |off-diagonal| over mean diagonal of G_2 G_2ᵀ in one draw at L = 2, as d_1 → ∞.
+
+    The mean over draws with d_0, d_2 and Φ fixed, up to O(1/d_1); 0.2734 at d_0 = 8, near √(2/(π d_0)) where d_0 is large.
+
+    [ours] With W_2 W_1 = √d_1 Z, Z of d_2 × d_0 N(0, 1) entries in the limit, and W_1ᵀ W_1 = d_1 I to leading order, G_2 G_2ᵀ is
+    d_1² Z Zᵀ. So it is the mean of d_2 |z_1·z_2|/‖Z‖_F² for rows z. With r = ‖z_1‖ and g = z_1·z_2/r, which is independent of r and
+    N(0, 1), the ratio r |g|/(r² + g²) and the share of r² + g² in ‖Z‖_F² are functions of independent beta variables: their means are
+    2 Γ((d_0 + 1)/2)/(√π (d_0 + 1) Γ(d_0/2)) and (d_0 + 1)/(d_0 d_2).
+    """
+    check_in("[1, inf)", d0=d0)
+    (d0,) = floats(d0)
+    return jnp.exp(gammaln((d0 + 1) / 2) - gammaln(d0 / 2 + 1)) / jnp.sqrt(jnp.pi)
+
+
+@in_float64
+def one_draw_ratio_hidden(d0: ArrayLike, d2: ArrayLike) -> _Numbers:
+    """Mean |off-diagonal| over mean diagonal of G_1 G_1ᵀ in one draw at L = 2, as d_1 → ∞ with d_0, d_2 and Φ fixed.
+
+    (1/√π) [Γ((d_0+1)/2)/Γ(d_0/2+1)] [Γ((d_2+1)/2)/Γ(d_2/2+1)] Γ((d_0+d_2+1)/2)/Γ((d_0+d_2)/2), the mean over draws up to O(1/d_1):
+    0.3937 at d_0 = 8, d_2 = 6.
+
+    [ours] With A = Z Zᵀ, Z as in :func:`one_draw_ratio_output`, G_1 G_1ᵀ has the entries d_1 u_aᵀ A u_b, with the columns u of W_2:
+    independent N(0, I), and independent of Z in the limit. The mean of |uᵀ A v| over v is √(2/π) ‖A u‖, and that of ‖A u‖ over u is
+    E‖u‖ times that of ‖A e_1‖, A being invariant under rotations. With r = ‖z_1‖ and s the sum of squares of d_2 - 1 N(0, 1)
+    variables, ‖A e_1‖ = r √(r² + s), so that ‖A e_1‖/tr A is √(r²/(r² + s)) times the share of r² + s in ‖Z‖_F²: again functions of
+    independent beta variables.
+    """
+    check_in("[1, inf)", d0=d0, d2=d2)
+    d0, d2 = floats(d0, d2)
+    ends = [gammaln((d + 1) / 2) - gammaln(d / 2 + 1) for d in (d0, d2)]
+    both = gammaln((d0 + d2 + 1) / 2) - gammaln((d0 + d2) / 2)
+    return jnp.exp(ends[0] + ends[1] + both) / jnp.sqrt(jnp.pi)
 
 
 def _floats(dims: Sequence[ArrayLike]) -> list[Array]:

@@ -51,6 +51,7 @@ CONFIRMED = {
     "table-c7": {"closed-form", "off-diagonal", "half-batches"},
     "figure-2": {
         "off-diagonal",
+        "alpha",
         "autodiff",
         "sublinear",
         "g2-diagonal-d1",
@@ -61,9 +62,16 @@ CONFIRMED = {
     },
     "matrix-factorization": {"theorem-1", "diagonal-order", "off-diagonal-order", "one-draw"},
     "target": {"narrow", "rates", "constants", "mostly-without-target"},
-    "dominance": {"factorization-draw-vanishes", "factorization-draw-rate", "linear-hidden-rank-bound"},
-    "row-normalization": {"factorization-initial", "factorization-trained", "factorization-initial-rate"},
-    "figure-1": {"factorization-hessian", "linear-output-hessian", "relu-output-hessian"},
+    "relu-off-diagonal": {"kappa-limits", "odd-activation"},
+    "dominance": {
+        "factorization-draw-vanishes",
+        "factorization-draw-rate",
+        "linear-hidden-limit",
+        "linear-output-limit",
+        "linear-hidden-rank-bound",
+    },
+    "row-normalization": {"factorization-initial", "factorization-trained", "factorization-rate", "noise-limit"},
+    "figure-1": {"hessian-factorization", "hessian-output", "hessian-hidden-grows", "metric-factorization"},
     "orthogonalizer-error": {"alignment-scalar", "exact-exponent", "muon-5-k2-shift"},
     "condition-number": {
         "factorization-muon-slope",
@@ -112,8 +120,8 @@ CONFIRMED = {
 REFUTED = {
     "target": {"target-is-left", "left-is-aligned", "real-preconditioner"},
     "dominance": {"linear-hidden-draw-vanishes", "relu-hidden-draw-vanishes"},
-    "row-normalization": {"linear-hidden-initial", "relu-hidden-trained"},
-    "figure-1": {"linear-hidden-hessian", "relu-hidden-hessian"},
+    "row-normalization": {"linear-hidden-initial", "relu-hidden-trained", "noise-vanishes"},
+    "figure-1": {"hessian-linear-hidden", "hessian-relu-hidden"},
     "orthogonalizer-error": {"muon-5-exponent"},
     "condition-number": {
         "factorization-muon-momentum-survives",
@@ -164,6 +172,7 @@ LONG = {
     "rank-switch",
     "recall-transformer",
     "relu-features",
+    "relu-off-diagonal",
     "row-normalization",
     "sign-gradient-lower-bounds",
     "sparse-regression",
@@ -221,8 +230,9 @@ def checks_have_the_keys_of_the_contract(found):
 
 def result_files_can_be_read(name, folder):
     record = json.loads((folder / "config.json").read_text())
-    assert (record["name"], record["scale"], record["seed"]) == (name, "quick", 0)
-    assert set(record["config"]) == set(vars(experiments.load(name).scales["quick"]))
+    config = experiments.load(name).scales["quick"]
+    assert (record["name"], record["scale"], record["seed"]) == (name, "quick", config.seed)
+    assert set(record["config"]) == set(vars(config))
     assert matplotlib.image.imread(folder / "figure.png").ndim == 3
     with xr.open_datatree(folder / "data.nc", engine="h5netcdf") as tree:
         assert tree.children

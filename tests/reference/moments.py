@@ -52,3 +52,13 @@ def simulate(
     parts = [chunk(index) for index in range(chunks)]
     mean, square = (np.mean([np.asarray(p[i], np.float64) for p in parts], axis=0) for i in (0, 1))
     return mean, np.sqrt((square - mean**2) / (chunks * size))
+
+
+def wishart(rng, draws, d, k):
+    """Draws of U Uᵀ by Bartlett's decomposition: at widths that no simulation of U reaches."""
+    root = np.zeros((draws, d, d))
+    low = np.tril_indices(d, -1)
+    root[:, *low] = rng.standard_normal((draws, len(low[0])))
+    for row in range(d):
+        root[:, row, row] = np.sqrt(rng.chisquare(k - row, draws))
+    return root @ root.transpose(0, 2, 1)

@@ -10,7 +10,7 @@ import pytest
 from specjax.models import deep_linear as model
 from specjax.theory import deep_linear as theory
 from tests.reference import gradients
-from tests.reference.moments import gaussian_average, simulate
+from tests.reference.moments import gaussian_average, simulate, wishart
 
 
 def matrix(rows, columns, scale=1.0):
@@ -189,3 +189,41 @@ def test_sizes_below_one_are_refused():
     for f in (theory.noise_coefficient, theory.target_coefficient, theory.order_as_printed):
         with pytest.raises(ValueError, match=r"^dims must be in \[1, inf\), got 0\.$"):
             f((2, np.array([0, 3]), 4), 1)
+
+
+@pytest.mark.parametrize(("d0", "d2"), [(8, 6), (2, 3), (3, 2), (1, 4)])
+def test_the_ratios_of_one_draw_at_a_large_width_are_simulated(d0, d2):
+    rng = np.random.default_rng(d0)
+    width, draws, target = 100_000, 30_000, np.ones((d2, d0))
+
+    def root(w):
+        values, vectors = np.linalg.eigh(w)
+        return (vectors * np.sqrt(values)[:, None, :]) @ vectors.swapaxes(1, 2)
+
+    # Given W₁, W₂ W₁ is Z (W₁ᵀ W₁)^(1/2); given W₂, some of whose columns are drawn one by one, it is (W₂ W₂ᵀ)^(1/2) Z.
+    z, columns = rng.standard_normal((draws, d2, d0)), rng.standard_normal((draws, d2, 16))
+    w = wishart(rng, draws, d0, width)
+    residual = z @ root(w) - target
+    p = np.abs(residual @ w @ residual.swapaxes(1, 2))
+    traces = np.trace(p, axis1=1, axis2=2)
+    output = (p.sum(axis=(1, 2)) - traces) / (d2 * (d2 - 1)) / (traces / d2)
+    w = wishart(rng, draws, d2, width - 16) + columns @ columns.swapaxes(1, 2)
+    residual = root(w) @ z - target
+    rows = residual.swapaxes(1, 2) @ columns
+    entries = np.mean(np.abs(np.sum(rows[..., ::2] * rows[..., 1::2], axis=1)), axis=1)
+    hidden = entries / (np.sum(residual * (w @ residual), axis=(1, 2)) / width)
+    # Nearest by: the output's for independent rows of one norm, and the hidden layer's with inputs and outputs as one more.
+    nearest = (np.sqrt(2 / (np.pi * d0)), float(theory.one_draw_ratio_hidden(d0 + 1, d2)))
+    cases = ((float(theory.one_draw_ratio_output(d0)), output), (float(theory.one_draw_ratio_hidden(d0, d2)), hidden))
+    for wrong, (predicted, found) in zip(nearest, cases, strict=True):
+        error = found.std(ddof=1) / np.sqrt(draws)
+        assert abs(found.mean() - predicted) < 4 * error
+        assert abs(found.mean() - wrong) > 6 * error
+
+
+def test_the_ratios_of_one_draw_are_exact_where_they_are_elementary():
+    # Rows of one number are parallel: |z₁ z₂| for N(0, 1), over the mean square.
+    assert float(theory.one_draw_ratio_output(1)) == pytest.approx(2 / np.pi, rel=1e-14)
+    assert float(theory.one_draw_ratio_hidden(1, 1)) == pytest.approx(2 / np.pi, rel=1e-14)
+    assert float(theory.one_draw_ratio_output(2)) == pytest.approx(0.5, rel=1e-14)
+    assert float(theory.one_draw_ratio_output(1e6)) == pytest.approx(np.sqrt(2 / (np.pi * 1e6)), rel=1e-6)

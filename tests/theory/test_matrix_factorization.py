@@ -6,7 +6,7 @@ import pytest
 from specjax.models import matrix_factorization as model
 from specjax.theory import matrix_factorization as theory
 from tests.reference import gradients
-from tests.reference.moments import gaussian_average, simulate
+from tests.reference.moments import gaussian_average, simulate, wishart
 
 
 def symmetric(d, scale):
@@ -66,16 +66,6 @@ def test_the_diagonal_grows_with_the_cube_of_the_width_and_the_rest_with_its_squ
     low, high = theory.expected_outer_product(jnp.asarray(symmetric(3, 1.0)), jnp.asarray([1e5, 1e6]))
     exponents = np.log10(np.abs(high / low))
     np.testing.assert_allclose(exponents, 2 + np.eye(3), atol=1e-3)
-
-
-def wishart(rng, draws, d, k):
-    """Draws of U Uᵀ by Bartlett's decomposition: at widths that no simulation of U reaches."""
-    root = np.zeros((draws, d, d))
-    low = np.tril_indices(d, -1)
-    root[:, *low] = rng.standard_normal((draws, len(low[0])))
-    for row in range(d):
-        root[:, row, row] = np.sqrt(rng.chisquare(k - row, draws))
-    return root @ root.transpose(0, 2, 1)
 
 
 @pytest.mark.usefixtures("x64")

@@ -10,6 +10,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Array, Key
@@ -42,6 +43,14 @@ EXPONENTS = {
     "g1_diagonal": (1, 1, 2),
     "g1_off_diagonal": (1, 0, 1),
 }
+LABELS = {**QUANTITIES, "alpha": "target-free part α of the diagonal of G₂"}
+CITED = {
+    "g2_diagonal": ("figure-2-slopes", "section-4-table-w2"),
+    "g2_coefficient": ("figure-2-slopes", "section-4-table-w2", "section-4-w2-ratio"),
+    "g1_diagonal": ("figure-2-slopes", "section-4-table-w1", "section-4-w1-ratio"),
+    "g1_off_diagonal": ("figure-2-slopes", "section-4-table-w1", "section-4-w1-ratio", "appendix-c8-symmetry"),
+    "alpha": ("eq-38", "section-4-w2-ratio"),
+}
 # Where the closed form is a pure power of the size, so that a subleading term would only cost precision.
 PURE_POWERS = {("g2_diagonal", "d2"), *((q, dim) for q in ("g2_coefficient", "g1_off_diagonal") for dim in BASE)}
 Data = dict[str, xr.Dataset]
@@ -68,13 +77,14 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
-    """Three sweeps of the four numbers, and three of autodiff; Φ at a smaller size is the leading block of Φ at a larger one."""
+    """Three sweeps of the four numbers and tr(H²), and three of autodiff; Φ at a smaller size is the leading block of that at a larger."""
     target_key = sizes.stream(key, "target")
 
     def exact(key: Key[Array, ""], d0: AnySize, d1: AnySize, d2: AnySize) -> dict[str, Array]:
         target = sign_target(target_key, d2, d0, SCALE)
         params = relu_network.init(key, d0, d1, d2)
-        return controlled_relu_statistics(params, relu_network.gradient(params, target), target, d1, d2)
+        statistics = controlled_relu_statistics(params, relu_network.gradient(params, target), target, d1, d2)
+        return {**statistics, "alpha": jnp.sum(relu_network.hidden_gram(params.w1) ** 2)}
 
     def sampled(key: Key[Array, ""], d0: AnySize, d1: AnySize, d2: AnySize) -> dict[str, Array]:
         target = sign_target(target_key, d2, d0, SCALE)
@@ -95,11 +105,11 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     return data
 
 
-def at_all_sizes(data: Data, name: str) -> xr.DataArray:
-    """The four numbers at every point of the three sweeps, which are the dimension "at"."""
+def at_all_sizes(data: Data, name: str, rows: list[str] = ROWS) -> xr.DataArray:
+    """The four numbers, or others, at every point of the three sweeps, which are the dimension "at"."""
     parts = []
     for dim in BASE:
-        swept = data[f"{name}-{dim}"][ROWS]
+        swept = data[f"{name}-{dim}"][rows]
         labels = [f"{NAMES[dim]} = {size}" for size in swept[dim].values]
         parts.append(swept.rename({dim: "at"}).assign_coords(at=labels).to_dataarray("row", name))
     return xr.concat(parts, "at")
@@ -173,6 +183,35 @@ def off_diagonal(config: Config, data: Data) -> lab.Relation:
     return lab.equals(at_all_sizes(data, "exact").sel(row="g1_off_diagonal", drop=True), form)
 
 
+def _of_alpha(change: Callable[[int, int], float]) -> Callable[[Config, Data], xr.DataArray]:
+    def form(d0: int, d1: int, d2: int) -> xr.DataArray:
+        return xr.DataArray(float(theory.alpha(d0, d1)) + change(d0, d1))
+
+    return lambda config, data: at_each_size(config, form)
+
+
+def _pairs(d0: int) -> float:
+    """What two different units add to α."""
+    return (float(theory.alpha(d0, 2)) - d0 * (d0 + 2) / 2) / 2
+
+
+@lab.statement(
+    "eq-38",
+    "Over all three sizes α = E[tr H²] is d₁ d₀(d₀ + 2)/4 + d₁(d₁ - 1) d₀² E[g(θ)²].",
+    corrected=True,
+    rivals={
+        "without the norms of single units": _of_alpha(lambda d0, d1: -d1 * d0 * (d0 + 2) / 4),
+        "d₀² for d₀(d₀ + 2)": _of_alpha(lambda d0, d1: -d1 * d0 / 2),
+        "d₁² for d₁(d₁ - 1)": _of_alpha(lambda d0, d1: d1 * _pairs(d0)),
+        "without the pairs": _of_alpha(lambda d0, d1: -d1 * (d1 - 1) * _pairs(d0)),
+    },
+)
+def alpha(config: Config, data: Data) -> lab.Relation:
+    """The target-free part of the diagonal of G₂, in draws of W₁ alone."""
+    draws = at_all_sizes(data, "exact", ["alpha"]).isel(row=0, drop=True)
+    return lab.equals(draws.rename("tr(H²)"), _of_alpha(lambda d0, d1: 0.0)(config, data))
+
+
 def _bias_in(row: str) -> Callable[[Config, Data], xr.DataArray]:
     def bias(config: Config, d0: int, d1: int, d2: int) -> xr.DataArray:
         added = batch_bias(d0, d1, d2, norm_squared(d0, d2), config.samples)
@@ -218,8 +257,9 @@ def sublinear(config: Config, data: Data) -> lab.Relation:
 
 def _order(quantity: str, dim: str, exponent: int) -> lab.Statement:
     @lab.statement(
-        ("figure-2-slopes", "section-4-table-w2" if quantity.startswith("g2") else "section-4-table-w1"),
-        f"The {QUANTITIES[quantity]} grows as {NAMES[dim]} to the power {exponent}.",
+        # It is d₁ that the paper means by the width.
+        (*CITED[quantity], "section-4-expectation") if dim == "d1" and quantity in QUANTITIES else CITED[quantity],
+        f"The {LABELS[quantity]} grows as {NAMES[dim]} to the power {exponent}.",
         name=f"{quantity.replace('_', '-')}-{dim}",
         # The least that could be taken for another order.
         rivals={"half a power more": exponent + 0.5, "half a power less": exponent - 0.5},
@@ -231,10 +271,13 @@ def _order(quantity: str, dim: str, exponent: int) -> lab.Statement:
     return order
 
 
-ORDERS = tuple(
-    _order(quantity, dim, exponent)
-    for quantity, exponents in EXPONENTS.items()
-    for dim, exponent in zip(BASE, exponents, strict=True)
+ORDERS = (
+    *(
+        _order(quantity, dim, exponent)
+        for quantity, exponents in EXPONENTS.items()
+        for dim, exponent in zip(BASE, exponents, strict=True)
+    ),
+    *(_order("alpha", dim, 2) for dim in ("d0", "d1")),
 )
 
 
@@ -289,15 +332,15 @@ EXPERIMENT = lab.Experiment(
     "from its order in d₁ at these sizes: its local exponent rises slowly to 1.",
     config=Config,
     measure=run,
-    statements=(closed_form, off_diagonal, autodiff, sublinear, *ORDERS),
+    statements=(closed_form, off_diagonal, alpha, autodiff, sublinear, *ORDERS),
     scales={
         "smoke": {
-            "d0s": (4, 8, 16, 32, 64),
+            "d0s": (4, 6, 8, 12, 16),
             "d1s": (8, 16, 32, 64, 128),
-            "d2s": (4, 8, 16, 32, 64),
-            "seeds": 1000,
-            "sampled_seeds": 200,
-            "samples": 20,
+            "d2s": (4, 6, 8, 12, 16),
+            "seeds": 200,
+            "sampled_seeds": 50,
+            "samples": 10,
         },
         "paper": {"seeds": 200_000, "sampled_seeds": 20_000, "samples": 400},
     },

@@ -184,7 +184,7 @@ def large_widths(config: Config, data: Data) -> lab.Relation:
 
 
 @lab.statement(
-    ("corollary-1-orders", "section-4-table-factorization"),
+    ("corollary-1-orders", "section-4-table-factorization", "section-4-expectation"),
     "The diagonal of E[GGᵀ] grows as k³ at a fixed target.",
     rivals={"k²": 2, "k⁴": 4},
 )
@@ -194,7 +194,7 @@ def diagonal_order(config: Config, data: Data) -> lab.Relation:
 
 
 @lab.statement(
-    ("corollary-1-orders", "section-4-table-factorization"),
+    ("corollary-1-orders", "section-4-table-factorization", "section-4-expectation"),
     "The off-diagonal of E[GGᵀ] grows as k² at a fixed target.",
     rivals={"k": 1, "k³": 3},
 )

@@ -2,12 +2,17 @@
 
 The paper writes it as d₀ d₂ κ₂(d₀) + O(d₂ √d₀). Its κ₂ tends to 1/4π, and d₀ (1/4π - κ₂) to 1/8π: so the statement with its remainder
 is true, the remainder is O(d₂), and it brings the sum to d₀ d₂/4π exactly. The two differ most in small input dimensions.
+κ₁ and κ₂ are measured on their own, and so is what the off-diagonal comes from: an odd activation has none.
 """
 
+from collections.abc import Callable
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Array, Key
+from scipy.special import gammaln
 
 from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.ledgers import ledger
@@ -22,40 +27,86 @@ class Config(lab.Config):
     d0s: tuple[int, ...] = lab.sizes(2, 3, 4, 6, 9, least=2, help="input dimensions")
     d1: int = lab.integer(6, least=2, help="hidden units")
     seeds: int = lab.seeds(200_000)
+    angle_d0s: tuple[int, ...] = lab.sizes(8, 16, 32, 64, 128, least=2, points=5, help="input dimensions of κ₁ and κ₂")
+    angle_seeds: int = lab.seeds(20_000, help="pairs of vectors at each of angle_d0s")
+    activation_seeds: int = lab.seeds(100_000, help="initializations with other activations")
+    samples: int = lab.integer(8, least=1, help="inputs of a half batch, with other activations")
 
 
-def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
-    """The off-diagonal mean of G₁G₁ᵀ per input dimension and seed, at d₂ = 1 and Φ = 0."""
+Data = dict[str, xr.Dataset]
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "odd": jnp.tanh,
+    # The same, without its symmetry.
+    "rectified": lambda z: jnp.tanh(jax.nn.relu(z)),
+}
+LIMITS = {"κ₁": 1 / (4 * np.pi**2) + 1 / 16, "κ₂": 1 / (4 * np.pi)}
+
+
+def run(config: Config, key: Key[Array, ""]) -> Data:
+    """The off-diagonal mean of G₁G₁ᵀ per input dimension and seed, at d₂ = 1 and Φ = 0; κ₁ and κ₂; and other activations."""
+
+    def angles(key: Key[Array, ""], d0: sizes.AnySize) -> dict[str, Array]:
+        u, v = sizes.normal(key, (2, d0))
+        cosine = jnp.sum(u * v) / (jnp.linalg.norm(u) * jnp.linalg.norm(v))
+        sine = jnp.sqrt(1 - cosine**2)
+        # Averaged over the sign of v, which takes θ to π - θ and leaves the law of the weights alone.
+        both = jnp.stack([jnp.arccos(cosine), np.pi - jnp.arccos(cosine)])
+        mixed = sine * jnp.stack([cosine, -cosine]) * (np.pi - both) / (2 * np.pi**2)
+        return {
+            "κ₁": jnp.mean((sine**2 + (np.pi - both) ** 2) / (4 * np.pi**2) + mixed),
+            "κ₂": jnp.mean(sine * (np.pi - both)) / (2 * np.pi**2),
+        }
+
+    def activations(key: Key[Array, ""], d0: sizes.AnySize) -> dict[str, Array]:
+        params = relu_network.init(sizes.stream(key, "weights"), d0, config.d1, 1)
+        halves = sizes.normal(sizes.stream(key, "inputs"), (2 * config.samples, d0)).reshape(2, config.samples, -1)
+
+        def off_diagonal(activation: Callable[[Array], Array]) -> Array:
+            def loss(w1: Array, x: Array) -> Array:
+                return jnp.mean((activation(x @ w1.T) @ params.w2.T) ** 2) / 2
+
+            first, second = (jax.grad(loss)(params.w1, x) for x in halves)
+            return spectral.off_diagonal_mean(first @ second.T)
+
+        return {name: off_diagonal(activation) for name, activation in ACTIVATIONS.items()}
 
     def measure(key: Key[Array, ""], d0: sizes.AnySize) -> dict[str, Array]:
         params = relu_network.init(key, d0, config.d1, 1)
         gradient = relu_network.gradient(params, jnp.zeros((1, sizes.padded(d0))))
         return {"off_diagonal": spectral.off_diagonal_mean(gram(gradient.w1))}
 
-    return sweep.run(
-        measure, {"d0": sweep.widths(*config.d0s)}, seeds=config.seeds, key=sizes.stream(key, "weights"), chunk=20_000
-    )
+    d0s, angle_d0s = ({"d0": sweep.widths(*d0s)} for d0s in (config.d0s, config.angle_d0s))
+    return {
+        "relu": sweep.run(measure, d0s, seeds=config.seeds, key=sizes.stream(key, "weights"), chunk=20_000),
+        "angles": sweep.run(angles, angle_d0s, seeds=config.angle_seeds, key=sizes.stream(key, "angles")),
+        "activations": sweep.run(
+            activations, d0s, seeds=config.activation_seeds, key=sizes.stream(key, "activations"), chunk=20_000
+        ),
+    }
 
 
-def exact(config: Config, data: xr.Dataset) -> xr.DataArray:
+def exact(config: Config, data: Data) -> xr.DataArray:
     """d₀/4π."""
-    return lab.closed_form(theory.off_diagonal_1, data.d0, 1)
+    return lab.closed_form(theory.off_diagonal_1, data["relu"].d0, 1)
 
 
-def leading(config: Config, data: xr.Dataset) -> xr.DataArray:
+def leading(config: Config, data: Data) -> xr.DataArray:
     """d₀ κ₂(d₀)."""
-    return lab.closed_form(theory.off_diagonal_1_as_printed, data.d0, 1)
+    return lab.closed_form(theory.off_diagonal_1_as_printed, data["relu"].d0, 1)
 
 
 @lab.statement(
     ("eq-40", "table-c7-theory"),
     "The off-diagonal of E[G₁G₁ᵀ] is d₀ d₂/4π at every input dimension.",
     corrected=True,
-    rivals={"d₀ d₂ κ₂": leading, "its limit for small d₀, d₂ κ₂": lambda config, data: leading(config, data) / data.d0},
+    rivals={
+        "d₀ d₂ κ₂": leading,
+        "its limit for small d₀, d₂ κ₂": lambda config, data: leading(config, data) / data["relu"].d0,
+    },
 )
-def off_diagonal(config: Config, data: xr.Dataset) -> lab.Relation:
+def off_diagonal(config: Config, data: Data) -> lab.Relation:
     """The closed form of ours."""
-    return lab.equals(data["off_diagonal"], exact(config, data))
+    return lab.equals(data["relu"]["off_diagonal"], exact(config, data))
 
 
 @lab.statement(
@@ -64,22 +115,76 @@ def off_diagonal(config: Config, data: xr.Dataset) -> lab.Relation:
     holds=False,
     rivals={"d₀ d₂/4π": exact},
 )
-def leading_term_alone(config: Config, data: xr.Dataset) -> lab.Relation:
+def leading_term_alone(config: Config, data: Data) -> lab.Relation:
     """What a reader of the summary takes the off-diagonal for."""
-    return lab.equals(data["off_diagonal"], leading(config, data))
+    return lab.equals(data["relu"]["off_diagonal"], leading(config, data))
 
 
 @lab.statement(
     "eq-40",
     "What is left beyond d₀ d₂ κ₂ is of lower order than d₂ √d₀: it is less than d₂/4π at every input dimension.",
-    controls={"twice the off-diagonal": lambda config, data: data.assign(off_diagonal=2 * data["off_diagonal"])},
+    controls={
+        "twice the off-diagonal": lab.replacing("off_diagonal", lambda data: 2 * data["off_diagonal"], of="relu")
+    },
 )
-def remainder(config: Config, data: xr.Dataset) -> lab.Relation:
+def remainder(config: Config, data: Data) -> lab.Relation:
     """The paper's own statement."""
-    gap = data["off_diagonal"] - leading(config, data)
+    gap = data["relu"]["off_diagonal"] - leading(config, data)
     return lab.below(
         gap.rename("off-diagonal less d₀ d₂ κ₂"), 1 / (4 * np.pi), "1/4π, the off-diagonal at d₀ = d₂ = 1,"
     )
+
+
+def kappas(data: Data) -> xr.DataArray:
+    """Draws of both constants."""
+    return data["angles"][list(LIMITS)].to_dataarray("constant", "κ").transpose("constant", "d0", "seed")
+
+
+def _limits(limits: dict[str, float]) -> xr.DataArray:
+    return xr.DataArray(list(limits.values()), {"constant": list(limits)}, "constant")
+
+
+@lab.statement(
+    "section-4-kappa-limits",
+    "As d₀ → ∞ the constants κ₁ and κ₂ tend to 1/4π² + 1/16 and to 1/4π: what is left of either falls as 1/d₀.",
+    rivals={"1/√d₀": -0.5, "no fall, another limit": 0.0, "1/d₀²": -2.0},
+)
+def kappa_limits(config: Config, data: Data) -> lab.Relation:
+    """From above, and from below."""
+    left = (kappas(data) - _limits(LIMITS)) * _limits({"κ₁": 1.0, "κ₂": -1.0})
+    return lab.scales_as(left.rename("distance from the limit"), "d0", -1)
+
+
+@lab.statement(
+    "section-4-kappa-limits",
+    "At every input dimension κ₂ is Γ(d₀/2)²/(4π Γ((d₀-1)/2) Γ((d₀+1)/2)).",
+    corrected=True,
+    rivals={
+        "its limit 1/4π": LIMITS["κ₂"],
+        "1/4π - 1/8π(d₀ - 2)": lambda config, data: LIMITS["κ₂"] * (1 - 1 / (2 * (data["angles"].d0 - 2))),
+        "d₀ + 1 for d₀": lambda config, data: kappa_2(data["angles"].d0 + 1),
+    },
+)
+def kappa_2_exactly(config: Config, data: Data) -> lab.Relation:
+    """The mean of sin θ/4π."""
+    return lab.equals(data["angles"]["κ₂"], kappa_2(data["angles"].d0))
+
+
+def kappa_2(d0: xr.DataArray) -> xr.DataArray:
+    """The closed form, of ours."""
+    logarithm = 2 * gammaln(d0 / 2) - gammaln((d0 - 1) / 2) - gammaln((d0 + 1) / 2)
+    return np.exp(logarithm) / (4 * np.pi)
+
+
+@lab.statement(
+    "appendix-c8-symmetry",
+    "The off-diagonal of E[G₁G₁ᵀ] comes from ReLU's lack of odd symmetry: with tanh, which is odd, it is zero at every input dimension.",
+    rivals={"d₀/40π, a tenth of ReLU's": lambda config, data: exact(config, data) / 10},
+    controls={"tanh of ReLU, which is not odd": lab.replacing("odd", "rectified", of="activations")},
+)
+def odd_activation(config: Config, data: Data) -> lab.Relation:
+    """By autodiff, of two half batches, which adds no bias."""
+    return lab.equals(data["activations"]["odd"].rename("off-diagonal with tanh"), 0.0)
 
 
 EXPERIMENT = lab.Experiment(
@@ -87,9 +192,17 @@ EXPERIMENT = lab.Experiment(
     ledger("outer-product"),
     title="The off-diagonal of E[G₁G₁ᵀ] is d₀ d₂/4π, exactly",
     summary="Theorem 3 gives the off-diagonal of the first layer as d₀ d₂ κ₂ up to O(d₂ √d₀). That is true, and the remainder is no "
-    "error term: it brings the sum to d₀ d₂/4π at every input dimension.",
+    "error term: it brings the sum to d₀ d₂/4π at every input dimension. An activation that is odd has no off-diagonal.",
     config=Config,
     measure=run,
-    statements=(off_diagonal, leading_term_alone, remainder),
-    scales={"smoke": {"d0s": (2, 3), "seeds": 20_000}, "paper": {"d0s": (2, 3, 5, 10, 25), "seeds": 4_000_000}},
+    statements=(off_diagonal, leading_term_alone, remainder, kappa_limits, kappa_2_exactly, odd_activation),
+    scales={
+        "smoke": {"d0s": (2, 3), "seeds": 20_000, "angle_seeds": 2000, "activation_seeds": 5000},
+        "paper": {
+            "d0s": (2, 3, 5, 10, 25),
+            "seeds": 4_000_000,
+            "angle_seeds": 400_000,
+            "activation_seeds": 2_000_000,
+        },
+    },
 )

@@ -1,167 +1,206 @@
 """Appendix D: is orthogonalization asymptotically a row normalization? At initialization and along training under momentum.
 
-If V Vᵀ is diagonal, the polar factor of V is V with its rows normalized. How far apart the two steps are in one draw, up to a common step
-size, is measured against the width for the five weight matrices of the paper's summary, first for V = G and then along Muon's own path.
+If V Vᵀ is diagonal, the polar factor of V is V with its rows normalized. The *distance* of the two steps in one draw, up to a common step
+size, is measured against the width for the five weight matrices of the paper's summary: for V = G, and along Muon's own path V ← β V +
+(1 - β) G, W ← W - rate √max(m, n) polar(V). Square matrices of Gaussian noise stand beside.
 """
-
-from dataclasses import dataclass, field
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Float, Key
 from matplotlib.figure import Figure
 
-from specjax import sizes, spectral, sweep
-from specjax.experiments.contract import Check, Data, Experiment, Table
-from specjax.experiments.means import Mean
+from specjax import lab, sizes, spectral, sweep
+from specjax.experiments.ledgers import ledger
 from specjax.experiments.outer_product.layers import D_IN, D_OUT, LAYERS, problem
-from specjax.experiments.plots import draw_mean, draw_sweep, slope_label
-from specjax.experiments.validation import check_root_seed, check_seeds, check_sizes
-from specjax.experiments.verdicts import exponent_check, vanishing_check
+from specjax.experiments.outer_product.statistics import at_infinity, gram
+from specjax.experiments.plots import draw_sweep
 from specjax.sizes import AnySize
 
+OF_NOISE = float(np.sqrt(1 - (8 / (3 * np.pi)) ** 2))
+"""The distance of a large square matrix of noise: its rows have one norm, and its mean singular value is 8/3π of their root mean square."""
 
-@dataclass(frozen=True)
-class Config:
-    """Widths, seeds, and the training run: V ← β V + (1 - β) G, W ← W - rate √max(m, n) polar(V)."""
-
-    widths: tuple[int, ...] = field(default=(16, 32, 64, 128, 256), metadata={"help": "k, or hidden units d_1"})
-    seeds: int = field(default=80, metadata={"help": "initializations at every width"})
-    steps: int = field(default=20, metadata={"help": "steps of momentum"})
-    rate: float = field(default=0.05, metadata={"help": "root mean square change of a weight in one step"})
-    momentum: float = field(default=0.95, metadata={"help": "β of the moving average V"})
-    seed: int = field(default=0, metadata={"help": "seed of the weights and targets"})
-
-    def __post_init__(self) -> None:
-        # A single row is a multiple of its polar factor.
-        check_sizes("widths", self.widths, least=2, points=5)
-        check_seeds("seeds", self.seeds)
-        check_root_seed(self.seed)
-        if self.steps < 1:
-            raise ValueError(f"steps must be at least 1, got {self.steps}.")
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum must be in [0, 1), got {self.momentum}.")
-        if not 0 < self.rate < float("inf"):
-            raise ValueError(f"rate must be positive and finite, got {self.rate}.")
+Data = dict[str, xr.Dataset]
 
 
-def run(config: Config) -> Data:
-    """The distance of the two steps, per layer, width, seed and training step."""
-    target_key = jax.random.key(config.seed + 1)
+class Config(lab.Config):
+    """Widths, seeds, and the training."""
 
-    def measure(key: Array, width: AnySize) -> dict[str, Array]:
+    # A single row is a multiple of its polar factor.
+    widths: tuple[int, ...] = lab.sizes(16, 32, 64, 128, 256, least=2, points=5, help="k, or hidden units d_1")
+    noise_widths: tuple[int, ...] = lab.sizes(8, 16, 32, 64, 128, least=2, points=5, help="rows of the square matrices")
+    seeds: int = lab.seeds(80, help="initializations at every width")
+    noise_seeds: int = lab.seeds(400, help="square matrices at every width")
+    steps: int = lab.integer(20, least=1, help="steps of momentum")
+    rate: float = lab.number(0.05, above=0, help="root mean square change of a weight in one step")
+    momentum: float = lab.number(0.95, above=0, below=1, help="β of the moving average V")
+
+
+def distance(v: Float[Array, "m n"], polar: Float[Array, "m n"]) -> Float[Array, ""]:
+    """√(1 - cos²) of V with normalized rows and its polar factor."""
+    return spectral.direction_error(spectral.normalize_rows(v), polar)
+
+
+def run(config: Config, key: Key[Array, ""]) -> Data:
+    """The distance per layer, width, seed and training step; and of noise, with the dominance of its V Vᵀ."""
+    target_key = sizes.stream(key, "target")
+
+    def training(key: Key[Array, ""], width: AnySize) -> dict[str, Array]:
         params, gradient = problem(key, width, target_key)
         size = jnp.sqrt(jnp.maximum(sizes.active(width), max(D_IN, D_OUT)))
 
         def step(state: tuple, _: None) -> tuple[tuple, dict[str, Array]]:
             params, average = state
             orthogonal = jax.tree.map(spectral.polar, average)
-            errors = jax.tree.map(
-                lambda v, o: spectral.direction_error(spectral.normalize_rows(v), o), average, orthogonal
-            )
             params = jax.tree.map(lambda w, o: w - config.rate * size * o, params, orthogonal)
-            average = jax.tree.map(
+            following = jax.tree.map(
                 lambda v, g: config.momentum * v + (1 - config.momentum) * g, average, gradient(params)
             )
-            return (params, average), errors
+            return (params, following), jax.tree.map(distance, average, orthogonal)
 
         # V starts at the first gradient: from zero it would be the same matrix up to a factor, which no step here sees.
-        _, errors = jax.lax.scan(step, (params, gradient(params)), length=config.steps + 1)
-        return errors
+        return jax.lax.scan(step, (params, gradient(params)), length=config.steps + 1)[1]
 
-    over = {"width": sweep.widths(*config.widths)}
-    data = sweep.run(measure, over, seeds=config.seeds, key=jax.random.key(config.seed), chunk=50)
-    return {"training": data.rename({f"{layer}_dim_0": "step" for layer in LAYERS})}
+    def noise(key: Key[Array, ""], width: AnySize) -> dict[str, Array]:
+        v = sizes.normal(key, (width, width))
+        return {"distance": distance(v, spectral.polar(v)), "ratio": spectral.dominance_ratio(gram(v), width)}
 
-
-def checks(config: Config, data: Data) -> list[Check]:
-    """Per layer, whether the distance vanishes with the width, at initialization and at the last step."""
-    errors = data["training"]
-    results = []
-    for when, step in (("initialization", 0), (f"step {config.steps}", config.steps)):
-        for layer, label in LAYERS.items():
-            results.append(
-                vanishing_check(
-                    f"{layer.replace('_', '-')}-{'initial' if step == 0 else 'trained'}",
-                    "outer-product, Appendix D",
-                    f"{label}: at {when} the polar factor of V becomes V with normalized rows as the width grows.",
-                    fit=sweep.fit_power_law(errors[layer].isel(step=step), "width"),
-                )
-            )
-    results.append(
-        exponent_check(
-            "factorization-initial-rate",
-            "outer-product, Appendix D, corrected [ours]",
-            "Matrix factorization: at initialization the distance falls as k^(-1/2).",
-            predicted=-0.5,
-            resolution=0.25,
-            fit=sweep.asymptotic_exponent(errors["factorization"].isel(step=0), "width"),
-        )
-    )
-    return results
+    over, square = ({"width": sweep.widths(*widths)} for widths in (config.widths, config.noise_widths))
+    trained = sweep.run(training, over, seeds=config.seeds, key=sizes.stream(key, "weights"), chunk=50)
+    return {
+        "training": trained.rename({f"{layer}_dim_0": "step" for layer in LAYERS}),
+        "noise": sweep.run(noise, square, seeds=config.noise_seeds, key=sizes.stream(key, "noise")),
+    }
 
 
-def tables(config: Config, data: Data) -> list[Table]:
-    """The distance at each width, first and last step."""
-    body = []
-    for layer, label in LAYERS.items():
-        for step in (0, config.steps):
-            values = data["training"][layer].isel(step=step)
-            mean, stderr = sweep.mean_and_stderr(values)
-            fit = sweep.asymptotic_exponent(values, "width")
-            cells = (f"{m:.3f} ± {e:.3f}" for m, e in zip(mean.values, stderr.values, strict=True))
-            body.append((label, str(step), *cells, f"{fit.exponent:.2f} ± {fit.interval[1] - fit.exponent:.2f}"))
-    header = ("layer", "step", *map(str, config.widths), "exponent")
-    return [Table("Distance of row normalization from the polar factor, √(1 - cos²), at width …", header, tuple(body))]
+def _vanishes(layer: str, when: str, step: int) -> list[lab.Statement]:
+    """That the distance of a layer vanishes at a step; and where it does not, that it stays."""
+    other = "linear_hidden" if layer == "factorization" else "factorization"
+    controls = {LAYERS[other]: lab.replacing(layer, other, of="training")}
+    at = f"{LAYERS[layer]}: {'at initialization' if step == 0 else 'at the last step of the training'}"
+    name = f"{layer.replace('_', '-')}-{when}"
+    vanishes = lab.statement(
+        "appendix-d-limit",
+        f"{at} the polar factor of V becomes V with normalized rows as the width grows.",
+        name=name,
+        holds=layer == "factorization",
+        controls=controls,
+    )(lambda config, data: lab.vanishes(data["training"][layer].isel(step=step), "width"))
+    stays = lab.statement(
+        "appendix-d-limit",
+        f"{at} the distance of the two stays as the width grows.",
+        name=f"{name}-stays",
+        corrected=True,
+        controls=controls,
+    )(lambda config, data: lab.settles(data["training"][layer].isel(step=step), "width"))
+    return [vanishes] if layer == "factorization" else [vanishes, stays]
 
 
-def plot(config: Config, data: Data) -> Figure:
+@lab.statement(
+    "appendix-d-limit",
+    "Matrix factorization: at initialization the distance falls as k^(-1/2).",
+    corrected=True,
+    rivals={"1/k, as in expectation": -1.0, "k^(-1/4)": -0.25},
+)
+def factorization_rate(config: Config, data: Data) -> lab.Relation:
+    """The fluctuation of a Wishart matrix."""
+    return lab.scales_as(data["training"]["factorization"].isel(step=0), "width", -0.5)
+
+
+@lab.statement(
+    "section-2-same-operation",
+    "Where V Vᵀ is diagonally dominant, its off-diagonal entries being small against its diagonal, the two are the same operation: so it "
+    "is for square Gaussian noise, as its rows and columns grow.",
+    holds=False,
+    controls={
+        "matrix factorization": lambda config, data: {
+            **data,
+            "noise": data["training"].isel(step=0).rename(factorization="distance"),
+        }
+    },
+)
+def noise_vanishes(config: Config, data: Data) -> lab.Relation:
+    """The entries are small, but there are as many in a row as rows."""
+    return lab.vanishes(data["noise"]["distance"], "width")
+
+
+@lab.statement(
+    "section-2-same-operation",
+    "Of square Gaussian noise the ratio of off-diagonal to diagonal entries of V Vᵀ vanishes as 1/√width.",
+    corrected=True,
+    rivals={"1/width": -1.0, "no fall": 0.0},
+)
+def noise_ratio(config: Config, data: Data) -> lab.Relation:
+    """So it is dominant in the paper's sense."""
+    return lab.scales_as(data["noise"]["ratio"], "width", -0.5)
+
+
+@lab.statement(
+    "section-2-same-operation",
+    "The distance of the two steps of square Gaussian noise tends to √(1 - (8/3π)²).",
+    corrected=True,
+    rivals={
+        "√(1 - 8/3π), without the square": float(np.sqrt(1 - 8 / (3 * np.pi))),
+        "√(1 - (π/4)²), of the mean of a uniform disc's width": float(np.sqrt(1 - (np.pi / 4) ** 2)),
+        "1/2": 0.5,
+    },
+)
+def noise_limit(config: Config, data: Data) -> lab.Relation:
+    """In the limit of large widths."""
+    return lab.equals(at_infinity(data["noise"]["distance"], "width").rename("distance of noise"), OF_NOISE)
+
+
+def figure(config: Config, data: Data) -> Figure:
     """Left: against the width at initialization. Right: along training, at the smallest and the largest width."""
-    figure = Figure(figsize=(11, 5), layout="constrained")
-    left, right = figure.subplots(1, 2, sharey=True)
+    drawn = Figure(figsize=(12, 5), layout="constrained")
+    left, right = drawn.subplots(1, 2, sharey=True)
     ends = (config.widths[0], config.widths[-1])
     for index, (layer, label) in enumerate(LAYERS.items()):
-        errors = data["training"][layer]
-        fit = sweep.asymptotic_exponent(errors.isel(step=0), "width")
-        text = slope_label(label, fit.exponent, fit.interval[1] - fit.exponent)
-        draw_sweep(left, errors.isel(step=0), "width", label=text, color=f"C{index}", line=True)
+        distances = data["training"][layer]
+        draw_sweep(left, distances.isel(step=0), "width", label=label, color=f"C{index}", line=True)
         for width, style in zip(ends, ("--", "-"), strict=True):
-            mean = Mean(*sweep.mean_and_stderr(errors.sel(width=width)))
-            draw_mean(right, errors["step"].values, mean, style, color=f"C{index}")
-    left.set_yscale("linear")
-    left.set_ylim(0, 0.85)
-    left.set_xlabel("width")
+            mean, stderr = sweep.mean_and_stderr(distances.sel(width=width))
+            right.errorbar(distances["step"], mean, 2 * stderr, fmt=style, color=f"C{index}", linewidth=1)
+    left.set(yscale="linear", ylim=(0, 0.85), xlabel="width", title="at initialization")
     left.set_ylabel("distance from the polar factor, √(1 - cos²)")
-    left.set_title("at initialization")
-    left.legend(fontsize="small", loc="lower left")
-    right.set_xlabel("step of momentum")
-    right.set_xlim(0, config.steps)
+    right.set(xlabel="step of momentum", xlim=(0, config.steps))
     right.set_title(f"along training: width {ends[0]} (dashed) and {ends[1]} (solid)")
-    return figure
+    drawn.legend(*left.get_legend_handles_labels(), loc="outside right center", fontsize="small")
+    return drawn
 
 
-EXPERIMENT = Experiment(
-    name="row-normalization",
-    paper="outer-product",
-    source="outer-product, Appendix D (eq. 53)",
+EXPERIMENT = lab.Experiment(
+    "row-normalization",
+    ledger("outer-product"),
     title="Orthogonalization against row normalization",
-    summary=(
-        "If V Vᵀ is diagonal, orthogonalizing V normalizes its rows. In one draw it is nearly diagonal only in matrix factorization, "
-        "where the two steps approach each other as k^(-1/2). In the two-layer networks, with input and output sizes fixed, they stay "
-        "at a fixed distance however wide the hidden layer is, at initialization and along Muon's own path."
+    summary="If V Vᵀ is diagonal, orthogonalizing V normalizes its rows. In one draw it is nearly diagonal only in matrix factorization, "
+    "where the two steps approach each other as k^(-1/2). In the two-layer networks, with input and output sizes fixed, they stay apart "
+    "however wide the hidden layer is, at initialization and along Muon's own path. Nor are small off-diagonal entries enough: for square "
+    "matrices of noise they vanish, and the distance stays at 0.53.",
+    config=Config,
+    measure=run,
+    statements=(
+        *(
+            statement
+            for when, step in (("initial", 0), ("trained", -1))
+            for layer in LAYERS
+            for statement in _vanishes(layer, when, step)
+        ),
+        factorization_rate,
+        noise_vanishes,
+        noise_ratio,
+        noise_limit,
     ),
     scales={
-        "smoke": Config(seeds=20, steps=3),
-        "quick": Config(),
-        "paper": Config(widths=(16, 32, 64, 128, 256, 512, 1024), seeds=400, steps=100),
+        "smoke": {"seeds": 40, "noise_widths": (4, 6, 8, 12, 16), "noise_seeds": 60, "steps": 2},
+        "paper": {
+            "widths": (16, 32, 64, 128, 256, 512, 1024),
+            "noise_widths": (8, 16, 32, 64, 128, 256),
+            "seeds": 400,
+            "steps": 100,
+        },
     },
-    run=run,
-    checks=checks,
-    plot=plot,
-    tables=tables,
-    refuted=frozenset(
-        f"{layer}-{when}"
-        for layer in ("linear-hidden", "linear-output", "relu-hidden", "relu-output")
-        for when in ("initial", "trained")
-    ),
+    figure=figure,
 )
