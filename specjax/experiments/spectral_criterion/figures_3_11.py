@@ -179,6 +179,7 @@ def checks(config: Config, data: Data) -> list[Check]:
                 f"st(A) of {label} features grows as k^{power}.",
                 predicted=power,
                 fit=sweep.asymptotic_exponent(data["widths"][name], "k"),
+                resolution=0.5,
             )
             for name, label, power, source in (
                 ("relu", "ReLU", 0, "Theorem 2.6"),

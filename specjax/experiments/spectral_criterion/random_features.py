@@ -91,6 +91,7 @@ def _drawn_checks(drawn: xr.Dataset) -> list[Check]:
             f"{statement}.",
             predicted=predicted,
             fit=sweep.asymptotic_exponent(drawn[name], "d"),
+            resolution=0.5,
         )
         for name, predicted, source, statement in RANKS
     ]
@@ -115,6 +116,7 @@ def _drawn_checks(drawn: xr.Dataset) -> list[Check]:
             "The condition number of T does not grow.",
             predicted=0,
             fit=sweep.asymptotic_exponent(drawn["bounds.condition"], "d"),
+            resolution=0.5,
         ),
         exponent_check(
             "theorem-3-9-printed",
@@ -144,6 +146,7 @@ def _drawn_checks(drawn: xr.Dataset) -> list[Check]:
             "The sine of the angle between the top eigenvector of B and the top right singular vector of B̄ falls as 1/d.",
             predicted=-1,
             fit=sweep.asymptotic_exponent(drawn["bounds.sine"], "d"),
+            resolution=0.5,
         ),
     ]
 
