@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array
 from matplotlib.figure import Figure
 
-from specjax import spectral, sweep
+from specjax import sizes, spectral, sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
 from specjax.experiments.preconditioning.validation import check_count
 from specjax.experiments.validation import check_root_seed
@@ -139,9 +139,19 @@ def run(config: Config) -> Data:
         key = jax.random.key(config.seed)
         over = {"rho": sweep.values(CALM, UNSTABLE)}
         return {
-            "factorization": sweep.run(factorization, over, seeds=config.seeds, key=key, chunk=config.seeds),
-            "context": sweep.run(context, over, seeds=config.seeds, key=key, chunk=config.seeds),
-            "descent": sweep.run(descent, {"rho": sweep.values(CALM)}, seeds=config.seeds, key=key, chunk=config.seeds),
+            "factorization": sweep.run(
+                factorization, over, seeds=config.seeds, key=sizes.stream(key, "factorization"), chunk=config.seeds
+            ),
+            "context": sweep.run(
+                context, over, seeds=config.seeds, key=sizes.stream(key, "context"), chunk=config.seeds
+            ),
+            "descent": sweep.run(
+                descent,
+                {"rho": sweep.values(CALM)},
+                seeds=config.seeds,
+                key=sizes.stream(key, "descent"),
+                chunk=config.seeds,
+            ),
         }
 
 

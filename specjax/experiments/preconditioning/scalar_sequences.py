@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array
 from matplotlib.figure import Figure
 
-from specjax import sweep
+from specjax import sizes, sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
 from specjax.experiments.preconditioning.validation import check_count
 from specjax.experiments.validation import check_root_seed
@@ -102,9 +102,13 @@ def run(config: Config) -> Data:
         key = jax.random.key(config.seed)
         decays = (*BELOW, *PROVEN)
         return {
-            "bounds": sweep.run(measure, {"rho": sweep.values(*PROVEN)}, seeds=config.seeds, key=key),
-            "sharpness": sweep.run(sharpness, {"rho": sweep.values(*decays)}, seeds=10, key=key),
-            "stuck": sweep.run(_stuck, {"rho": sweep.values(0.5)}, seeds=config.seeds, key=key),
+            "bounds": sweep.run(
+                measure, {"rho": sweep.values(*PROVEN)}, seeds=config.seeds, key=sizes.stream(key, "bounds")
+            ),
+            "sharpness": sweep.run(
+                sharpness, {"rho": sweep.values(*decays)}, seeds=10, key=sizes.stream(key, "sharpness")
+            ),
+            "stuck": sweep.run(_stuck, {"rho": sweep.values(0.5)}, seeds=config.seeds, key=sizes.stream(key, "stuck")),
         }
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
-from specjax import sweep
+from specjax import sizes, sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
 from specjax.experiments.means import mean_of
 from specjax.experiments.plots import draw_sweep, slope_label
@@ -50,9 +50,18 @@ def run(config: Config) -> Data:
         # Padding would put zeros among the smallest eigenvalues of the drawn ones.
         return {
             "drawn": sweep.run(
-                measure_drawn, {"d": sweep.widths(*config.ds)}, seeds=config.seeds, key=key, plan="exact"
+                measure_drawn,
+                {"d": sweep.widths(*config.ds)},
+                seeds=config.seeds,
+                key=sizes.stream(key, "drawn"),
+                plan="exact",
             ),
-            "spectra": sweep.run(measure_spectra, {"d": sweep.widths(*config.large_ds)}, seeds=config.seeds, key=key),
+            "spectra": sweep.run(
+                measure_spectra,
+                {"d": sweep.widths(*config.large_ds)},
+                seeds=config.seeds,
+                key=sizes.stream(key, "spectra"),
+            ),
         }
 
 
