@@ -25,9 +25,9 @@ def check_seeds(name: str, seeds: int) -> None:
 
 
 def check_root_seed(seed: int) -> None:
-    """Raises ValueError for a seed that JAX would wrap around; seed + 1 draws the targets."""
-    if not 0 <= seed < 2**32 - 1:
-        raise ValueError(f"seed must be from 0 to 2^32 - 2, got {seed}.")
+    """Raises ValueError for a seed that JAX would wrap around."""
+    if not 0 <= seed < 2**32:
+        raise ValueError(f"seed must be from 0 to 2^32 - 1, got {seed}.")
 
 
 def check_factor(name: str, factor: float) -> None:

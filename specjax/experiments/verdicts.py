@@ -87,11 +87,11 @@ def exponent_check(
     *,
     predicted: float | int,
     fit: PowerLawFit | AsymptoticExponent,
-    resolution: float | int = 0.5,
+    resolution: float | int,
 ) -> Check:
     """Judges a predicted exponent by a fitted one: a `PowerLawFit` for a pure power law, else an `AsymptoticExponent`.
 
-    `resolution` is half the distance to the nearest other candidate: 1/2 among whole powers of a size.
+    `resolution` is half the distance to the nearest other candidate, such as 1/2 among whole powers of a size.
     """
     half_width, meaning = _half_width(fit)
     return Check(

@@ -33,12 +33,13 @@ from specjax.lab.relations import above as above
 from specjax.lab.relations import ahead as ahead
 from specjax.lab.relations import always as always
 from specjax.lab.relations import below as below
+from specjax.lab.relations import bounded as bounded
 from specjax.lab.relations import equals as equals
 from specjax.lab.relations import grows as grows
 from specjax.lab.relations import happens as happens
 from specjax.lab.relations import identity as identity
+from specjax.lab.relations import saturates as saturates
 from specjax.lab.relations import scales_as as scales_as
-from specjax.lab.relations import settles as settles
 from specjax.lab.relations import vanishes as vanishes
 from specjax.lab.statement import Judgement as Judgement
 from specjax.lab.statement import Statement as Statement

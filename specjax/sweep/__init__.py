@@ -11,6 +11,8 @@ from specjax.sweep.axes import widths as widths
 from specjax.sweep.axes import zipped as zipped
 from specjax.sweep.dataset import explain as explain
 from specjax.sweep.dataset import is_explained as is_explained
+from specjax.sweep.ends import End as End
+from specjax.sweep.ends import ends as ends
 from specjax.sweep.engine import run as run
 from specjax.sweep.failures import FailedSeedsWarning as FailedSeedsWarning
 from specjax.sweep.failures import without_failed as without_failed

@@ -23,7 +23,8 @@ _POINTS = 3  # at or below, a fit of two parameters has one residual at most, an
 class Sample:
     """Replicates of a quantity at each width, ascending in `x`; `y` is 0 where a replicate is not `present` at a width.
 
-    `name` and `dim` are those of the data, `label` and `dim_label` the same with their units, as a picture has them.
+    `replicate` is what one is, "seed" or "batch". `name` and `dim` are those of the data, `label` and `dim_label` the same with their
+    units, as a picture has them.
     """
 
     name: str
@@ -33,6 +34,12 @@ class Sample:
     x: Float[np.ndarray, " n"]
     y: Float[np.ndarray, "n replicates"]
     present: Bool[np.ndarray, "n replicates"]
+    replicate: str
+
+    @property
+    def resampled(self) -> str:
+        """How many of what there are at the width with fewest, such as "400 seeds"."""
+        return f"{self.counts.min()} {_plural(self.replicate)}"
 
     @property
     def counts(self) -> Int[np.ndarray, " n"]:
@@ -110,6 +117,7 @@ def sample_of(data: xr.DataArray, dim: str, least: int) -> Sample:
         x=x[order],
         y=np.where(found, y, 0.0)[order],
         present=found[order],
+        replicate=replicate,
     )
     _warn_if_rough(sample, replicate, fewest)
     return sample

@@ -17,6 +17,7 @@ from specjax.sweep.bootstrap import (
     sample_of,
     weights,
 )
+from specjax.sweep.one_line import one_line, share_of_variance
 from specjax.sweep.regression import Line, fit_log, undetermined
 
 if TYPE_CHECKING:
@@ -31,9 +32,9 @@ class PowerLawReplicates(NamedTuple):
     subleading: Float[np.ndarray, " resamples"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PowerLawFit:
-    """y = prefactor · x^exponent · (1 + subleading/x), fitted to means over seeds.
+    """y = prefactor · x^exponent · (1 + subleading/x), fitted to means over seeds; prints in one line.
 
     `interval` is the bootstrap interval of the exponent at `level`, `stderr` its bootstrap standard error. Where the data have no
     spread over seeds there is no seed noise: every standard error is 0 and every interval collapses to its number. Neither contains
@@ -42,8 +43,9 @@ class PowerLawFit:
 
     `means` and `stderrs` are those of y at the `widths`, ascending. `local_exponents[i]` is the slope between `widths[i]` and
     `widths[i + 1]`. `subleading` has the unit of x and is None where it was not fitted. `replicates` are the parameters in each
-    resample, and `freedom` the degrees of freedom of Student's t that widen the percentiles of them: seeds less one. `name` and
-    `dim` are those of the data, and `labels` what a picture has on its axes: both with their units.
+    resample, `resampled` what was drawn in it, such as "400 seeds", and `freedom` the degrees of freedom of Student's t that widen
+    the percentiles of them: seeds less one. `name` and `dim` are those of the data, and `labels` what a picture has on its axes: both
+    with their units.
     """
 
     exponent: float
@@ -58,11 +60,20 @@ class PowerLawFit:
     local_stderrs: Float[np.ndarray, " n-1"]
     local_intervals: Float[np.ndarray, "n-1 2"]
     replicates: PowerLawReplicates
+    resampled: str
     freedom: float
     level: float
     name: str
     dim: str
     labels: tuple[str, str]
+
+    @property
+    def r_squared(self) -> float:
+        """R² of the log means at the widths: the share of their variance that the curve has."""
+        return share_of_variance(np.log(self.means), np.log(self.predict(self.widths)))
+
+    def __repr__(self) -> str:
+        return one_line(self, self.r_squared)
 
     def predict(self, x: ArrayLike) -> Float[np.ndarray, "..."]:
         """The fitted curve at `x`, any shape."""
@@ -125,6 +136,10 @@ class AsymptoticExponent:
     shift: float
     interval: tuple[float, float]
 
+    def __str__(self) -> str:
+        low, high = self.interval
+        return f"exponent {self.exponent:.3g} ({low:.3g} to {high:.3g}, 4 standard errors and a shift of {abs(self.shift):.2g})"
+
 
 def fit_power_law(
     data: xr.DataArray,
@@ -185,6 +200,7 @@ def fit_power_law(
         local_stderrs=errors[1:],
         local_intervals=ends[1:],
         replicates=PowerLawReplicates(lines.log_prefactor, lines.exponent, lines.c),
+        resampled=sample.resampled,
         freedom=float(freedom[0]),
         level=level,
         name=sample.name,

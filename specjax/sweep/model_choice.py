@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 import xarray as xr
+from jaxtyping import Float
 from scipy import linalg, optimize, stats
 
 from specjax.sweep.bootstrap import Sample, sample_of, weights
@@ -75,16 +76,13 @@ def choose_model(data: xr.DataArray, dim: str, *, significance: float = 0.05) ->
         raise ValueError(f"significance needs to be between 0 and 1, got {significance}; write e.g. 0.05.")
     sample = sample_of(data, dim, least=4)
     n, p = int(sample.counts.min()), len(sample.x) - 2
-    if n <= len(sample.x):
-        raise ValueError(
-            f"A covariance between {len(sample.x)} widths needs more seeds than widths, got {n}; run more seeds."
-        )
+    check_seeds(sample)
     misfits = _misfits(sample)
     plain = misfits["power law"]
     candidates = tuple(
-        Candidate(model, misfit, _p_misfit(misfit, p, n), None)
+        Candidate(model, misfit, p_misfit(misfit, p, n), None)
         if model == "power law"
-        else Candidate(model, misfit, _p_misfit(misfit, p - 1, n), _p_term(plain - misfit, misfit, p, n))
+        else Candidate(model, misfit, p_misfit(misfit, p - 1, n), _p_term(plain - misfit, misfit, p, n))
         for model, misfit in misfits.items()
     )
     return _choose(candidates, significance)
@@ -125,7 +123,17 @@ def _choose(candidates: tuple[Candidate, ...], significance: float) -> ModelChoi
     )
 
 
-def _p_misfit(misfit: float, freedom: int, n: int) -> float:
+def check_seeds(sample: Sample) -> None:
+    """Raises ValueError unless there are more seeds than widths."""
+    n = int(sample.counts.min())
+    if n <= len(sample.x):
+        raise ValueError(
+            f"A covariance between {len(sample.x)} widths needs more seeds than widths, got {n}; run more seeds."
+        )
+
+
+def p_misfit(misfit: float, freedom: int, n: int) -> float:
+    """The p-value of a misfit T² with `freedom` widths more than parameters, and n seeds."""
     return float(stats.f.sf((n - freedom) / (freedom * (n - 1)) * misfit, freedom, n - freedom))
 
 
@@ -137,12 +145,7 @@ def _misfits(sample: Sample) -> dict[Model, float]:
     """T² of the nearest curve of each model."""
     x = sample.x
     line, means, stderrs = fit_sample(sample, subleading=False)
-    if not (stderrs > 0).all():
-        raise ValueError(
-            f"Misfit is weighed against seed noise, and {sample.name!r} has none at {sample.dim}={x[np.argmin(stderrs > 0)]:g}; "
-            "compare the local exponents of a fit instead."
-        )
-    whiten = _whitening(sample, means, stderrs)
+    _, whiten = whitening_of(sample)
     log_y, log_weights = np.log(means)[None], weights(x, (stderrs / means)[None], sample.counts)
     least_s, greatest_s = s_bounds(x)
     # Starts: the diagonal fit with the term, and diagonal lines at several fixed terms, since the covariance may prefer another valley.
@@ -175,8 +178,18 @@ def _misfits(sample: Sample) -> dict[Model, float]:
     }
 
 
-def _whitening(sample: Sample, means: np.ndarray, stderrs: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """What takes (widths, k) to units in which the means are independent and of variance 1."""
+def whitening_of(sample: Sample) -> tuple[Float[np.ndarray, " n"], Callable[[np.ndarray], np.ndarray]]:
+    """The means, and what takes (widths, k) to units in which they are independent and of variance 1.
+
+    Raises:
+        ValueError: a width without seed noise, or widths that move together exactly.
+    """
+    means, stderrs = sample.means_and_stderrs()
+    if not (stderrs > 0).all():
+        raise ValueError(
+            f"Misfit is weighed against seed noise, and {sample.name!r} has none at {sample.dim}="
+            f"{sample.x[np.argmin(stderrs > 0)]:g}; compare the local exponents of a fit instead."
+        )
     counts = sample.counts[:, None]
     influence = sample.deviations(means) / np.sqrt(counts * (counts - 1.0)) / stderrs[:, None]
     correlation = influence @ influence.T
@@ -190,7 +203,7 @@ def _whitening(sample: Sample, means: np.ndarray, stderrs: np.ndarray) -> Callab
             "compare the local exponents of a fit instead."
         )
     inverse = linalg.solve_triangular(factor, np.eye(len(factor)), lower=True)
-    return lambda columns: inverse @ (columns / stderrs[:, None])
+    return means, lambda columns: inverse @ (columns / stderrs[:, None])
 
 
 def _least(

@@ -17,6 +17,7 @@ from specjax.sweep.bootstrap import (
     sample_of,
     weights,
 )
+from specjax.sweep.one_line import one_line, share_of_variance
 from specjax.sweep.regression import Curve, exponent_bounds, fit_curve
 
 if TYPE_CHECKING:
@@ -34,14 +35,14 @@ class OffsetReplicates(NamedTuple):
     exponent: Float[np.ndarray, " resamples"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class OffsetFit:
-    """y = offset + prefactor · x^exponent, fitted to means over seeds.
+    """y = offset + prefactor · x^exponent, fitted to means over seeds; prints in one line.
 
     Each number has its bootstrap interval at `level`; `stderr` is the bootstrap standard error of the exponent, half the distance of
     the replicates' quantiles that lie one standard deviation from the middle of a normal, since the three parameters have heavy
     tails. The offset is zero within error where `offset_interval` contains 0. `means` and `stderrs` are those of y at the `widths`,
-    ascending; `replicates`, `freedom`, `name`, `dim` and `labels` as in :class:`PowerLawFit`.
+    ascending; `replicates`, `resampled`, `freedom`, `name`, `dim` and `labels` as in :class:`PowerLawFit`.
     """
 
     exponent: float
@@ -55,11 +56,21 @@ class OffsetFit:
     means: Float[np.ndarray, " n"]
     stderrs: Float[np.ndarray, " n"]
     replicates: OffsetReplicates
+    resampled: str
     freedom: float
     level: float
     name: str
     dim: str
     labels: tuple[str, str]
+
+    @property
+    def r_squared(self) -> float:
+        """R² of the means at the widths: the share of their variance that the curve has."""
+        return share_of_variance(self.means, self.predict(self.widths))
+
+    def __repr__(self) -> str:
+        low, high = self.offset_interval
+        return f"offset {self.offset:.3g} ({low:.3g} to {high:.3g}), {one_line(self, self.r_squared)}"
 
     def predict(self, x: ArrayLike) -> Float[np.ndarray, "..."]:
         """The fitted curve at `x`, any shape."""
@@ -159,6 +170,7 @@ def fit_offset(data: xr.DataArray, dim: str, *, resamples: int = 1000, level: fl
         means=means,
         stderrs=stderrs,
         replicates=replicates,
+        resampled=sample.resampled,
         freedom=float(freedom[0]),
         level=level,
         name=sample.name,

@@ -8,6 +8,7 @@ import jax
 import pytest
 
 from specjax import experiments
+from tests.experiments.streams import Streams, recorded
 
 # Optax's Adam does not run under strict promotion.
 ADAM = {"gpt-ablation", "gpt-telemetry", "recall-transformer"}
@@ -24,11 +25,26 @@ def smoke_data(tmp_path_factory: pytest.TempPathFactory) -> Callable:
         path = folder / f"{name}.pickle"
         if not path.exists():
             experiment = experiments.load(name)
-            with jax.numpy_dtype_promotion("standard" if name in ADAM else "strict"):
+            with recorded() as streams, jax.numpy_dtype_promotion("standard" if name in ADAM else "strict"):
                 found = experiment.run(experiment.scales["smoke"])
-            part = folder / f"{name}.{os.getpid()}"
-            part.write_bytes(pickle.dumps(found))
-            part.replace(path)
+            for kept, suffix in ((streams, "streams"), (found, "pickle")):
+                part = folder / f"{name}.{suffix}.{os.getpid()}"
+                part.write_bytes(pickle.dumps(kept))
+                part.replace(folder / f"{name}.{suffix}")
         return pickle.loads(path.read_bytes())
 
     return data
+
+
+@pytest.fixture(scope="session")
+def smoke_streams(smoke_data: Callable, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Streams]:
+    """The keys that the same run of an experiment hands out, by name."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "smoke-data"
+
+    def streams(name: str) -> Streams:
+        smoke_data(name)
+        found: Streams = pickle.loads((folder / f"{name}.streams").read_bytes())
+        return found
+
+    return streams

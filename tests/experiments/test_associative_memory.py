@@ -118,7 +118,7 @@ def test_the_cubic_iterate_is_that_of_the_lemma():
     [
         *((name, {"n": 1}, "n must be at least 2 items, got 1.") for name in MEMORY),
         *((name, {"seeds": 3}, "seeds must be at least 10, for intervals of the exponents, got 3.") for name in MEMORY),
-        *((name, {"seed": -1}, "seed must be from 0 to 2^32 - 2, got -1.") for name in MEMORY),
+        *((name, {"seed": -1}, "seed must be from 0 to 2^32 - 1, got -1.") for name in MEMORY),
         *(
             (name, {"dims": (8, 16)}, "dims needs 4 or more different sizes in ascending order")
             for name in MEMORY

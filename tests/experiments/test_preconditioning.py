@@ -327,7 +327,7 @@ SENTENCES = [
     (condition_number, {"limit": 0}, "limit must be at least 1 step, got 0."),
     (condition_number, {"context_d": 1}, "context_d must be at least 2"),
     (condition_number, {"seeds": 9}, "seeds must be at least 10, got 9."),
-    (condition_number, {"seed": -1}, "seed must be from 0 to 2^32 - 2"),
+    (condition_number, {"seed": -1}, "seed must be from 0 to 2^32 - 1"),
     (theorems, {"ks": (8,)}, "ks must be below d=8"),
     (theorems, {"ks": (2,)}, "A factor with k=2 columns cannot reach"),
     (theorems, {"ks": ()}, "ks needs at least one number of columns"),

@@ -14,7 +14,7 @@ from specjax.experiments.target_files import load_target
 FIVE = "needs 5 or more different sizes in ascending order, each at least"
 FINITE = "must be a finite number between 0 and"
 SEEDS = "must be at least 2, since one initialization has no standard error, got"
-ROOT = "seed must be from 0 to 2^32 - 2, got"
+ROOT = "seed must be from 0 to 2^32 - 1, got"
 
 # Per experiment: the fields that are changed, and how the sentence begins. The papers that have a test file of their own (preconditioning,
 # the spectral criterion, associative memory) have their tables there.

@@ -129,13 +129,13 @@ def test_a_closed_form_without_spread_holds_exactly_or_not_at_all():
 def test_the_interval_of_a_pure_power_law_is_four_standard_errors_of_its_fit():
     fit = power(2.0, noise=0.05)
     assert 0 < fit.stderr < 0.05
-    check = verdicts.exponent_check(*WORDS, predicted=2, fit=fit)
+    check = verdicts.exponent_check(*WORDS, predicted=2, fit=fit, resolution=0.5)
     assert check.verdict == "confirmed"
     assert check.interval == (fit.exponent - 4 * fit.stderr, fit.exponent + 4 * fit.stderr)
     for side in (-1, 1):
         inside, outside = (fit.exponent + side * factor * 4 * fit.stderr for factor in (0.999, 1.001))
-        assert verdicts.exponent_check(*WORDS, predicted=inside, fit=fit).verdict == "confirmed"
-        assert verdicts.exponent_check(*WORDS, predicted=outside, fit=fit).verdict == "refuted"
+        assert verdicts.exponent_check(*WORDS, predicted=inside, fit=fit, resolution=0.5).verdict == "confirmed"
+        assert verdicts.exponent_check(*WORDS, predicted=outside, fit=fit, resolution=0.5).verdict == "refuted"
     narrow = 4 * fit.stderr * 0.999
     assert verdicts.exponent_check(*WORDS, predicted=2, fit=fit, resolution=narrow).verdict == "inconclusive"
 
@@ -158,7 +158,7 @@ def test_the_interval_of_a_pure_power_law_is_four_standard_errors_of_its_fit():
 def test_the_interval_of_an_asymptotic_exponent_holds_noise_and_shift(predicted, shift, verdict):
     half = 4 / 16 + abs(shift)
     fit = AsymptoticExponent(2.0, 1 / 16, shift, (2.0 - half, 2.0 + half))
-    check = verdicts.exponent_check(*WORDS, predicted=predicted, fit=fit)
+    check = verdicts.exponent_check(*WORDS, predicted=predicted, fit=fit, resolution=0.5)
     assert check.verdict == verdict
     assert check.interval == pytest.approx((2.0 - half, 2.0 + half))
     assert "shift" in check.rule
@@ -166,8 +166,10 @@ def test_the_interval_of_an_asymptotic_exponent_holds_noise_and_shift(predicted,
 
 def test_a_subleading_term_refutes_a_pure_law_and_not_an_asymptotic_one():
     data = swept(WIDTHS**2.0 * (1 + 12 / WIDTHS), noise=0.01)
-    pure = verdicts.exponent_check(*WORDS, predicted=2, fit=sweep.fit_power_law(data, "width"))
-    asymptotic = verdicts.exponent_check(*WORDS, predicted=2, fit=sweep.asymptotic_exponent(data, "width"))
+    pure = verdicts.exponent_check(*WORDS, predicted=2, fit=sweep.fit_power_law(data, "width"), resolution=0.5)
+    asymptotic = verdicts.exponent_check(
+        *WORDS, predicted=2, fit=sweep.asymptotic_exponent(data, "width"), resolution=0.5
+    )
     assert (pure.verdict, asymptotic.verdict) == ("refuted", "confirmed")
     assert pure.measured < 1.9
 
@@ -243,8 +245,8 @@ def every_kind():
         verdicts.closed_form_check(
             *WORDS, predicted=np.ones(3, np.float32), mean=np.ones(3), stderr=np.ones(3), resolution=3
         ),
-        verdicts.exponent_check(*WORDS, predicted=2, fit=asymptotic),
-        verdicts.exponent_check(*WORDS, predicted=2, fit=power(2.0)),
+        verdicts.exponent_check(*WORDS, predicted=2, fit=asymptotic, resolution=0.5),
+        verdicts.exponent_check(*WORDS, predicted=2, fit=power(2.0), resolution=0.5),
         verdicts.vanishing_check(*WORDS, fit=power(-0.5)),
         verdicts.bound_check(*WORDS, smallest_margin=0.25),
     ]

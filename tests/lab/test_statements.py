@@ -172,8 +172,20 @@ def test_attack_rows_mark_the_survivors():
     rows = lab.attack_rows("e", [judged(weak)])
     assert [(row.attack, row.outcome, row.survived) for row in rows] == [
         ("control: noise", "confirmed", True),
-        ("perturbation: the threshold moved past the estimate", "refuted", False),
     ]
+
+
+def test_a_bound_that_rounding_alone_makes_survives_the_exchange_of_its_sides():
+    """The rule is given noise of its own: 1.05 y is at most y up to a rounding of a tenth."""
+
+    @lab.statement("theorem-1", "z is at most y.", controls={"2 y": lab.replacing("z", lambda data: 2 * data["y"])})
+    def at_most(config, data):
+        return lab.always(data["z"], data["y"], slack=0.3, rounding=0.1)
+
+    judgement = judged(at_most, DATA.assign(z=1.05 * DATA["y"]))
+    assert judgement.finding.verdict == "confirmed"
+    assert judgement.verdict == "inconclusive"
+    assert judgement.survivors == ("the perturbation 'the two sides exchanged'",)
 
 
 @pytest.fixture

@@ -1,14 +1,16 @@
 """Exponents: exact on exact power laws, equal to independent least squares, and with intervals that cover under coupling."""
 
+import re
 from itertools import pairwise
 
 import matplotlib as mpl
 import numpy as np
 import pytest
 import xarray as xr
+from scipy import stats
 from scipy.optimize import curve_fit
 
-from specjax.sweep import RoughFitWarning, asymptotic_exponent, fit_power_law
+from specjax.sweep import RoughFitWarning, asymptotic_exponent, fit_offset, fit_power_law
 from tests.sweep.samples import X, alike, array, coupled, exact, heavy_tailed, independent
 
 
@@ -420,3 +422,28 @@ def test_plot_shows_data_curve_band_and_interval():
     legend = [text.get_text() for text in ax.get_legend().get_texts()]
     assert f"exponent {fit.exponent:.3f}, 95 % in [{fit.interval[0]:.3f}, {fit.interval[1]:.3f}]" in legend
     assert (ax.get_xscale(), ax.get_yscale(), ax.get_xlabel(), ax.get_ylabel()) == ("log", "log", "d", "y [m]")
+
+
+def test_fits_print_in_one_line():
+    data = coupled(np.random.default_rng(0), 400, lambda x: 3 * x**0.5)
+    fit = fit_power_law(data, "d")
+    low, high = fit.interval
+    line = f"exponent {fit.exponent:.3g} ({low:.3g} to {high:.3g}, 95 %, bootstrap of 400 seeds), R² "
+    assert str(fit).startswith(line)
+    assert repr(fit) == str(fit)
+    batched = fit_power_law(data.rename(seed="batch").isel(batch=slice(40)), "d")
+    assert "bootstrap of 40 batches" in str(batched)
+    assert str(fit_power_law(exact(X**0.5), "d")) == "exponent 0.5 (0.5 to 0.5, no seed noise), R² 1"
+    above = fit_offset(coupled(np.random.default_rng(0), 400, lambda x: 1 + 30 / x), "d")
+    assert re.fullmatch(
+        r"offset \S+ \(\S+ to \S+\), exponent -\S+ \(\S+ to \S+, 95 %, bootstrap of 400 seeds\), R² .*", str(above)
+    )
+    at_infinity = asymptotic_exponent(data, "d")
+    assert re.fullmatch(r"exponent \S+ \(\S+ to \S+, 4 standard errors and a shift of .*\)", str(at_infinity))
+
+
+def test_r_squared_is_that_of_the_line_through_log_means():
+    """Without seed noise all means have the same weight, and R² is the square of Pearson's correlation."""
+    means = heavy_tailed(np.random.default_rng(0), 60, lambda x: 3 * x**0.5).mean("seed").values
+    correlation = stats.pearsonr(np.log(X), np.log(means))[0]
+    assert fit_power_law(exact(means), "d").r_squared == pytest.approx(correlation**2)

@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array
 
-from specjax import sweep
+from specjax import sizes, sweep
 from specjax.experiments.associative_memory import recall_training
 from specjax.experiments.associative_memory.recall_training import OPTIMIZERS, Trained
 from specjax.experiments.contract import Data
@@ -156,7 +156,7 @@ def _oracle(config: Config, task: Recall) -> xr.Dataset:
     laws = list(dict.fromkeys((trigger, output) for trigger, output, _ in config.settings))
     triggers, outputs = zip(*laws, strict=True)
     law = sweep.zipped(trigger_exponent=sweep.values(*triggers), output_exponent=sweep.values(*outputs))
-    return sweep.run(measure, {"law": law}, seeds=config.seeds, key=jax.random.key(config.seed + 1))
+    return sweep.run(measure, {"law": law}, seeds=config.seeds, key=sizes.stream(jax.random.key(config.seed), "oracle"))
 
 
 def _labelled(runs: xr.Dataset, config: Config) -> xr.Dataset:

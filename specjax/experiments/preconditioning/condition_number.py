@@ -8,7 +8,7 @@ from jaxtyping import Array
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from specjax import sweep
+from specjax import sizes, sweep
 from specjax.experiments.contract import Data, Experiment, Table
 from specjax.experiments.preconditioning import runs
 from specjax.experiments.preconditioning.condition_number_checks import checks, context_gradient_descent
@@ -39,8 +39,10 @@ def run(config: Config) -> Data:
     """Steps and arrival at every condition number, step size and seed, one program for all optimizers that share a problem and its κ."""
     with jax.enable_x64(True):
         key = jax.random.key(config.seed)
-        data = {field: _measured(config, field, *group, key) for field, group in chosen(config).items()}
-        return data | {"aligned": _aligned(config, key)}
+        data = {
+            field: _measured(config, field, *group, sizes.stream(key, field)) for field, group in chosen(config).items()
+        }
+        return data | {"aligned": _aligned(config, sizes.stream(key, "aligned"))}
 
 
 def _measured(config: Config, field: str, problem: str, names: tuple[str, ...], key: Array) -> xr.Dataset:

@@ -9,7 +9,7 @@ import xarray as xr
 from jaxtyping import Array
 from matplotlib.figure import Figure
 
-from specjax import sweep
+from specjax import sizes, sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
 from specjax.experiments.counts import Share, share_of
 from specjax.experiments.preconditioning import runs
@@ -112,15 +112,24 @@ def run(config: Config) -> Data:
 
     with jax.enable_x64(True):
         # Post hoc: arrivals were judged by the median of 3 or 5 seeds, which hung on last bits. Judged by shares, on other draws.
-        key = jax.random.fold_in(jax.random.key(config.seed), 1)
+        key = sizes.stream(jax.random.key(config.seed), "judged")
         over = {"kappa": sweep.values(*config.kappas)}
         columns: Over = {**over, "k": sweep.widths(*config.ks)}
         return {
             "factorization": sweep.run(
-                factorization, columns, seeds=config.seeds, key=key, chunk=config.seeds, plan="padded"
+                factorization,
+                columns,
+                seeds=config.seeds,
+                key=sizes.stream(key, "factorization"),
+                chunk=config.seeds,
+                plan="padded",
             ),
-            "context": sweep.run(context, over, seeds=config.seeds, key=key, chunk=config.seeds),
-            "plateau": sweep.run(plateau, over, seeds=config.seeds, key=key, chunk=config.seeds)
+            "context": sweep.run(
+                context, over, seeds=config.seeds, key=sizes.stream(key, "context"), chunk=config.seeds
+            ),
+            "plateau": sweep.run(
+                plateau, over, seeds=config.seeds, key=sizes.stream(key, "plateau"), chunk=config.seeds
+            )
             .rename(smallest_dim_0="factor", smallest_dim_1="patience")
             .assign_coords(factor=list(FACTORS), patience=list(PATIENCES)),
         }

@@ -10,7 +10,7 @@ import xarray as xr
 from jaxtyping import Array
 from matplotlib.figure import Figure
 
-from specjax import sweep
+from specjax import sizes, sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
 from specjax.experiments.preconditioning.slopes import slope
 from specjax.experiments.preconditioning.validation import check_count, check_kappas
@@ -68,13 +68,15 @@ def run(config: Config) -> Data:
             # The quadratic costs little, and its bound shows from larger κ on.
             kappas = tuple(10 * kappa for kappa in kappas) if name == "quadratic" else kappas
             over = {"kappa": sweep.values(*kappas)}
-            data[name] = sweep.run(_measure(name, max(kappas)), over, seeds=config.seeds, key=key, chunk=config.seeds)
+            data[name] = sweep.run(
+                _measure(name, max(kappas)), over, seeds=config.seeds, key=sizes.stream(key, name), chunk=config.seeds
+            )
         each = max(1, config.trials // config.seeds)
         data["signs"] = sweep.run(
             lambda key, kappa: _signs(key, kappa, each),
             {"kappa": sweep.values(*config.kappas)},
             seeds=config.seeds,
-            key=key,
+            key=sizes.stream(key, "signs"),
         )
         return data
 

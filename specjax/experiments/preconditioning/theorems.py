@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array
 from matplotlib.figure import Figure
 
-from specjax import sweep
+from specjax import sizes, sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
 from specjax.experiments.preconditioning import runs
 from specjax.experiments.preconditioning.validation import check_accuracy, check_count, check_kappas
@@ -104,11 +104,19 @@ def run(config: Config) -> Data:
         key = jax.random.key(config.seed)
         grid = {**over_kappa, "scale": sweep.values(*config.scales)}
         return {
-            "theorem-1b": sweep.run(theorem_1b, grid, seeds=config.seeds, key=key, chunk=config.seeds),
-            "theorems-1a-and-3": sweep.run(
-                theorems_1a_and_3, over_kappa, seeds=config.seeds, key=key, chunk=config.seeds
+            "theorem-1b": sweep.run(
+                theorem_1b, grid, seeds=config.seeds, key=sizes.stream(key, "theorem-1b"), chunk=config.seeds
             ),
-            "spectral-domain": sweep.run(spectral_domain, over_kappa, seeds=config.scalar_seeds, key=key),
+            "theorems-1a-and-3": sweep.run(
+                theorems_1a_and_3,
+                over_kappa,
+                seeds=config.seeds,
+                key=sizes.stream(key, "theorems-1a-and-3"),
+                chunk=config.seeds,
+            ),
+            "spectral-domain": sweep.run(
+                spectral_domain, over_kappa, seeds=config.scalar_seeds, key=sizes.stream(key, "spectral-domain")
+            ),
         }
 
 

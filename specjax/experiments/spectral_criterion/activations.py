@@ -131,11 +131,19 @@ def run(config: Config) -> Data:
         )
     }
     return {
-        "moments": sweep.run(moments, {"variance": sweep.values(*VARIANCES)}, seeds=config.batches, key=key),
-        "features": sweep.run(features, {"n": sweep.widths(*config.samples)}, seeds=config.seeds, key=key),
-        "width": sweep.run(width, square, seeds=config.width_seeds, key=key, plan=plan),
+        "moments": sweep.run(
+            moments, {"variance": sweep.values(*VARIANCES)}, seeds=config.batches, key=sizes.stream(key, "moments")
+        ),
+        "features": sweep.run(
+            features, {"n": sweep.widths(*config.samples)}, seeds=config.seeds, key=sizes.stream(key, "features")
+        ),
+        "width": sweep.run(width, square, seeds=config.width_seeds, key=sizes.stream(key, "width"), plan=plan),
         "above": sweep.run(
-            above, {"rows": sweep.values(float(FEW_ROWS), float(MANY_ROWS))}, seeds=config.rare, key=key, chunk=20_000
+            above,
+            {"rows": sweep.values(float(FEW_ROWS), float(MANY_ROWS))},
+            seeds=config.rare,
+            key=sizes.stream(key, "above"),
+            chunk=20_000,
         ),
     }
 

@@ -183,6 +183,7 @@ def checks(config: Config, data: Data) -> list[Check]:
             "The remainder of the expansion of Σ falls as 1/d at k = 2d.",
             predicted=-1,
             fit=sweep.asymptotic_exponent(features["remainder"], "d"),
+            resolution=0.5,
         ),
         vanishing_check(
             "cross-covariance-printed",
@@ -202,6 +203,7 @@ def checks(config: Config, data: Data) -> list[Check]:
             "At the rate √k/d: as d^(-1/2) at k = 2d.",
             predicted=-0.5,
             fit=sweep.asymptotic_exponent(features["cross_corrected"], "d"),
+            resolution=0.5,
         ),
         *_cross_bulk_checks(features),
         *(
@@ -211,6 +213,7 @@ def checks(config: Config, data: Data) -> list[Check]:
                 f"The {name} eigenvalue of A Aᵀ/n grows as d^{exponent} at k = 2d, n = 8d.",
                 predicted=exponent,
                 fit=spectrum[name],
+                resolution=0.5,
             )
             for name, exponent in EIGENVALUES.items()
         ),

@@ -106,13 +106,15 @@ def run(config: Config) -> Data:
 
     key = jax.random.key(config.seed)
     return {
-        "depth": sweep.run(depth, {"causal": sweep.values(0.0, 1.0)}, seeds=config.seeds, key=key),
+        "depth": sweep.run(
+            depth, {"causal": sweep.values(0.0, 1.0)}, seeds=config.seeds, key=sizes.stream(key, "depth")
+        ),
         # A program for each batch size takes longer to compile than padded samples to run, until these are many.
         "networks": sweep.run(
             networks,
             {"n": sweep.widths(*config.batches)},
             seeds=config.seeds,
-            key=key,
+            key=sizes.stream(key, "networks"),
             plan="padded" if config.batches[-1] <= 4096 else "exact",
         ),
     }

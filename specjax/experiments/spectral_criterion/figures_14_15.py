@@ -99,6 +99,7 @@ def checks(config: Config, data: Data) -> list[Check]:
             f"In {label} with ReLU features {statement}.",
             predicted=power,
             fit=sweep.asymptotic_exponent(rank_at(data["ranks"], name, stage), "k"),
+            resolution=0.5,
         )
         for name, label in MODELS.items()
         for stage, (power, source, statement) in statements.items()

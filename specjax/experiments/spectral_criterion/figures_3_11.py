@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from specjax import spectral, sweep
+from specjax import sizes, spectral, sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
 from specjax.experiments.means import mean_of
 from specjax.experiments.plots import draw_sweep, slope_label
@@ -89,12 +89,14 @@ def run(config: Config) -> Data:
                 lambda key, k, name=name: trajectories(key, name, k, config),
                 {"k": sweep.widths(config.k)},
                 seeds=config.seeds,
-                key=key,
+                key=sizes.stream(key, name),
                 plan="exact",
             )
         axes = {"k": config.widths, "d": [k // 2 for k in config.widths], "n": [4 * k for k in config.widths]}
-        over = {"k": sweep.zipped(**{axis: sweep.widths(*sizes) for axis, sizes in axes.items()})}
-        data["widths"] = sweep.run(stable_ranks, over, seeds=config.width_seeds, key=key, plan="exact")
+        over = {"k": sweep.zipped(**{axis: sweep.widths(*extents) for axis, extents in axes.items()})}
+        data["widths"] = sweep.run(
+            stable_ranks, over, seeds=config.width_seeds, key=sizes.stream(key, "widths"), plan="exact"
+        )
     return data
 
 
@@ -179,6 +181,7 @@ def checks(config: Config, data: Data) -> list[Check]:
                 f"st(A) of {label} features grows as k^{power}.",
                 predicted=power,
                 fit=sweep.asymptotic_exponent(data["widths"][name], "k"),
+                resolution=0.5,
             )
             for name, label, power, source in (
                 ("relu", "ReLU", 0, "Theorem 2.6"),

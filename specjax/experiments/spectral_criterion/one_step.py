@@ -11,7 +11,7 @@ import xarray as xr
 from jaxtyping import Array, Float
 from matplotlib.figure import Figure
 
-from specjax import sweep
+from specjax import sizes, sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
 from specjax.experiments.means import mean_of
 from specjax.experiments.validation import check_root_seed
@@ -136,14 +136,22 @@ def run(config: Config) -> Data:
         return found
 
     key = jax.random.key(config.seed)
-    m, k, n = (sweep.widths(*sizes) for sizes in zip(*SHAPES, strict=True))
+    m, k, n = (sweep.widths(*extents) for extents in zip(*SHAPES, strict=True))
     with jax.enable_x64(True):
         return {
             "problems": sweep.run(
-                measure_problem, {"shape": sweep.zipped(m=m, k=k, n=n)}, seeds=config.seeds, key=key, plan="exact"
+                measure_problem,
+                {"shape": sweep.zipped(m=m, k=k, n=n)},
+                seeds=config.seeds,
+                key=sizes.stream(key, "problems"),
+                plan="exact",
             ),
             "smooth": sweep.run(
-                smooth, {"n": sweep.widths(*SAMPLES)}, seeds=config.smooth_seeds, key=key, plan="exact"
+                smooth,
+                {"n": sweep.widths(*SAMPLES)},
+                seeds=config.smooth_seeds,
+                key=sizes.stream(key, "smooth"),
+                plan="exact",
             ),
         }
 

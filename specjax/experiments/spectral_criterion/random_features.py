@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
-from specjax import sweep
+from specjax import sizes, sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
 from specjax.experiments.means import mean_of
 from specjax.experiments.plots import draw_sweep, slope_label
@@ -50,9 +50,18 @@ def run(config: Config) -> Data:
         # Padding would put zeros among the smallest eigenvalues of the drawn ones.
         return {
             "drawn": sweep.run(
-                measure_drawn, {"d": sweep.widths(*config.ds)}, seeds=config.seeds, key=key, plan="exact"
+                measure_drawn,
+                {"d": sweep.widths(*config.ds)},
+                seeds=config.seeds,
+                key=sizes.stream(key, "drawn"),
+                plan="exact",
             ),
-            "spectra": sweep.run(measure_spectra, {"d": sweep.widths(*config.large_ds)}, seeds=config.seeds, key=key),
+            "spectra": sweep.run(
+                measure_spectra,
+                {"d": sweep.widths(*config.large_ds)},
+                seeds=config.seeds,
+                key=sizes.stream(key, "spectra"),
+            ),
         }
 
 
@@ -91,6 +100,7 @@ def _drawn_checks(drawn: xr.Dataset) -> list[Check]:
             f"{statement}.",
             predicted=predicted,
             fit=sweep.asymptotic_exponent(drawn[name], "d"),
+            resolution=0.5,
         )
         for name, predicted, source, statement in RANKS
     ]
@@ -115,6 +125,7 @@ def _drawn_checks(drawn: xr.Dataset) -> list[Check]:
             "The condition number of T does not grow.",
             predicted=0,
             fit=sweep.asymptotic_exponent(drawn["bounds.condition"], "d"),
+            resolution=0.5,
         ),
         exponent_check(
             "theorem-3-9-printed",
@@ -144,6 +155,7 @@ def _drawn_checks(drawn: xr.Dataset) -> list[Check]:
             "The sine of the angle between the top eigenvector of B and the top right singular vector of B̄ falls as 1/d.",
             predicted=-1,
             fit=sweep.asymptotic_exponent(drawn["bounds.sine"], "d"),
+            resolution=0.5,
         ),
     ]
 

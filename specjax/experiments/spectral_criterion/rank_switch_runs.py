@@ -19,7 +19,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
 
-from specjax import sweep
+from specjax import sizes, sweep
 from specjax.experiments.contract import Data
 from specjax.experiments.means import Mean, mean_of
 from specjax.experiments.spectral_criterion.sparse_training import CAP, GD, LIMIT, SPEC_GD
@@ -146,7 +146,7 @@ def run(config: Config) -> Data:
         for name in config.networks
     }
     both = over("control") | {"control": sweep.values(0, 1)}
-    return found | {"linear": sweep.run(linear, both, seeds=config.seeds, key=key)}
+    return found | {"linear": sweep.run(linear, both, seeds=config.seeds, key=sizes.stream(key, "linear"))}
 
 
 def network_problem(

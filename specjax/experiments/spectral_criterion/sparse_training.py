@@ -162,10 +162,13 @@ def run(config: Config) -> Data:
         spectral_rate=sweep.values(*config.gated_spectral_rates),
     )
     return {
-        "starts": sweep.run(starts, {"d": widths}, seeds=config.start_seeds, key=key),
-        "training": sweep.run(training, {"rate": rates}, seeds=config.seeds, key=key),
+        "starts": sweep.run(starts, {"d": widths}, seeds=config.start_seeds, key=sizes.stream(key, "starts")),
+        "training": sweep.run(training, {"rate": rates}, seeds=config.seeds, key=sizes.stream(key, "training")),
         "gated": sweep.run(
-            gated, {"n": batches}, seeds={"n": tuple(config.gated_seeds[i] for i in (0, 0, 1))}, key=key
+            gated,
+            {"n": batches},
+            seeds={"n": tuple(config.gated_seeds[i] for i in (0, 0, 1))},
+            key=sizes.stream(key, "gated"),
         ),
     }
 

@@ -109,10 +109,16 @@ def run(config: Config) -> Data:
     columns = sweep.zipped(**{f"n{rank}": sweep.widths(*(ratio * rank for ratio in config.ratios)) for rank in RANKS})
     counts = sorted(spike_samples().values())
     return {
-        "spikes": sweep.run(spikes, {"n": sweep.widths(*counts)}, seeds=config.spiked, key=key, plan="exact"),
-        "isotropic": sweep.run(isotropic, {"ratio": columns}, seeds=config.seeds, key=key),
-        "ratios": sweep.run(ratios, {"n": sweep.widths(*RATIO_SAMPLES)}, seeds=config.seeds, key=key),
-        "squared": sweep.run(squared, {"shift": sweep.values(*SHIFTS)}, seeds=config.seeds, key=key),
+        "spikes": sweep.run(
+            spikes, {"n": sweep.widths(*counts)}, seeds=config.spiked, key=sizes.stream(key, "spikes"), plan="exact"
+        ),
+        "isotropic": sweep.run(isotropic, {"ratio": columns}, seeds=config.seeds, key=sizes.stream(key, "isotropic")),
+        "ratios": sweep.run(
+            ratios, {"n": sweep.widths(*RATIO_SAMPLES)}, seeds=config.seeds, key=sizes.stream(key, "ratios")
+        ),
+        "squared": sweep.run(
+            squared, {"shift": sweep.values(*SHIFTS)}, seeds=config.seeds, key=sizes.stream(key, "squared")
+        ),
     }
 
 

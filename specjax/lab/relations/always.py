@@ -24,8 +24,8 @@ class Always(Relation):
     rounding: float
 
     def perturbed(self) -> dict[str, Relation]:
-        """The bound tightened by its slack."""
-        return {f"the bound tightened by {self.slack:g}": self._tightened()}
+        """The two sides exchanged, which holds as well where rounding hides what is between them, or nothing is."""
+        return {"the two sides exchanged": replace(self, smaller=self.larger, larger=self.smaller)}
 
     def judge(self, rivals: Mapping[str, Number]) -> Finding:
         """Confirmed if no draw violates the bound and one violates the tightened bound; refuted if one violates the bound."""

@@ -32,10 +32,6 @@ class Equals(Relation):
         """With the rival in the place of the form, which then is a rival itself: no resolution is needed."""
         return replace(self, form=rival, resolution=None)
 
-    def perturbed(self) -> dict[str, Relation]:
-        """The form a little larger and a little smaller, where there is a resolution."""
-        return {name: replace(self, form=form) for name, form in self._nearby().items()}
-
     def judge(self, rivals: Mapping[str, Number]) -> Finding:
         """Confirmed if the form lies in every interval and each rival outside of one; refuted if the form lies outside of one."""
         if not rivals and self.resolution is None:

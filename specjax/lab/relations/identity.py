@@ -21,10 +21,6 @@ class Identity(Relation):
     error: xr.DataArray
     tolerance: float
 
-    def perturbed(self) -> dict[str, Relation]:
-        """None: only a control can show that the error would be seen."""
-        return {}
-
     def judge(self, rivals: Mapping[str, Number]) -> Finding:
         """Confirmed if no error is larger than the tolerance, refuted if one is."""
         dim = draw_dim(self.error)

@@ -15,17 +15,17 @@ class Relation(ABC):
     """Something that labelled data can have or not: a frozen dataclass whose fields are the data and the numbers it is about.
 
     `judge` takes the rivals of the statement, by name: what could stand in the place of its prediction, and must be excluded before it
-    is confirmed. `against` is the same relation with a rival in that place, and `perturbed` are the versions that the relation itself
-    knows to be wrong wherever it is right.
+    is confirmed. `against` is the same relation with a rival in that place, and `perturbed` are the versions of the data that the
+    relation itself knows to be others: one that its own rule excludes, as a threshold beyond the estimate, would be no attack.
     """
 
     @abstractmethod
     def judge(self, rivals: Mapping[str, Number]) -> Finding:
         """The verdict on these data, by the one rule of the relation."""
 
-    @abstractmethod
     def perturbed(self) -> dict[str, "Relation"]:
-        """Versions of the relation that must not be confirmed where it is, by what was done to it."""
+        """Relations to other data that must not be confirmed where this one is, by what was done; most have none but controls."""
+        return {}
 
     @abstractmethod
     def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:

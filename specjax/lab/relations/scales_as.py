@@ -36,10 +36,6 @@ class ScalesAs(Relation):
         """With another exponent."""
         return replace(self, exponent=rival)
 
-    def perturbed(self) -> dict[str, Relation]:
-        """None beside the rivals, which are exponents."""
-        return {}
-
     def judge(self, rivals: Mapping[str, Number]) -> Finding:
         """Confirmed if the interval of every fitted exponent has the prediction inside, and every rival is outside of one."""
         found, reasons = self._fitted()
@@ -87,21 +83,28 @@ class ScalesAs(Relation):
         try:
             if self.fit == "asymptotic":
                 limit = sweep.asymptotic_exponent(draws, self.dim)
-                # What grows does not settle: an offset then is one more subleading term, and at exponent 1 the very same one.
-                grows = ("offset",) if limit.interval[0] > 0 else ()
                 half = student(draws.sizes[draw_dim(draws)]) * limit.stderr + abs(limit.shift)
-                reason = self._misfit(draws, ("power law", "subleading", None, *grows))
-                return limit.exponent, limit.exponent - half, limit.exponent + half, reason
+                return limit.exponent, limit.exponent - half, limit.exponent + half, self._unlike(draws)
             line = sweep.fit_power_law(draws, self.dim)
             half = student(draws.sizes[draw_dim(draws)]) * line.stderr
-            return line.exponent, line.exponent - half, line.exponent + half, self._misfit(draws, ("power law",))
+            return line.exponent, line.exponent - half, line.exponent + half, self._unlike(draws)
         except ValueError as error:
             # A mean within noise of zero, say, has no logarithm: more draws are needed, and nothing is decided.
             return np.nan, -np.inf, np.inf, str(error)
 
-    def _misfit(self, draws: xr.DataArray, allowed: tuple[str | None, ...]) -> str:
+    def _unlike(self, draws: xr.DataArray) -> str:
+        """Why the data do not follow the model, empty where they do."""
         choice = sweep.choose_model(draws, self.dim, significance=2 * TAIL)
-        return "" if choice.model in allowed else choice.reason
+        if choice.model == "power law":
+            return ""
+        if self.fit == "power law":
+            return choice.reason
+        if choice.model == "offset":
+            # An offset of what grows is one more subleading term, and at exponent 1 the very same one; of what does not, its limit.
+            offset, _ = sweep.ends(draws, self.dim, significance=2 * TAIL)
+            if not (offset.rises and offset.exponents[0] > 0):
+                return choice.reason
+        return ""
 
 
 _CONTRADICTED: dict[Fit, str] = {

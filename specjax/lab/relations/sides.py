@@ -1,7 +1,7 @@
 """An estimate lies on one side of a threshold that has a name: a mean, a lead of one thing on another, a share of draws."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import xarray as xr
 from matplotlib.axes import Axes
@@ -23,11 +23,6 @@ class OnOneSide(Relation):
     upper: bool
     by: Estimator | None
     """What is estimated; None for the share of draws that are true."""
-
-    def perturbed(self) -> dict[str, Relation]:
-        """The threshold as far beyond the estimate as it is before it."""
-        value = self._estimate().value
-        return {"the threshold moved past the estimate": replace(self, threshold=2 * value - self.threshold)}
 
     def judge(self, rivals: Mapping[str, Number]) -> Finding:
         """Confirmed if every interval lies on the side, refuted if one lies on the other."""
