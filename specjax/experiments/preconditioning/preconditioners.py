@@ -41,7 +41,7 @@ class Config(lab.Config):
     kappa: float = lab.number(10.0, above=0, help="condition number of the target")
     start_scale: float = lab.number(1e-3, above=0, help="scale of the start, small")
     times: tuple[int, ...] = lab.sizes(1, 10, 50, 200, points=2, help="steps at which both are compared")
-    seeds: int = lab.seeds(60, least=10, help="targets and starts")
+    seeds: int = lab.seeds(3000, least=10, help="targets and starts")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -272,7 +272,7 @@ EXPERIMENT = lab.Experiment(
     statements=(identity, zigzag, blocks, stacked, likeness, not_diagonal),
     scales={
         "smoke": {"d": 6, "r": 3, "seeds": 24, "times": (1, 10, 50)},
-        "paper": {"d": 50, "r": 10, "seeds": 200, "times": (1, 10, 50, 200, 400)},
+        "paper": {"d": 50, "r": 10, "times": (1, 10, 50, 200, 400)},
     },
     figure=figure,
 )
