@@ -338,7 +338,9 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=(
         _exact("exact", ("lemma-3", "eq-15"), "From X_0 = U Σ_0 Wᵀ the iterates are U diag(x_t) Wᵀ.", "factorization"),
-        _exact("context-exact", ("lemma-8",), "From Q_0 = 0 in-context iterates are U diag(q_t) Uᵀ.", "context"),
+        _exact(
+            "context-exact", ("lemma-8", "theorem-3"), "From Q_0 = 0 in-context iterates are U diag(q_t) Uᵀ.", "context"
+        ),
         calm,
         error,
         context_calm,
