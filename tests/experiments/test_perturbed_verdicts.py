@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import experiments, sweep
+from specjax import sweep
 from specjax.experiments.associative_memory import minibatch
 from specjax.experiments.spectral_criterion.activations import BATCH
 
@@ -55,15 +55,6 @@ def test_what_differs_is_a_verdict_and_not_a_number(script, tmp_path):
         "e: (run): failed at 0; with threads absent at nan",
         "e: c: absent at nan; with threads confirmed at 3",
     ]
-
-
-@pytest.mark.integration
-def test_the_slope_on_a_matrix_regression_is_far_from_its_bound(smoke_data):
-    experiment = experiments.load("condition-number")
-    checks = experiment.checks(experiment.scales["smoke"], smoke_data("condition-number"))
-    low, high = next(check.interval for check in checks if check.name == "regression-muon-grows")
-    # Chaotic runs move the slope by a quarter of its interval: that must not reach the bound at 0.05.
-    assert low - (high - low) / 4 > 0.05
 
 
 @pytest.mark.integration

@@ -28,8 +28,6 @@ LEARNED = 0.25
 """A network has learned something where less than this share of its first loss is left; a network that is zero keeps about one half."""
 
 QUANTITIES = ("ratio", "distance")
-VANISHES = -0.25
-"""What falls slower with the width does not vanish: fluctuations of a random matrix fall as 1/√width or faster."""
 
 
 class Config(lab.Config):
@@ -277,19 +275,6 @@ def nearer_than_noise(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.below(lead, 0.0, "the distance of noise")
 
 
-@lab.statement(
-    "section-2-same-operation",
-    "In square Gaussian noise, whose off-diagonal vanishes against its diagonal, the distance of normalized rows from the polar factor "
-    "vanishes with the width.",
-    controls={"the ratio in its place": lab.replacing("noise_distance", "noise_ratio")},
-    holds=False,
-)
-def distance_of_noise_vanishes(config: Config, data: xr.Dataset) -> lab.Relation:
-    """It settles at √(1 - (8/3π)²) = 0.53: each entry off the diagonal is small, but a row has as many as there are rows."""
-    exponent = per_doubling(data, "noise_distance").sel(matrix="hidden", drop=True)
-    return lab.below(exponent, VANISHES, "-1/4, halfway between no fall and 1/√width,")
-
-
 def tables(config: Config, data: xr.Dataset) -> list[lab.Table]:
     """Losses with the chosen step sizes at each width and length."""
     body = []
@@ -327,7 +312,6 @@ EXPERIMENT = lab.Experiment(
         as_diagonal_as_at_first,
         distance_falls,
         nearer_than_noise,
-        distance_of_noise_vanishes,
     ),
     scales={
         "smoke": {"widths": (4, 6, 8), "seeds": 6, "choosing": 2, "stretches": 2, "steps": 12, "batch": 16},

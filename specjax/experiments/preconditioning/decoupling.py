@@ -38,7 +38,7 @@ class Config(lab.Config):
     k: int = lab.integer(10, least=2, help="columns of the factor, at least d for an aligned start of every kind")
     kappa: float = lab.number(100.0, help="condition number")
     steps: int = lab.integer(80, least=60, help="steps of Muon")
-    seeds: int = lab.seeds(60, least=24, help="targets and starts")
+    seeds: int = lab.seeds(150, least=24, help="targets and starts")
     exact_d: int = lab.integer(4, least=2, help="dimension of the runs with many digits")
     exact_seeds: int = lab.seeds(8, least=3, help="those of the runs with many digits")
 
@@ -185,7 +185,7 @@ def _digits(config: Config, key: Array) -> xr.Dataset:
             rates = jax.vmap(lambda key, rho=rho: _rates(config, key, jnp.asarray(rho))[0])(keys)
             lengths = np.asarray(rates) * (1.0 if start else config.kappa)
             for last, digits in enumerate(DIGITS):
-                away = many_digits.from_scalars(gradient, bases, spectrum, start, lengths, digits)
+                away, _ = many_digits.from_scalars(gradient, bases, spectrum, start, lengths, digits)
                 found[place, column, last] = away.max(1)
     coordinates = {"problem": list(problems), "rho": [CALM, UNSTABLE], "digits": list(DIGITS)}
     return xr.Dataset(
@@ -338,7 +338,9 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=(
         _exact("exact", ("lemma-3", "eq-15"), "From X_0 = U Σ_0 Wᵀ the iterates are U diag(x_t) Wᵀ.", "factorization"),
-        _exact("context-exact", ("lemma-8",), "From Q_0 = 0 in-context iterates are U diag(q_t) Uᵀ.", "context"),
+        _exact(
+            "context-exact", ("lemma-8", "theorem-3"), "From Q_0 = 0 in-context iterates are U diag(q_t) Uᵀ.", "context"
+        ),
         calm,
         error,
         context_calm,

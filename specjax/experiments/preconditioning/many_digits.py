@@ -27,8 +27,8 @@ def in_context(s: np.ndarray, q: np.ndarray) -> np.ndarray:
 
 def from_scalars(
     gradient: Gradient, basis: np.ndarray, spectrum: np.ndarray, start: float, rates: np.ndarray, digits: int
-) -> np.ndarray:
-    """‖Uᵀ X_t U - diag(x_t)‖_F, (seeds, steps), between Muon's iterates from X_0 = start · I and the scalar sequences, as floats.
+) -> tuple[np.ndarray, np.ndarray]:
+    """Muon from X_0 = start · I beside its scalar sequences, at each step (seeds, steps), as floats.
 
     Args:
         gradient: Of the problem, with M or S = U diag(spectrum) Uᵀ.
@@ -37,18 +37,22 @@ def from_scalars(
         start: The scale of X_0.
         rates: Floats (seeds, steps).
         digits: In which every operation is rounded.
+
+    Returns:
+        ‖Uᵀ X_t U - diag(x_t)‖_F, and ‖X_t X_tᵀ - M‖_F.
     """
     with localcontext(prec=digits):
         u = polar(decimals(basis))
         ut, lam, identity = u.swapaxes(-1, -2), decimals(spectrum), decimals(np.eye(len(spectrum)))
         m, x = (u * lam) @ ut, np.broadcast_to(Decimal(start) * identity, u.shape)
-        scalars, distances = np.broadcast_to(Decimal(start) * identity, u.shape), []
+        scalars, distances, errors = np.broadcast_to(Decimal(start) * identity, u.shape), [], []
         for rate in decimals(rates).T[:, :, None, None]:
             x = x - rate * polar(gradient(m, x))
             # Of diagonal matrices, and 0 off the diagonal.
             scalars = scalars - rate * np.sign(gradient(lam * identity, scalars))
             distances.append(_norm(ut @ x @ u - scalars)[:, 0, 0])
-        return np.stack(distances, axis=1).astype(float)
+            errors.append(_norm(x @ x.swapaxes(-1, -2) - m)[:, 0, 0])
+        return np.stack(distances, axis=1).astype(float), np.stack(errors, axis=1).astype(float)
 
 
 def polar(x: np.ndarray) -> np.ndarray:

@@ -1,208 +1,278 @@
 """Figure 3 and Appendix A: Muon's preconditioner (GᵀG)^(-1/2) beside ScaledGD's (XᵀX)⁻¹ along a run of Muon."""
 
-from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+import xarray as xr
+from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
-from specjax import spectral, sweep
-from specjax.experiments.contract import Check, Data, Experiment, Table
-from specjax.experiments.means import mean_of
+from specjax import lab, sizes, spectral, sweep
+from specjax.experiments.ledgers import ledger
 from specjax.experiments.preconditioning import runs
-from specjax.experiments.preconditioning.validation import check_count
-from specjax.experiments.validation import check_root_seed
-from specjax.experiments.verdicts import difference_check, equality_check
 from specjax.models import factorization_spectra, matrix_factorization
+from specjax.spectral.one_by_one import svd
+from specjax.theory.preconditioning import scalar
 from specjax.theory.preconditioning.conditions import check_condition_number, check_ranks
 
 RATE = 0.23
 CONSTANT = 0.3
 """c of eq. 83: an aligned start with |σ_i² - λ_i| = c σ_i for all i."""
+SHARE = 0.01
+"""Of the squared norm of a preconditioner: less outside of blocks, or off the diagonal, cannot be seen in a heat map."""
+LEAD = 0.05
+"""The least lead in likeness that counts."""
+EIGENVALUES = (1.0, 0.1, 1e-2, 1e-3, 1e-4)
+LATE = 100
+"""A step at which steps are 0.9^100 = 3e-5, small beside every root."""
+PARTS = ("muon", "scaled")
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(lab.Config):
     """Sizes, and the steps at which the preconditioners are compared."""
 
-    d: int = field(default=20, metadata={"help": "rows of the factor"})
-    r: int = field(default=5, metadata={"help": "rank of the target and columns of the factor"})
-    kappa: float = field(default=10.0, metadata={"help": "condition number of the target"})
-    start_scale: float = field(default=1e-3, metadata={"help": "scale of the start, small"})
-    times: tuple[int, ...] = field(default=(1, 10, 50, 200), metadata={"help": "steps at which both are drawn"})
-    seeds: int = field(default=30, metadata={"help": "targets and starts"})
-    seed: int = field(default=0, metadata={"help": "seed of all draws"})
+    d: int = lab.integer(20, least=2, help="rows of the factor")
+    r: int = lab.integer(
+        5, least=2, most=12, help="rank of the target and columns of the factor, 2 for entries off the diagonal"
+    )
+    kappa: float = lab.number(10.0, above=0, help="condition number of the target")
+    start_scale: float = lab.number(1e-3, above=0, help="scale of the start, small")
+    times: tuple[int, ...] = lab.sizes(1, 10, 50, 200, points=2, help="steps at which both are compared")
+    seeds: int = lab.seeds(3000, least=10, help="targets and starts")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_ranks(self.d, self.r, self.r)
-        if self.r < 2:
-            raise ValueError(f"r must be at least 2, for entries off the diagonal, got {self.r}.")
         check_condition_number(self.kappa)
-        if not self.start_scale > 0:
-            raise ValueError(
-                f"start_scale must be positive, since X = 0 is a stationary point, got {self.start_scale}."
-            )
-        if not self.times or min(self.times) < 1 or any(np.diff(self.times) <= 0):
-            raise ValueError(f"times needs different steps in ascending order from 1 up, got {self.times}.")
-        check_count("seeds", self.seeds, 4)
-        check_root_seed(self.seed)
 
 
-def run(config: Config) -> Data:
-    """Both preconditioners at each time, and the two steps where the condition of Appendix A holds exactly."""
-
-    def measure(key: Array, kappa: Array) -> dict[str, Array]:
-        posed = runs.factorization(key, kappa, config.d, config.r, config.r, config.start_scale)
-        transform = runs.transformation("muon-plateau", key, jnp.full_like(kappa, RATE), posed)
-
-        def advance(state, _):  # type: ignore[no-untyped-def]
-            x, memory = runs.step(posed, transform, *state)
-            return (x, memory), x
-
-        _, path = jax.lax.scan(advance, (posed.start, transform.init(posed.start)), length=max(config.times))
-        x = path[jnp.asarray(config.times) - 1]
-        muon = jax.vmap(lambda x: _inverse_power(posed.gradient(x), 1 / 2))(x)
-        scaled = jax.vmap(lambda x: _inverse_power(x, 1.0))(x)
-        shuffled = jnp.roll(muon, 1, axis=(1, 2))
-        return {
-            "muon": muon,
-            "scaled": scaled,
-            "likeness": _likeness(muon, scaled),
-            "control": _likeness(shuffled, scaled),
-            "off_diagonal": 1 - jnp.sum(jnp.diagonal(muon, axis1=1, axis2=2) ** 2, -1) / jnp.sum(muon**2, (1, 2)),
-        } | _appendix(key, kappa)
-
-    def _appendix(key: Array, kappa: Array) -> dict[str, Array]:
-        """Muon's and ScaledGD's directions where σ solves σ² - λ = c σ for every eigenvalue, and at σ twice as large."""
-        keys = jax.random.split(key)
-        spectrum = factorization_spectra.logarithmic_spectrum(config.r, kappa)
-        at = factorization_spectra.target(keys[0], config.d, spectrum)
-        frame = factorization_spectra.aligned_start(keys[1], at, config.r, 1.0).frame
-        sigma = (CONSTANT + jnp.sqrt(CONSTANT**2 + 4 * spectrum)) / 2
-
-        def gap(values: Array) -> Array:
-            x = factorization_spectra.composed(at.basis, values, frame)
-            gradient = matrix_factorization.gradient(x, at.matrix)
-            scaled = gradient @ _inverse_power(x, 1.0)
-            return jnp.linalg.norm(
-                spectral.polar(gradient) - scaled * jnp.sqrt(float(config.r)) / jnp.linalg.norm(scaled)
-            )
-
-        return {"gap": gap(sigma), "gap_elsewhere": gap(2 * sigma)}
-
+def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
+    """Both preconditioners at each time with what is judged of them; the steps of Appendix A; and late distances of scalar sequences."""
     with jax.enable_x64(True):
-        over = {"kappa": sweep.values(config.kappa)}
-        return {
-            "path": sweep.run(measure, over, seeds=config.seeds, key=jax.random.key(config.seed), chunk=config.seeds)
+        path = sweep.run(
+            lambda key, kappa: _path(config, key, kappa),
+            {"kappa": sweep.values(config.kappa)},
+            seeds=config.seeds,
+            key=sizes.stream(key, "paths"),
+            chunk=config.seeds,
+        ).isel(kappa=0, drop=True)
+        zigzag = sweep.run(_zigzag, {"lam": sweep.values(*EIGENVALUES)}, seeds=2000, key=sizes.stream(key, "zigzag"))
+    names = {f"{name}_dim_{place}": dim for name in PARTS for place, dim in enumerate(("time", "row", "column"))}
+    along = {dim: "time" for dim in map(str, path.dims) if dim.endswith("_dim_0")} | names
+    return {"path": path.rename(along).assign_coords(time=list(config.times)), "zigzag": zigzag}
+
+
+def _path(config: Config, key: Array, kappa: Array) -> dict[str, Array]:
+    posed = runs.factorization(sizes.stream(key, "problem"), kappa, config.d, config.r, config.r, config.start_scale)
+    transform = runs.transformation("muon-plateau", key, jnp.full_like(kappa, RATE), posed)
+
+    def advance(state: Any, _: None) -> tuple[Any, Array]:
+        x, memory = runs.step(posed, transform, *state)
+        return (x, memory), x
+
+    _, path = jax.lax.scan(advance, (posed.start, transform.init(posed.start)), length=max(config.times))
+    x = path[jnp.asarray(config.times) - 1]
+    g = jax.vmap(posed.gradient)(x)
+    pair = {"muon": _inverse_power(g, 1 / 2), "scaled": _inverse_power(x, 1.0)}
+    found = dict(pair)
+    for name, p in pair.items():
+        blocks = _blocks(p)
+        found |= {
+            f"{name}_outside": _outside(p),
+            f"{name}_outside_of_blocks": _outside(blocks),
+            f"{name}_off": _off_diagonal(p),
+            f"{name}_off_turned": _off_diagonal(jax.vmap(lambda p: jnp.diag(jnp.diagonal(p)))(p)),
         }
+    # Stacked row by row the step is I ⊗ (GᵀG)^(-1/2) applied to the gradient, so each row by itself is multiplied.
+    steps = spectral.polar(g)
+    size = jnp.linalg.norm(steps, axis=(1, 2))
+    shifted = jnp.roll(pair["muon"], 1, axis=(1, 2))
+    return found | {
+        "likeness": _likeness(pair["muon"], pair["scaled"]),
+        "likeness_shifted": _likeness(shifted, pair["scaled"]),
+        "step_gap": jnp.linalg.norm(steps - g @ pair["muon"], axis=(1, 2)) / size,
+        "step_gap_shifted": jnp.linalg.norm(steps - g @ shifted, axis=(1, 2)) / size,
+        **_appendix(config, key, kappa),
+    }
+
+
+def _appendix(config: Config, key: Array, kappa: Array) -> dict[str, Array]:
+    """Muon's and ScaledGD's directions where σ solves σ² - λ = c σ for every eigenvalue, and at σ twice as large."""
+    spectrum = factorization_spectra.logarithmic_spectrum(config.r, kappa)
+    at = factorization_spectra.target(sizes.stream(key, "basis"), config.d, spectrum)
+    frame = factorization_spectra.aligned_start(sizes.stream(key, "frame"), at, config.r, 1.0).frame
+    sigma = (CONSTANT + jnp.sqrt(CONSTANT**2 + 4 * spectrum)) / 2
+
+    def gap(values: Array) -> Array:
+        x = factorization_spectra.composed(at.basis, values, frame)
+        gradient = matrix_factorization.gradient(x, at.matrix)
+        scaled = gradient @ _inverse_power(x, 1.0)
+        return jnp.linalg.norm(spectral.polar(gradient) - scaled * jnp.sqrt(float(config.r)) / jnp.linalg.norm(scaled))
+
+    return {"gap": gap(sigma), "gap_elsewhere": gap(2 * sigma)}
+
+
+def _zigzag(key: Array, lam: Array) -> dict[str, Array]:
+    """Late distances from the root, in units of the step and of the root."""
+    c = (1 + jax.random.uniform(sizes.stream(key, "prefactors"), (LATE + 1,))) / 2
+    rates = c * 0.9 ** jnp.arange(LATE + 1).astype(lam.dtype)
+    start = jax.random.uniform(sizes.stream(key, "start"))
+    distance = scalar.distance(scalar.factorization_path(start, lam, rates)[LATE], lam)
+    return {"in_steps": distance / rates[-1], "in_roots": distance / (jnp.sqrt(lam) * rates[-1])}
 
 
 def _inverse_power(x: Array, power: float) -> Array:
-    """(xᵀx)^(-power) of a matrix of full column rank."""
-    _, s, vt = jnp.linalg.svd(x, full_matrices=False)
-    return (vt.T * s[None, :] ** (-2 * power)) @ vt
+    """(xᵀx)^(-power) of matrices of full column rank."""
+    _, s, vt = svd(x)
+    return (jnp.swapaxes(vt, -1, -2) * s[..., None, :] ** (-2 * power)) @ vt
+
+
+def _outside(p: Array) -> Array:
+    """The least share of ‖P‖² outside of two diagonal blocks, over all ways to divide the columns into two sets."""
+    k = p.shape[-1]
+    members = [set(chosen) for size in range(1, k // 2 + 1) for chosen in combinations(range(k), size)]
+    sides = np.array([[column in chosen for column in range(k)] for chosen in members])
+    across = jnp.asarray((sides[:, :, None] != sides[:, None, :]).astype(float))
+    squares = p**2 / jnp.sum(p**2, (-2, -1), keepdims=True)
+    return jnp.min(jnp.einsum("tij,sij->ts", squares, across), axis=1)
+
+
+def _blocks(p: Array) -> Array:
+    """P with what joins its first column to the others left out."""
+    return p.at[:, 0, 1:].set(0).at[:, 1:, 0].set(0)
+
+
+def _off_diagonal(p: Array) -> Array:
+    return 1 - jnp.sum(jnp.diagonal(p, axis1=-2, axis2=-1) ** 2, -1) / jnp.sum(p**2, (-2, -1))
 
 
 def _likeness(a: Array, b: Array) -> Array:
-    """The cosine of the angle between two matrices after their traceless parts are taken: 1 for equal patterns, 0 for unrelated ones."""
+    """The cosine of the angle between the traceless parts: 1 for equal patterns, 0 for unrelated ones."""
 
     def traceless(x: Array) -> Array:
-        trace = jnp.trace(x, axis1=1, axis2=2)[:, None, None]
-        return x - trace * jnp.eye(x.shape[-1])[None] / x.shape[-1]
+        return x - jnp.trace(x, axis1=1, axis2=2)[:, None, None] * jnp.eye(x.shape[-1])[None] / x.shape[-1]
 
     a, b = traceless(a), traceless(b)
     return jnp.sum(a * b, (1, 2)) / jnp.sqrt(jnp.sum(a**2, (1, 2)) * jnp.sum(b**2, (1, 2)))
 
 
-def checks(config: Config, data: Data) -> list[Check]:
-    """The identity of Appendix A, and whether the two preconditioners are alike along the run."""
-    path = data["path"]
-    likeness, control = (path[name].isel(kappa=0).values[:, 1:].mean(1) for name in ("likeness", "control"))
-    difference = mean_of(likeness - control)
-    off_diagonal = mean_of(path["off_diagonal"].mean(("kappa", "off_diagonal_dim_0")).values)
-    return [
-        equality_check(
-            "appendix-a-identity",
-            "preconditioning, Appendix A, eqs. 79 to 83",
-            "Where |σ_i² - λ_i| = c σ_i for every i, Muon's step is ScaledGD's, up to its length.",
-            error=path["gap"],
-            control=path["gap_elsewhere"],
-            tolerance=1e-10,
-        ),
-        difference_check(
-            "figure-3-likeness",
-            "preconditioning, Figure 3",
-            "From the second time on (GᵀG)^(-1/2) is more like (XᵀX)⁻¹ than with its rows and columns shifted (cosine of the traceless "
-            "parts, mean).",
-            # Less alike than the control would be no evidence for the statement.
-            difference=max(difference.mean, 0.0),
-            stderr=difference.stderr,
-            resolution=0.05,
-        ),
-        difference_check(
-            "figure-3-not-diagonal",
-            "preconditioning, Figure 3",
-            "Muon's preconditioner is not diagonal: more than 1% of its squared norm lies off the diagonal, on average.",
-            difference=off_diagonal.mean,
-            stderr=off_diagonal.stderr,
-            resolution=0.01,
-        ),
-    ]
+def _both(data: Any, what: str) -> xr.DataArray:
+    found = [data["path"][f"{name}_{what}"] for name in PARTS]
+    return xr.concat(found, xr.Variable("preconditioner", list(PARTS))).rename("share of ‖P‖²")
 
 
-def tables(config: Config, data: Data) -> list[Table]:
-    """Likeness at each time: mean, standard error, and the control."""
-    path = data["path"].isel(kappa=0)
-    rows = []
-    for index, time in enumerate(config.times):
-        cells = []
-        for name in ("likeness", "control", "off_diagonal"):
-            mean, stderr = sweep.mean_and_stderr(path[name].isel({f"{name}_dim_0": index}))
-            cells.append(f"{float(mean):.3f} ± {float(stderr):.3f}")
-        rows.append((str(time), *cells))
-    header = (
-        "step",
-        "cosine of the traceless parts",
-        "the same, rows and columns shifted",
-        "share of Muon's off the diagonal",
-    )
-    return [Table("(GᵀG)^(-1/2) against (XᵀX)⁻¹ along a run of Muon, mean ± standard error", header, tuple(rows))]
+def _with(what: str, other: str) -> Any:
+    """A control: another share in the place of one, of both preconditioners."""
+
+    def control(config: Config, data: Any) -> Any:
+        found = data["path"]
+        return {**data, "path": found.assign({f"{name}_{what}": found[f"{name}_{other}"] for name in PARTS})}
+
+    return control
 
 
-def plot(config: Config, data: Data) -> Figure:
-    """Heat maps of both preconditioners, each divided by its largest entry, for the first seed."""
-    figure = Figure(figsize=(2.6 * len(config.times) + 0.8, 5.4), layout="constrained")
-    panels = figure.subplots(2, len(config.times), squeeze=False)
-    first = data["path"].isel(kappa=0, seed=0)
-    for index, time in enumerate(config.times):
-        for axes, name, label in zip(panels[:, index], ("muon", "scaled"), ("(GᵀG)^(-1/2)", "(XᵀX)⁻¹"), strict=True):
-            values = first[name].isel({f"{name}_dim_0": index}).values
+@lab.statement(
+    "appendix-a-identity",
+    "Where |σ_i² - λ_i| = c σ_i for every i, Muon's step is ScaledGD's, up to its length.",
+    controls={"σ twice as large": lab.replacing("gap", "gap_elsewhere", of="path")},
+)
+def identity(config: Config, data: Any) -> lab.Relation:
+    """On aligned factors."""
+    return lab.identity(data["path"]["gap"], tolerance=1e-10)
+
+
+@lab.statement(
+    "appendix-a-zigzag",
+    "Near the solution the distance of a scalar sequence to its root is set by the step and not by λ.",
+    rivals={"√λ": 0.5, "1/√λ": -0.5},
+    controls={"in units of the root": lab.replacing("in_steps", "in_roots", of="zigzag")},
+)
+def zigzag(config: Config, data: Any) -> lab.Relation:
+    """Its mean in units of the step, over four decades of λ."""
+    return lab.scales_as(data["zigzag"]["in_steps"], "lam", 0, fit="power law")
+
+
+@lab.statement(
+    "figure-3-block-diagonal",
+    "Along the run both preconditioners, k × k, are block-diagonal: some division of the columns in two leaves at most 1 % of ‖P‖² outside "
+    "of the blocks, on average.",
+    controls={"what joins the first column to the others left out": _with("outside", "outside_of_blocks")},
+    holds=False,
+)
+def blocks(config: Config, data: Any) -> lab.Relation:
+    """Read literally: for the columns in any order."""
+    return lab.below(_both(data, "outside"), SHARE, "1 % of ‖P‖²")
+
+
+@lab.statement(
+    ("figure-3-block-diagonal", "eq-17"),
+    "The preconditioner of the stacked gradient is block-diagonal, by form: d equal blocks (GᵀG)^(-1/2), one for each row of G.",
+    corrected=True,
+    controls={"blocks with rows and columns shifted": lab.replacing("step_gap", "step_gap_shifted", of="path")},
+)
+def stacked(config: Config, data: Any) -> lab.Relation:
+    """Late gradients are nearly singular, and their inverses lose digits."""
+    return lab.identity(data["path"]["step_gap"], tolerance=1e-3)
+
+
+@lab.statement(
+    "figure-3-likeness",
+    "From the second time on (GᵀG)^(-1/2) is more like (XᵀX)⁻¹ than with rows and columns shifted, by the cosine of the traceless parts.",
+    controls={
+        "the two exchanged": lab.replacing(
+            "likeness", lambda found: 2 * found["likeness_shifted"] - found["likeness"], of="path"
+        )
+    },
+)
+def likeness(config: Config, data: Any) -> lab.Relation:
+    """At every time."""
+    later = data["path"].isel(time=slice(1, None))
+    return lab.ahead(later["likeness"], later["likeness_shifted"], least=LEAD)
+
+
+@lab.statement(
+    ("figure-3-not-diagonal", "section-2-not-diagonal"),
+    "Neither preconditioner is diagonal from the second time on: more than 1 % of ‖P‖² lies off the diagonal, on average.",
+    controls={"their diagonals": _with("off", "off_turned")},
+    post_hoc="After one step X has orthonormal columns, up to a factor, and (XᵀX)⁻¹ is a multiple of I; judged on other seeds without it.",
+)
+def not_diagonal(config: Config, data: Any) -> lab.Relation:
+    """Near the end of the run, too."""
+    return lab.above(_both(data, "off").isel(time=slice(1, None)), SHARE, "1 % of ‖P‖²")
+
+
+def figure(config: Config, data: Any) -> Figure:
+    """Heat maps of both preconditioners, each divided by its largest entry, for the first seed; below that of four rows of G, stacked."""
+    drawn = Figure(figsize=(2.6 * len(config.times) + 0.8, 8), layout="constrained")
+    panels = drawn.subplots(3, len(config.times), squeeze=False)
+    first = data["path"].isel(seed=0)
+    for place, time in enumerate(config.times):
+        muon, scaled = (first[name].isel(time=place).transpose("row", "column").values for name in PARTS)
+        shown = {"(GᵀG)^(-1/2)": muon, "(XᵀX)⁻¹": scaled, "I ⊗ (GᵀG)^(-1/2), 4 rows": np.kron(np.eye(4), muon)}
+        for axes, (label, values) in zip(panels[:, place], shown.items(), strict=True):
             image = axes.imshow(values / np.max(np.abs(values)), cmap="RdBu_r", vmin=-1, vmax=1)
-            axes.set_title(f"{label}, t = {time}", fontsize="medium")
+            axes.set_title(f"{label}, t = {time}", fontsize="small")
             axes.set_xticks([])
             axes.set_yticks([])
-    figure.colorbar(image, ax=panels, label="entry / largest entry", shrink=0.7)
-    return figure
+    drawn.colorbar(image, ax=panels, label="entry / largest entry", shrink=0.6)
+    return drawn
 
 
-EXPERIMENT = Experiment(
-    name="preconditioner-maps",
-    paper="preconditioning",
-    source="preconditioning, Figure 3 and Appendix A",
+EXPERIMENT = lab.Experiment(
+    "preconditioner-maps",
+    ledger("preconditioning"),
     title="Muon's preconditioner beside that of ScaledGD",
-    summary=(
-        "Where every |σ_i² - λ_i| is the same multiple of σ_i the two steps are the same. Along a run of Muon the two matrices have "
-        "similar patterns, and neither is diagonal."
-    ),
+    summary="Where every |σ_i² - λ_i| is the same multiple of σ_i the two steps are the same. Along a run of Muon the two matrices have "
+    "similar patterns, and neither is diagonal, nor block-diagonal: only the preconditioner of the stacked gradient is, by form.",
+    config=Config,
+    measure=run,
+    statements=(identity, zigzag, blocks, stacked, likeness, not_diagonal),
     scales={
-        "smoke": Config(d=6, r=3, seeds=10, times=(1, 10, 50)),
-        "quick": Config(),
-        "paper": Config(d=50, r=10, seeds=100, times=(1, 10, 50, 200, 400)),
+        "smoke": {"d": 6, "r": 3, "seeds": 24, "times": (1, 10, 50)},
+        "paper": {"d": 50, "r": 10, "times": (1, 10, 50, 200, 400)},
     },
-    run=run,
-    checks=checks,
-    plot=plot,
-    tables=tables,
+    figure=figure,
 )
