@@ -67,11 +67,12 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
             "muon": _step(gradient) - _step(without),
             "growing": _step(growing) - _step(without),
         }
-        return {name: jnp.linalg.norm(part) for name, part in parts.items()} | {
-            # A step goes against the gradient.
-            f"{name}_cosine": -jnp.sum(_unit(parts[name]) * _unit(m @ u))
-            for name in ("gradient_descent", "muon")
+        norms = {name: jnp.linalg.norm(part) for name, part in parts.items()}
+        # A step goes against the gradient.
+        cosines = {
+            f"{name}_cosine": -jnp.sum(_unit(parts[name]) * _unit(m @ u)) for name in ("gradient_descent", "muon")
         }
+        return {**norms, **cosines, "least_eigenvalue": jnp.linalg.eigvalsh(gram(u) - m)[0]}
 
     target_key = sizes.stream(key, "targets")
     # The part of Muon's step falls to a few millionths of it.
@@ -142,6 +143,19 @@ def left_is_aligned(config: Config, data: Data) -> lab.Relation:
 def real_preconditioner(config: Config, data: Data) -> lab.Relation:
     """At all large widths."""
     return lab.ahead(data["wide"]["muon"], data["wide"]["gradient_descent"], least=0)
+
+
+@lab.statement(
+    "section-4-target",
+    "U Uᵀ - M has a negative eigenvalue in most draws at widths near d, and none in most at large widths.",
+    corrected=True,
+    controls={"both exchanged": _exchanged},
+)
+def indefinite(config: Config, data: Data) -> lab.Relation:
+    """The share of draws in which it is as said, at each width."""
+    least = {name: data[name]["least_eigenvalue"] for name in ("narrow", "wide")}
+    as_said = [least["narrow"] < 0, least["wide"] > 0]
+    return lab.happens(xr.concat(as_said, "k").rename("as said"), more_than=0.5)
 
 
 @lab.statement(
@@ -250,6 +264,7 @@ EXPERIMENT = lab.Experiment(
         target_is_left,
         left_is_aligned,
         real_preconditioner,
+        indefinite,
         narrow,
         rates,
         constants,
