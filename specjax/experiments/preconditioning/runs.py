@@ -120,7 +120,7 @@ def regression(key: Array, kappa: Array, rows: int, d: int) -> Problem:
 class Optimizer(NamedTuple):
     """A direction, the unit of its step size, and what the step size does.
 
-    "constant", "plateau", or geometric with prefactors that are "random", new in each step, or "drawn once".
+    "constant", "plateau", or geometric with prefactors that are "random", new in each step.
     """
 
     label: str
@@ -131,9 +131,6 @@ class Optimizer(NamedTuple):
 
 OPTIMIZERS: dict[str, Optimizer] = {
     "muon": Optimizer("simplified Muon", lambda: optim.orthogonalize(spectral.SVD()), "length", "random"),
-    "muon-constant": Optimizer(
-        "simplified Muon, one prefactor", lambda: optim.orthogonalize(spectral.SVD()), "length", "drawn once"
-    ),
     "muon-plateau": Optimizer(
         "simplified Muon, plateau", lambda: optim.orthogonalize(spectral.SVD()), "length", "plateau"
     ),
@@ -172,8 +169,8 @@ def transformation(
     size = (
         rate * {"length": problem.length, "curvature": 1 / problem.curvature, "none": jnp.ones_like(rate)}[chosen.unit]
     )
-    if chosen.schedule in ("random", "drawn once"):
-        schedule = random_geometric(key, size, 2 * size, rho, each_step=chosen.schedule == "random")
+    if chosen.schedule == "random":
+        schedule = random_geometric(key, size, 2 * size, rho, each_step=True)
         # All draws in one call before the loop: within it they would be most of what is compiled.
         rates = jax.vmap(schedule)(jnp.arange(length))
         steps = optax.scale_by_schedule(lambda count: rates[count])
