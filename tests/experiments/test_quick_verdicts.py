@@ -79,10 +79,12 @@ CONFIRMED = {
     "relu-features": {"cross-bulk-rank", "cross-bulk-remainder"},
     "sparse-regression": {"rule-at-start", "spectral-ahead", "gated-spectral-ahead"},
     "memory-one-step": {
-        "muon-exponent-alpha-1-5",
-        "newton-exponent-alpha-1-5",
-        "gd-exponent-alpha-1-5",
-        "muon-formula-counts",
+        "counts-by-formula",
+        "exponents-by-formula",
+        "descent-by-formula",
+        "descent-exponents-by-formula",
+        "exponents-far-out",
+        "superposition",
     },
     "memory-multi-step": {"muon-second-step-gains", "thresholded-second-step-gains"},
     "memory-minibatch": {"small-batch-exponent", "muon-critical-exponent"},
@@ -104,6 +106,7 @@ CONFIRMED = {
     "gpt-telemetry": {"both-learn", "muon-is-ahead", "inequality-holds-while-training"},
 }
 REFUTED = {
+    "memory-one-step": {"straight-lines-of-descent"},
     "dominance": {"linear-hidden-draw-vanishes", "relu-hidden-draw-vanishes"},
     "row-normalization": {"linear-hidden-initial", "relu-hidden-trained"},
     "figure-1": {"linear-hidden-hessian", "relu-hidden-hessian"},

@@ -59,7 +59,7 @@ def run(config: Config) -> Data:
         return jax.lax.map(of_kappa, jnp.asarray(config.kappas))
 
     axes: dict[str, Sequence[Any]] = {"kappa": config.kappas, "optimizer": OPTIMIZERS}
-    data = sweeps.run(of_seed, config.dims, config.seeds, config.seed, {"count": axes, "prefix": axes})
+    data = sweeps.run(of_seed, config.dims, config.seeds, jax.random.key(config.seed), {"count": axes, "prefix": axes})
     return {"capacity": data}
 
 

@@ -84,7 +84,7 @@ def run(config: Config) -> Data:
         "difference": axes,
         "one_sided_control": axes,
     }
-    return {"logits": sweeps.run(of_seed, config.dims, config.seeds, config.seed, labels)}
+    return {"logits": sweeps.run(of_seed, config.dims, config.seeds, jax.random.key(config.seed), labels)}
 
 
 def _added_back(config: Config, u: Array, v: Array, q: Array, lam: Array) -> dict[str, Array]:

@@ -82,7 +82,7 @@ def run(config: Config) -> Data:
         "count": {"factor": config.factors},
         "cubic": {"steps": config.cubic_steps},
     }
-    return {"capacity": sweeps.run(of_seed, config.dims, config.seeds, config.seed, labels)}
+    return {"capacity": sweeps.run(of_seed, config.dims, config.seeds, jax.random.key(config.seed), labels)}
 
 
 def _cubic(s: Array, steps: Array) -> Array:
