@@ -191,7 +191,11 @@ def test_the_cubic_iterate_is_that_of_the_lemma():
         ("memory-multi-step", {"steps": 1}, "steps must be at least 2, for several steps, got 1."),
         ("memory-multi-step", {"rate": 0.0}, "rate must be positive and finite, got 0.0."),
         ("memory-anisotropy", {"kappas": (0.5, 1.0)}, "kappas needs 0 and larger powers in ascending order"),
-        ("memory-anisotropy", {"ridge": -1.0}, "ridge must be finite and not negative, got -1.0."),
+        (
+            "memory-anisotropy",
+            {"ridge": -1.0},
+            "ridge must be a finite number between 0 and inf, ends excluded, got -1.0.",
+        ),
     ],
 )
 def test_bad_configurations_are_refused_in_a_sentence(name, changes, sentence):

@@ -89,7 +89,7 @@ CONFIRMED = {
     "memory-multi-step": {"muon-second-step-gains", "thresholded-second-step-gains"},
     "memory-minibatch": {"small-batch-exponent", "muon-critical-exponent"},
     "memory-minibatch-steps": {"small-batches-exponent", "sample-efficiency-worsens"},
-    "memory-anisotropy": {"newton-is-invariant", "muon-gap-widens"},
+    "memory-anisotropy": {"newton-is-invariant", "isotropic-counts", "muon-loses-its-exponent"},
     "memory-lambda": {"resolution-as-polar", "bulk-exponent"},
     "memory-logits": {"slope-by-daleckii-krein", "signal-lower-bound"},
     "rank-switch": {"features-shared-rule-ahead-of-spectral", "control-rule-is-euclidean"},
