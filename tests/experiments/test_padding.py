@@ -31,7 +31,7 @@ SMALL = {
         "descent_dims": (5, 6),
     },
     "memory-lambda": {"n": 60, "dims": (5, 6, 7, 8), "cubic_steps": (4,)},
-    "memory-logits": {"n": 60, "dims": (5, 6, 7, 8), "items": (0, 9), "largest": 20},
+    "memory-logits": {"n": 60, "dims": (5, 6, 7), "items": (0, 9)},
 }
 
 

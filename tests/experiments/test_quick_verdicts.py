@@ -91,7 +91,7 @@ CONFIRMED = {
     "memory-minibatch-steps": {"small-batches-exponent", "sample-efficiency-worsens"},
     "memory-anisotropy": {"newton-is-invariant", "isotropic-counts", "muon-loses-its-exponent"},
     "memory-lambda": {"resolution-as-polar", "bulk-exponent"},
-    "memory-logits": {"slope-by-daleckii-krein", "signal-lower-bound"},
+    "memory-logits": {"slope", "signal-order", "signal-bound", "interactions", "loss-is-the-mass-left"},
     "rank-switch": {"features-shared-rule-ahead-of-spectral", "control-rule-is-euclidean"},
     "gpt-ablation": {"gated-muon-gains", "gated-switch-beats-euclidean"},
     "after-initialization": {"fixed-ratio-noise", "fixed-farther-than-noise", "growing-distance-grows"},

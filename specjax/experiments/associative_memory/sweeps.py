@@ -11,7 +11,7 @@ import xarray as xr
 from jax.custom_batching import sequential_vmap
 from jaxtyping import Array, Float, Key
 
-from specjax import spectral, sweep
+from specjax import lab, spectral, sweep
 from specjax.experiments.validation import check_root_seed, check_seeds, check_sizes
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize, Size
@@ -125,6 +125,12 @@ def slopes(values: xr.DataArray, dim: str = "d") -> xr.DataArray:
     x = np.log(values[dim].astype(float))
     x = x - x.mean()
     return ((x * values).sum(dim) / (x**2).sum()).rename(f"slope of {values.name}")
+
+
+def has_exponent(values: xr.DataArray, exponent: float, within: float) -> lab.Relation:
+    """Straight lines through the logarithms of `values` over log d have the slope `exponent`, to less than `within`."""
+    excess = both_sides(slopes(log(values.astype(float))), exponent)
+    return lab.below(excess, within, f"{within:g}, half the distance to the next exponent,")
 
 
 def in_groups(values: xr.DataArray, size: int) -> xr.DataArray:
