@@ -30,7 +30,7 @@ SMALL = {
         "descent_n": 30,
         "descent_dims": (5, 6),
     },
-    "memory-lambda": {"n": 60, "dims": (5, 6, 7, 8), "cubic_steps": (4,)},
+    "memory-lambda": {"n": 60, "dims": (5, 6), "spectrum_n": 60},
     "memory-logits": {"n": 60, "dims": (5, 6, 7), "items": (0, 9)},
 }
 

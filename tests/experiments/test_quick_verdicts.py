@@ -90,7 +90,7 @@ CONFIRMED = {
     "memory-minibatch": {"small-batch-exponent", "muon-critical-exponent"},
     "memory-minibatch-steps": {"small-batches-exponent", "sample-efficiency-worsens"},
     "memory-anisotropy": {"newton-is-invariant", "isotropic-counts", "muon-loses-its-exponent"},
-    "memory-lambda": {"resolution-as-polar", "bulk-exponent"},
+    "memory-lambda": {"resolution-as-polar", "sharp-resolution-is-polar", "s-bulk"},
     "memory-logits": {"slope", "signal-order", "signal-bound", "interactions", "loss-is-the-mass-left"},
     "rank-switch": {"features-shared-rule-ahead-of-spectral", "control-rule-is-euclidean"},
     "gpt-ablation": {"gated-muon-gains", "gated-switch-beats-euclidean"},

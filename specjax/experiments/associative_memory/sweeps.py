@@ -155,17 +155,6 @@ def expected(optimizer: str, d: int, n: int, alpha: float) -> float:
     return finite_capacity.expected_count(optimizer, d, n, alpha)
 
 
-def freed(count: xr.DataArray, optimizer: str, n: int, alpha: float) -> xr.DataArray:
-    """Counts divided by what finite d and N make of the power law in the formula of `finite_capacity`.
-
-    If the formula holds they are a d^e with the exponent e of the theorem.
-    """
-    ds = count["d"].values
-    exponent = capacity.one_step_exponent(optimizer, alpha)
-    factor = [expected(optimizer, int(d), n, alpha) / d**exponent for d in ds]
-    return count / xr.DataArray(np.asarray(factor), dims=["d"], coords={"d": ds})
-
-
 def check_items(n: int, dims: Sequence[int]) -> None:
     """Raises ValueError for too few items: fewer than 2, or no more than d, when the Hessian has no inverse."""
     if n < 2:
