@@ -17,7 +17,7 @@ gradient descent W v_i is a sum whose first few terms decide, and is kept as it 
 
 Sums over items are quadratures: the first items one by one, the rest by Gauss–Legendre nodes in log i, of which all these functions are
 smooth. The numerical error is below 1e-4 for Muon and Newton and of the order of 1e-3 for gradient descent, for α from 1.25 to 3 and N up
-to 1e5; in N = d^(2α+2) beyond 1e20, where one d of 1e6 is as good as another, a few tenths of a per cent.
+to 1e5, and below 1e-3 for N = d^(2α+2) up to 1e60.
 """
 
 from collections.abc import Callable
@@ -65,6 +65,8 @@ def expected_count(optimizer: str, d: int | float, n: int | float, alpha: float)
         raise ValueError(f"A count needs 2 <= d < n, got d={d} and n={n}.")
     # Gradient descent recovers of the order of √d items at most, the others of d^1.5; its average over draws makes its sum the smoother.
     reach, width = (0.5, 2.5) if optimizer == "gd" else (1.5, 1.25)
+    # From recovered to not recovered is a step of 1/(α √(2 log N)) in log i.
+    width *= min(1.0, np.sqrt(np.log(1e5) / np.log(float(n))))
     p, sizes = _nodes(float(n), alpha, 1e4 * float(d) ** reach, width / alpha)
     return {"muon": _muon, "newton": _newton, "gd": _gradient_descent}[optimizer](float(d), p, sizes)
 

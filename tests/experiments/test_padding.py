@@ -23,9 +23,16 @@ SMALL = {
     "row-normalization": {"widths": (9, 10, 11, 12, 13), "noise_widths": (5, 6, 7, 8, 9), "steps": 2},
     "figure-1": {"widths": (5, 6, 7, 8, 9), "drawn_width": 5},
     "orthogonalizer-error": {"widths": (5, 6, 7, 8)},
-    "memory-one-step": {"n": 60, "dims": (5, 6, 7, 8), "fit_from": 5, "alphas": (1.5, 2.0)},
-    "memory-lambda": {"n": 60, "dims": (5, 6, 7, 8), "cubic_steps": (4,)},
-    "memory-logits": {"n": 60, "dims": (5, 6, 7, 8), "items": (0, 9), "largest": 20},
+    "memory-one-step": {
+        "n": 60,
+        "dims": (5, 6),
+        "fit_from": 5,
+        "alphas": (1.5, 2.0),
+        "descent_n": 30,
+        "descent_dims": (5, 6),
+    },
+    "memory-lambda": {"n": 60, "dims": (5, 6), "spectrum_n": 60},
+    "memory-logits": {"n": 60, "dims": (5, 6, 7), "items": (0, 9)},
 }
 
 

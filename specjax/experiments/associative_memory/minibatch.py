@@ -72,7 +72,7 @@ def run(config: Config) -> Data:
     points: dict[str, Sequence[Any]] = {"batch": [float(b) for b in config.batches] + [np.inf]}
     axes: dict[str, Sequence[Any]] = {**points, "optimizer": OPTIMIZERS}
     labels: dict[str, dict[str, Sequence[Any]]] = {"count": axes, "prefix": axes, "distinct": points}
-    return {"capacity": sweeps.run(of_seed, config.dims, config.seeds, config.seed, labels)}
+    return {"capacity": sweeps.run(of_seed, config.dims, config.seeds, jax.random.key(config.seed), labels)}
 
 
 def _critical(data: Data, optimizer: str) -> xr.DataArray:

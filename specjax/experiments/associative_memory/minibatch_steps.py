@@ -83,7 +83,7 @@ def run(config: Config) -> Data:
 
     axes = {"t": range(1, config.steps + 1), "batch": config.batches}
     labels = dict.fromkeys(("count", "prefix", "seen"), axes)
-    return {"capacity": sweeps.run(of_seed, (config.d,), config.seeds, config.seed, labels).isel(d=0)}
+    return {"capacity": sweeps.run(of_seed, (config.d,), config.seeds, jax.random.key(config.seed), labels).isel(d=0)}
 
 
 def _freed_fit(config: Config, data: Data) -> sweep.PowerLawFit:

@@ -98,7 +98,7 @@ def run(config: Config) -> Data:
         for name, axis, points in zip(NAMES, ("t", "t", "t", "gd_t"), (steps, steps, steps, gd_steps), strict=True)
         for which in ("count", "prefix")
     }
-    return {"capacity": sweeps.run(of_seed, config.dims, config.seeds, config.seed, labels)}
+    return {"capacity": sweeps.run(of_seed, config.dims, config.seeds, jax.random.key(config.seed), labels)}
 
 
 def _fit(data: Data, name: str, axis: str, t: int) -> sweep.PowerLawFit:

@@ -1,4 +1,4 @@
-"""What these experiments share: draws of the items, one seed at a time, labels for the counts, and exponents freed of finite size."""
+"""What these experiments share: draws of the items, one step on them, counts of what it recovers, and tests that have two sides."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
@@ -11,7 +11,7 @@ import xarray as xr
 from jax.custom_batching import sequential_vmap
 from jaxtyping import Array, Float, Key
 
-from specjax import spectral, sweep
+from specjax import lab, spectral, sweep
 from specjax.experiments.validation import check_root_seed, check_seeds, check_sizes
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize, Size
@@ -82,7 +82,7 @@ def run(
     of_seed: Callable[[Array, AnySize], dict[str, Array]],
     dims: Sequence[int],
     seeds: int,
-    seed: int,
+    key: Key[Array, ""],
     labels: Mapping[str, Mapping[str, Sequence[Any]]],
 ) -> xr.Dataset:
     """A sweep over d in which every seed runs alone, since one seed of N items fills the machine.
@@ -100,7 +100,7 @@ def run(
         exact: dict[str, Array] = sequential_vmap(lambda key: of_seed(key, d))(key)
         return exact
 
-    data = sweep.run(measure, {"d": sweep.widths(*dims)}, seeds=seeds, key=jax.random.key(seed), plan="auto")
+    data = sweep.run(measure, {"d": sweep.widths(*dims)}, seeds=seeds, key=key, plan="auto")
     for name, axes in labels.items():
         renamed = {f"{name}_dim_{k}": axis for k, axis in enumerate(axes)}
         points = {axis: list(values) for axis, values in axes.items()}
@@ -108,26 +108,51 @@ def run(
     return data.drop_vars([name for name in data.coords if "_dim_" in str(name)])
 
 
-def log(values: xr.DataArray) -> xr.DataArray:
-    """The natural logarithm, with its labels."""
-    return values.copy(data=np.log(values.values))
+def log(counts: xr.DataArray) -> xr.DataArray:
+    """The natural logarithm of counts, or of their means, with its labels; none, which has none, counts as a hundredth of an item."""
+    return counts.copy(data=np.log(np.maximum(counts.values, 0.01))).rename(f"log {counts.name}")
+
+
+def both_sides(values: xr.DataArray, target: xr.DataArray | float = 0.0) -> xr.DataArray:
+    """What exceeds the target, and what is lacking, along a dimension of its own: both are small where the values are close to it."""
+    excess = values - target
+    sides = xr.DataArray(["above", "below"], dims="side", name="side")
+    return xr.concat([excess, -excess], sides, coords="minimal", compat="override").rename(values.name)
+
+
+def slopes(values: xr.DataArray, dim: str = "d") -> xr.DataArray:
+    """The slope of a straight line in the logarithm of the size, in every draw."""
+    x = np.log(values[dim].astype(float))
+    x = x - x.mean()
+    return ((x * values).sum(dim) / (x**2).sum()).rename(f"slope of {values.name}")
+
+
+def has_exponent(values: xr.DataArray, exponent: float, within: float) -> lab.Relation:
+    """Straight lines through the logarithms of `values` over log d have the slope `exponent`, to less than `within`."""
+    excess = both_sides(slopes(log(values.astype(float))), exponent)
+    return lab.below(excess, within, f"{within:g}, half the distance to the next exponent,")
+
+
+def in_groups(values: xr.DataArray, size: int) -> xr.DataArray:
+    """Means of every `size` draws: draws again, of which logarithms are taken with little bias."""
+    groups = values.sizes["seed"] // size
+    return values.isel(seed=slice(0, groups * size)).coarsen(seed=size).mean().assign_coords(seed=np.arange(groups))
+
+
+def formula(count: xr.DataArray, n: int) -> xr.DataArray:
+    """The count of `finite_capacity` at the coordinates d, alpha and optimizer of counts."""
+    d, alpha, optimizer = points = xr.broadcast(count.d, count.alpha, count.optimizer)
+    values = [
+        expected(str(o), int(k), n, float(a))
+        for o, k, a in zip(*(p.values.ravel() for p in (optimizer, d, alpha)), strict=True)
+    ]
+    return points[0].copy(data=np.reshape(values, d.shape)).rename("formula")
 
 
 @lru_cache(maxsize=1024)
 def expected(optimizer: str, d: int, n: int, alpha: float) -> float:
     """The count of `finite_capacity`, kept, since checks, tables and figures all ask for it."""
     return finite_capacity.expected_count(optimizer, d, n, alpha)
-
-
-def freed(count: xr.DataArray, optimizer: str, n: int, alpha: float) -> xr.DataArray:
-    """Counts divided by what finite d and N make of the power law in the formula of `finite_capacity`.
-
-    If the formula holds they are a d^e with the exponent e of the theorem.
-    """
-    ds = count["d"].values
-    exponent = capacity.one_step_exponent(optimizer, alpha)
-    factor = [expected(optimizer, int(d), n, alpha) / d**exponent for d in ds]
-    return count / xr.DataArray(np.asarray(factor), dims=["d"], coords={"d": ds})
 
 
 def check_items(n: int, dims: Sequence[int]) -> None:
