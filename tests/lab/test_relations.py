@@ -198,6 +198,25 @@ def test_nothing_is_decided_of_nothing_but_noise(mean):
     assert set(behaviours(swept(mean, 4.0, n=60)).values()) == {"inconclusive"}
 
 
+@pytest.mark.parametrize(
+    ("mean", "expected"),
+    [
+        (20 * (1 - 0.3 * (WIDTHS / 32) ** -0.7), "confirmed"),
+        (np.ones(6), "confirmed"),
+        (WIDTHS**-0.5, "refuted"),
+        (np.sqrt(WIDTHS), "refuted"),
+        # Slower than any local exponent that counts, and growth all the same.
+        (3 * WIDTHS**0.2, "refuted"),
+    ],
+)
+def test_what_settles_neither_vanishes_nor_grows(mean, expected):
+    settles = lab.settles(swept(mean, 0.01), "width")
+    assert verdict(settles) == expected
+    if expected == "confirmed":
+        assert {verdict(put_in) for put_in in settles.perturbed().values()} == {"refuted"}
+    assert verdict(lab.settles(swept(mean, 4.0, n=60), "width")) == "inconclusive"
+
+
 def test_what_is_no_curve_of_either_model_is_not_decided_and_says_so():
     found = lab.grows(swept(2 + np.sin(np.log(WIDTHS)), 0.01), "width").judge({})
     assert found.verdict == "inconclusive"

@@ -4,6 +4,7 @@ from specjax.lab.relations.always import always as always
 from specjax.lab.relations.ends import bounded as bounded
 from specjax.lab.relations.ends import grows as grows
 from specjax.lab.relations.ends import saturates as saturates
+from specjax.lab.relations.ends import settles as settles
 from specjax.lab.relations.ends import vanishes as vanishes
 from specjax.lab.relations.equals import equals as equals
 from specjax.lab.relations.identity import identity as identity

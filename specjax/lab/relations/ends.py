@@ -53,16 +53,16 @@ class _Local(_Ends):
 
     @property
     @abstractmethod
-    def below(self) -> float:
-        """The upper end of the range."""
+    def range(self) -> tuple[float, float]:
+        """The ends of the range."""
 
     @abstractmethod
     def otherwise(self) -> Finding:
         """What the curves say of the other behaviour."""
 
     def judge(self, rivals: Mapping[str, Number]) -> Finding:
-        """Confirmed if the whole interval of the local exponent lies below the bound, unless the curves confirm the other behaviour."""
-        reason = ""
+        """Confirmed if the whole interval of the local exponent lies in the range, unless the curves confirm the other behaviour."""
+        reason, (low, high) = "", self.range
         try:
             fit = sweep.fit_power_law(self.draws, self.dim)
             exponent, half = float(fit.local_exponents[-1]), student(self.seeds) * float(fit.local_stderrs[-1])
@@ -70,9 +70,9 @@ class _Local(_Ends):
             exponent, half, reason = np.nan, np.inf, str(error)
         found = known(exponent, exponent - half, exponent + half, self.seeds)
         verdict: Verdict = "inconclusive"
-        if found.high < self.below:
+        if found.low > low and found.high < high:
             verdict = "confirmed"
-        elif found.low > self.below:
+        elif found.high < low or found.low > high:
             verdict = "refuted"
         other = self.otherwise()
         if other.verdict == "confirmed" and verdict != "refuted":
@@ -81,8 +81,8 @@ class _Local(_Ends):
         return Finding(
             verdict,
             f"local exponent between {self.dim} = {ends[0]:g} and {ends[1]:g} ± 4 standard errors (Student's t): confirmed if all of it "
-            f"lies below {self.below:g}, refuted if all above; {self._unless}",
-            finding.points(found, self.below, first=found.value),
+            f"lies between {low:g} and {high:g}, refuted if none does; {self._unless}",
+            finding.points(found, min(self.range, key=lambda end: abs(found.value - end)), first=found.value),
             found.draws,
             (),
             reason,
@@ -100,9 +100,9 @@ class Vanishes(_Local):
     _unless = "inconclusive if the curves E + A xᵇ that the data allow have a limit E that is not 0"
 
     @property
-    def below(self) -> float:
-        """The slowest decay that counts."""
-        return DECAY
+    def range(self) -> tuple[float, float]:
+        """Below the slowest decay that counts."""
+        return -np.inf, DECAY
 
     def perturbed(self) -> dict[str, Relation]:
         """The data with a constant, which is what does not vanish; it hides behind a fall of the last mean alone."""
@@ -120,6 +120,28 @@ class Vanishes(_Local):
         )
 
 
+class Settles(_Local):
+    """See :func:`settles`."""
+
+    _unless = "refuted as well if the curves that the data allow grow without end"
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Between the slowest decay and the slowest growth that count."""
+        return DECAY, -DECAY
+
+    def perturbed(self) -> dict[str, Relation]:
+        """The data with a decay and with growth put in, of which wide intervals cannot tell."""
+        return {"over √size": self._times(-0.5), "times √size": self._times(0.5)}
+
+    def otherwise(self) -> Finding:
+        """Whether they grow."""
+        return Grows(self.draws, self.dim).judge({})
+
+    def _contradicted(self, other: Finding) -> tuple[Verdict, str]:
+        return _it_grows(other)
+
+
 @dataclass(frozen=True, eq=False)
 class Bounded(_Local):
     """See :func:`bounded`."""
@@ -129,9 +151,9 @@ class Bounded(_Local):
     _unless = "refuted as well if the curves that the data allow grow without end"
 
     @property
-    def below(self) -> float:
-        """The slowest growth that counts."""
-        return self.slower_than
+    def range(self) -> tuple[float, float]:
+        """Below the slowest growth that counts."""
+        return -np.inf, self.slower_than
 
     def perturbed(self) -> dict[str, Relation]:
         """The data with growth put in, which a bound on the exponent above 1/2 does not see."""
@@ -142,7 +164,11 @@ class Bounded(_Local):
         return Grows(self.draws, self.dim).judge({})
 
     def _contradicted(self, other: Finding) -> tuple[Verdict, str]:
-        return "refuted", f"It grows: the exponent is from {other.deciding.low:.3g} to {other.deciding.high:.3g}."
+        return _it_grows(other)
+
+
+def _it_grows(other: Finding) -> tuple[Verdict, str]:
+    return "refuted", f"It grows: the exponent is from {other.deciding.low:.3g} to {other.deciding.high:.3g}."
 
 
 class _Curves(_Ends):
@@ -275,6 +301,14 @@ def vanishes(draws: xr.DataArray, dim: str) -> Vanishes:
         ValueError: other dimensions, or fewer sizes.
     """
     return Vanishes(_over(draws, dim, "vanishes", 3), dim)
+
+
+def settles(draws: xr.DataArray, dim: str) -> Settles:
+    """The mean of `draws`, positive, neither vanishes nor grows at the end: its local exponent there is between -1/4 and 1/4.
+
+    It says less than :func:`saturates`, which has an interval for the limit, and needs less. Dimensions and sizes as for :func:`vanishes`.
+    """
+    return Settles(_over(draws, dim, "settles", 3), dim)
 
 
 def bounded(draws: xr.DataArray, dim: str, *, slower_than: float | int) -> Bounded:
