@@ -71,8 +71,10 @@ def test_two_runs_of_the_same_do_not_share_a_folder(tmp_path):
     first = start(tmp_path / "first", tmp_path / "out")
     while not computed(tmp_path / "first") and first.poll() is None:
         time.sleep(0.01)
+    first.send_signal(signal.SIGSTOP)  # it holds its folder for as long as the other one takes to start
     second = start(tmp_path / "second", tmp_path / "out")
     _, error = second.communicate(timeout=300)
+    first.send_signal(signal.SIGCONT)
     assert second.returncode == 2
     assert error.splitlines()[-1].startswith("specjax: Another process computes the same, and keeps it in ")
     finish(first)
