@@ -106,9 +106,20 @@ def test_critical_batches_are_where_half_the_count_is_reached():
         dims=("d", "seed", "batch", "optimizer"),
         coords={"d": dims, "batch": batches, "optimizer": ["muon"]},
     )
-    critical = minibatch._critical({"capacity": xr.Dataset({"count": count})}, "muon")
-    np.testing.assert_allclose(critical.mean("seed"), [8, 16], rtol=0.03)
+    critical = minibatch.critical(xr.Dataset({"count": count}), "muon")
+    np.testing.assert_allclose(np.exp(critical.mean("seed")), [8, 16], rtol=0.03)
     assert (critical.std("seed") > 0).all()
+
+
+def test_the_batch_that_shows_half_is_that_of_the_expected_number_of_items():
+    config = minibatch.Config(n=400, dims=(16, 32), batches=(2, 4, 8, 16))
+    p = np.arange(1.0, 401) ** -config.alpha
+    p /= p.sum()
+    for d, batch in zip(config.dims, np.exp(minibatch.half_seen(config, "muon").values), strict=True):
+        kept = finite_capacity.expected_count("muon", d, 400, config.alpha)
+        whole = int(kept)
+        seen = 1 - (1 - p) ** batch
+        assert seen[:whole].sum() + (kept - whole) * seen[whole] == pytest.approx(kept / 2, rel=0.05)
 
 
 def test_what_small_batches_store_is_judged_by_what_they_saw():
@@ -163,9 +174,17 @@ def test_the_cubic_iterate_is_that_of_the_lemma():
         ("memory-one-step", {"descent_n": 96}, "n must exceed the largest of dims=(48, 96)"),
         ("memory-one-step", {"descent_seeds": 49}, "descent_seeds must be at least 50, got 49."),
         ("memory-one-step", {"far_seeds": 1}, "far_seeds must be at least 2, got 1."),
-        ("memory-minibatch", {"alpha": 0.5}, "The exponents hold for power laws with finite α > 1, got α=0.5."),
-        ("memory-minibatch", {"batches": (0, 2, 4, 8)}, "batches needs 4 or more different sizes from 1 up"),
-        ("memory-minibatch", {"batches": (512, 1024, 2048, 4096)}, "batches needs four or more of fewer than d/4"),
+        (
+            "memory-minibatch",
+            {"alpha": 0.5},
+            "alpha must be a finite number between 1 and inf, ends excluded, got 0.5.",
+        ),
+        ("memory-minibatch", {"batches": (0, 2, 4, 8)}, "batches needs 4 or more different sizes in ascending order"),
+        (
+            "memory-minibatch",
+            {"batches": (512, 1024, 2048, 4096)},
+            "batches needs one of fewer than d/4 = 32 distinct items",
+        ),
         ("memory-minibatch-steps", {"d": 3}, "d must be at least 4, got 3."),
         ("memory-minibatch-steps", {"batches": (0, 64)}, "batches needs 2 or more different sizes from 1 up"),
         ("memory-minibatch-steps", {"steps": 3}, "steps must be at least 4, for a fit over steps, got 3."),

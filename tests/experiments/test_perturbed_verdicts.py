@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from specjax import sweep
-from specjax.experiments.associative_memory import minibatch
 from specjax.experiments.spectral_criterion.activations import BATCH
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "perturbed_verdicts.py"
@@ -64,10 +63,3 @@ def test_means_of_odd_activations_have_the_spread_of_their_draws(smoke_data):
     second, _ = sweep.mean_and_stderr(moments["tanh.second"])
     batches = moments.sizes["seed"]
     np.testing.assert_allclose(stderr, np.sqrt((second - mean**2) / (batches * BATCH)), rtol=4 / np.sqrt(2 * batches))
-
-
-@pytest.mark.integration
-def test_critical_batches_have_a_logarithm(smoke_data):
-    critical = minibatch._critical(smoke_data("memory-minibatch"), "muon")
-    mean, stderr = sweep.mean_and_stderr(critical)
-    assert (mean > 6 * stderr).all()

@@ -92,7 +92,7 @@ CONFIRMED = {
         "superposition",
     },
     "memory-multi-step": {"muon-second-step-gains", "thresholded-second-step-gains"},
-    "memory-minibatch": {"small-batch-exponent", "muon-critical-exponent"},
+    "memory-minibatch": {"small-batches-are-stored", "critical-batch-of-muon", "muon-has-the-larger-batch"},
     "memory-minibatch-steps": {"small-batches-exponent", "sample-efficiency-worsens"},
     "memory-anisotropy": {"newton-is-invariant", "isotropic-counts", "muon-loses-its-exponent"},
     "memory-lambda": {"resolution-as-polar", "sharp-resolution-is-polar", "s-bulk"},
