@@ -5,6 +5,7 @@ import pytest
 
 from specjax import experiments, sizes, sweep
 from tests.experiments.streams import recorded
+from tests.experiments.test_smoke import LONG
 
 PAIRED = {
     "recall-transformer": "the architectures are trained from the same draws, which are compared in pairs",
@@ -14,7 +15,9 @@ PAIRED = {
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("name", experiments.names())
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in experiments.names()]
+)
 def test_no_two_streams_of_an_experiment_share_a_key(name, smoke_streams):
     shared = smoke_streams(name).shared(root=experiments.load(name).scales["smoke"].seed)
     if name in PAIRED:
