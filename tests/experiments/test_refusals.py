@@ -144,6 +144,7 @@ BAD_CONFIGS = [
         "widths must be even, since half of the units are inputs, got 33.",
     ),
     ("after-initialization", {"seeds": 1}, "seeds must be at least 2, got 1."),
+    ("after-initialization", {"seed": -1}, "seed must be from 0 to 2^32 - 1, got -1."),
     ("after-initialization", {"choosing": 0}, "choosing must be at least 1, got 0."),
     ("after-initialization", {"stretches": 1}, "stretches must be at least 2, got 1."),
     ("after-initialization", {"steps": 0}, "steps must be at least 1, got 0."),

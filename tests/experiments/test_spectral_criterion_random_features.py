@@ -156,7 +156,7 @@ def test_sizes_and_times_of_the_figures():
         ),
         (figures_3_11.Config, "k", 2, r"The trajectories need k >= 4, relu_steps and swiglu_steps >= 10 and restart_"),
         (figures_3_11.Config, "width_seeds", 3, r"width_seeds must be at least 10, for an exponent with an interval,"),
-        (figures_3_11.Config, "seed", -1, r"seed must be from 0 to 2\^32 - 2, got -1\."),
+        (figures_3_11.Config, "seed", -1, r"seed must be from 0 to 2\^32 - 1, got -1\."),
     ],
 )
 def test_configurations_that_could_not_be_judged_are_refused(config, field, value, sentence):

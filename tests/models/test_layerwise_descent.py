@@ -9,6 +9,8 @@ from specjax.models import layerwise_descent, mlp
 from specjax.models.layerwise_descent import CRITERION, EUCLIDEAN, SPECTRAL
 from specjax.sizes import Size
 
+pytestmark = pytest.mark.integration
+
 LIMIT = 50.0
 RECORDS, EVERY = 2, 3
 GD, MIXED = (EUCLIDEAN,) * 3, (EUCLIDEAN, SPECTRAL, EUCLIDEAN)

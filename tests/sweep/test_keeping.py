@@ -34,6 +34,7 @@ def written(monkeypatch):
     return found
 
 
+@pytest.mark.integration
 def test_every_sweep_has_a_store_and_the_same_sweep_the_same(tmp_path, written):
     with keeping.under(tmp_path / "kept"):
         first = run()

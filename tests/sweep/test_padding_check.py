@@ -119,6 +119,7 @@ def undefined(key, d):
     return {"nan": jnp.sqrt(-jnp.sum(x**2)), "inf": jnp.sum(x**2) / 0.0, "whole": sizes.active(d)}
 
 
+@pytest.mark.integration
 @pytest.mark.filterwarnings("ignore::specjax.sweep.FailedSeedsWarning")
 @pytest.mark.parametrize("measure", [overlap, bits, chaos, cancelled, undefined])
 def test_rounding_is_no_dependence_on_padding(measure):
@@ -149,6 +150,7 @@ def test_two_axes_with_values_between_them_pass():
     run(scaled_product, over, seeds=3, key=KEY, plan="padded")
 
 
+@pytest.mark.integration
 def test_what_it_costs_is_one_program_where_something_is_padded_and_left_to_do(tmp_path, monkeypatch):
     compiled = []
     for module in ("execution", "padding_check"):
@@ -224,6 +226,7 @@ def test_last_bits_move_by_eight_units_each_entry_by_its_own_sign(dtype):
     assert abs(np.mean(np.sign(ratio[first]))) < 4 / np.sqrt(len(first))
 
 
+@pytest.mark.integration
 def test_what_only_moves_or_compares_is_exact_and_draws_stay_the_same():
     def function(key, x):
         largest, order = jnp.max(x), jnp.sort(x)

@@ -53,6 +53,7 @@ def test_stretches_make_the_guarantees_exact_and_lie_between_zero_and_one(proble
         assert np.all(found.spectral >= found.guaranteed_spectral * (1 - 1e-12))
 
 
+@pytest.mark.integration
 def test_the_ratio_of_the_guarantees_is_nuclear_rank_over_stable_rank(problems):
     for _, _, _, found, g, a in problems:
         ranks = spectral.nuclear_rank(g) / spectral.stable_rank(a)
