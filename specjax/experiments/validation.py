@@ -30,12 +30,6 @@ def check_root_seed(seed: int) -> None:
         raise ValueError(f"seed must be from 0 to 2^32 - 1, got {seed}.")
 
 
-def check_factor(name: str, factor: float) -> None:
-    """Raises ValueError for a factor on a target that is zero or not finite."""
-    if not np.isfinite(factor) or factor == 0:
-        raise ValueError(f"{name} must be finite and not zero, got {factor}.")
-
-
 def check_off_diagonal(matrix: Float[Array | np.ndarray, "m m"], what: str, remedy: str) -> None:
     """Raises ValueError for a diagonal matrix: nothing can be projected on its off-diagonal part."""
     matrix = np.asarray(matrix)

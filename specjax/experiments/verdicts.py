@@ -4,13 +4,10 @@ All intervals are four standard errors to either side: with a hundred checks in 
 statements. A statement is confirmed only where the interval is also narrow enough to tell it from the nearest other candidate.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import ArrayLike
 
 from specjax.experiments.contract import Check, Verdict
-from specjax.experiments.counts import Share
 from specjax.experiments.means import STANDARD_ERRORS, Mean
 from specjax.sweep import AsymptoticExponent, PowerLawFit
 
@@ -104,43 +101,6 @@ def exponent_check(
         verdict=_verdict(abs(fit.exponent - predicted) <= half_width, resolved=half_width <= resolution),
         rule=f"confirmed if the interval of the fitted exponent ({meaning}) contains the prediction and its half-width is at "
         f"most {resolution}; refuted if it lies outside",
-    )
-
-
-def band_check(
-    name: str,
-    source: str,
-    statement: str,
-    *,
-    fit: PowerLawFit,
-    low: float | int,
-    high: float | int = np.inf,
-    between: int | None = None,
-) -> Check:
-    """Judges whether an exponent lies from `low` to `high`, ends included, by its fit ± 4 standard errors.
-
-    With `between` it is the local exponent of that number, between two neighbouring points.
-    """
-    exponent = (
-        _estimate(fit.exponent, fit.stderr)
-        if between is None
-        else _estimate(fit.local_exponents[between], fit.local_stderrs[between])
-    )
-    verdict: Verdict = "inconclusive"
-    if low <= exponent.low and exponent.high <= high:
-        verdict = "confirmed"
-    elif exponent.high < low or exponent.low > high:
-        verdict = "refuted"
-    which = "fitted exponent" if between is None else f"exponent between {fit.dim} = {_neighbours(fit, between)}"
-    return Check(
-        name=name,
-        source=source,
-        statement=statement,
-        predicted=None,
-        measured=exponent.mean,
-        interval=(exponent.low, exponent.high),
-        verdict=verdict,
-        rule=f"{which} ± 4 standard errors: confirmed if all of it lies in [{low:g}, {high:g}], refuted if all of it lies outside",
     )
 
 
@@ -252,27 +212,6 @@ def lead_check(name: str, source: str, statement: str, *, lead: Numbers, stderr:
     )
 
 
-def majority_check(name: str, source: str, statement: str, *, shares: Sequence[Share]) -> Check:
-    """Judges what most draws do in every case, by the case in which the smallest share of them does it."""
-    least = min(shares, key=lambda share: (share.low, share.high))
-    verdict: Verdict = "inconclusive"
-    if least.low > 1 / 2:
-        verdict = "confirmed"
-    elif any(share.high < 1 / 2 for share in shares):
-        verdict = "refuted"
-    return Check(
-        name=name,
-        source=source,
-        statement=statement,
-        predicted=None,
-        measured=least.value,
-        interval=(least.low, least.high),
-        verdict=verdict,
-        rule=f"smallest share of the draws over {len(shares)} cases, with the interval of Clopper and Pearson at the level of 4 "
-        "standard errors: confirmed if all of it lies above 1/2, refuted if all of it lies below in any case",
-    )
-
-
 def _estimate(value: Numbers, stderr: Numbers) -> Mean:
     return Mean(float(np.asarray(value)), float(np.asarray(stderr)))
 
@@ -288,8 +227,3 @@ def _half_width(fit: PowerLawFit | AsymptoticExponent) -> tuple[float, str]:
         meaning = "4 standard errors and the shift when the smallest width is dropped; one subleading term fitted"
         return fit.interval[1] - fit.exponent, meaning
     return STANDARD_ERRORS * fit.stderr, "4 standard errors"
-
-
-def _neighbours(fit: PowerLawFit, between: int) -> str:
-    index = between % len(fit.local_exponents)
-    return f"{fit.widths[index]:g} and {fit.widths[index + 1]:g}"
