@@ -127,10 +127,10 @@ def factorization_draw_rate(config: Config, data: Data) -> lab.Relation:
     "Linear network, W₁: the mean ratio of one draw tends to (1/√π) h(d₀) h(d₂) Γ((d₀+d₂+1)/2)/Γ((d₀+d₂)/2), h(d) = Γ((d+1)/2)/Γ(d/2+1).",
     corrected=True,
     rivals={
-        "a flat spectrum of Z Zᵀ": float(linear_theory.one_draw_ratio_output(D_OUT)),
-        "the limit of W₂": float(linear_theory.one_draw_ratio_output(D_IN)),
+        "a flat spectrum of Z Zᵀ": lambda config, data: float(linear_theory.one_draw_ratio_output(D_OUT)),
+        "the limit of W₂": lambda config, data: float(linear_theory.one_draw_ratio_output(D_IN)),
         "a root mean square": float(np.sqrt((D_IN + D_OUT + 1) / (D_IN * D_OUT))),
-        "one input more": float(linear_theory.one_draw_ratio_hidden(D_IN + 1, D_OUT)),
+        "one input more": lambda config, data: float(linear_theory.one_draw_ratio_hidden(D_IN + 1, D_OUT)),
     },
 )
 def linear_hidden_limit(config: Config, data: Data) -> lab.Relation:
@@ -143,10 +143,10 @@ def linear_hidden_limit(config: Config, data: Data) -> lab.Relation:
     "Linear network, W₂: the mean ratio of one draw tends to Γ((d₀+1)/2)/(√π Γ(d₀/2+1)), whatever the number of outputs.",
     corrected=True,
     rivals={
-        "outputs in the place of inputs": float(linear_theory.one_draw_ratio_output(D_OUT)),
+        "outputs in the place of inputs": lambda config, data: float(linear_theory.one_draw_ratio_output(D_OUT)),
         "√(2/(π d₀)), its leading order": float(np.sqrt(2 / (np.pi * D_IN))),
         "a root mean square, 1/√d₀": float(1 / np.sqrt(D_IN)),
-        "one input more": float(linear_theory.one_draw_ratio_output(D_IN + 1)),
+        "one input more": lambda config, data: float(linear_theory.one_draw_ratio_output(D_IN + 1)),
     },
 )
 def linear_output_limit(config: Config, data: Data) -> lab.Relation:

@@ -373,9 +373,9 @@ EXPERIMENT = Experiment(
     ),
     scales={
         "smoke": Config(
-            samples=(64, 128, 256, 512),
+            samples=(128, 256, 512, 1024),
             widths=(16, 24, 32, 64, 96),
-            seeds=192,
+            seeds=96,
             width_seeds=48,
             batches=50,
             rare=20_000,

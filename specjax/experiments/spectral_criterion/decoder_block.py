@@ -290,7 +290,7 @@ EXPERIMENT = Experiment(
     ),
     scales={
         "smoke": Config(
-            d=32,
+            d=64,
             vocabulary=200,
             lengths=(16, 32, 64, 128),
             blocks=4,

@@ -317,7 +317,7 @@ EXPERIMENT = Experiment(
         "gradient descent needs d log(1/δ) steps to relative error δ, without the logarithm of d."
     ),
     scales={
-        "smoke": Config(ds=(8, 12, 16, 24, 32), large_ds=(64, 128, 256, 512, 1024), seeds=10),
+        "smoke": Config(ds=(8, 12, 16, 24, 32), large_ds=(64, 128, 256, 512, 1024), seeds=20),
         "quick": Config(),
         "paper": Config(ds=(32, 64, 128, 256, 512), large_ds=(1024, 2048, 4096, 8192, 16384, 32768, 65536), seeds=32),
     },
