@@ -133,53 +133,12 @@ REFUTED = {
 }
 
 
-# Those of ten seconds and more on two cores: every push has them at their smoke scale, and their formulas in the tests of theory.
-LONG = {
-    "activations",
-    "after-initialization",
-    "claims-bias",
-    "claims-expectation",
-    "claims-limits",
-    "claims-momentum",
-    "condition-number",
-    "convergence-curves",
-    "decoder-block",
-    "decoupling",
-    "deep-linear",
-    "dominance",
-    "figure-1",
-    "figure-2",
-    "figures-14-and-15",
-    "figures-3-and-11",
-    "gpt-ablation",
-    "gpt-telemetry",
-    "gradient-rank-window",
-    "layered-hessian",
-    "memory-anisotropy",
-    "memory-lambda",
-    "memory-logits",
-    "memory-minibatch",
-    "memory-minibatch-steps",
-    "memory-multi-step",
-    "memory-one-step",
-    "muon-convergence",
-    "one-step-comparison",
-    "orthogonalizer-error",
-    "rank-switch",
-    "recall-transformer",
-    "relu-features",
-    "relu-off-diagonal",
-    "row-normalization",
-    "sign-gradient-lower-bounds",
-    "sparse-regression",
-    "stable-ranks",
-    "table-c7",
-    "target",
-}
+# Every push has all of them at their smoke scale, and these few as a user runs them.
+SHORT = {"claims-polar", "mean-strength", "scalar-sequences"}
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in experiments.names()]
+    "name", [name if name in SHORT else pytest.param(name, marks=pytest.mark.slow) for name in experiments.names()]
 )
 def test_reproduce_confirms_what_holds_and_refutes_what_does_not(name, optimized_environment, tmp_path):
     # In a process of its own, whose programs are the optimized ones of a user's.
