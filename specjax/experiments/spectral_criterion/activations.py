@@ -388,4 +388,6 @@ EXPERIMENT = Experiment(
     plot=plot,
     tables=tables,
     refuted=frozenset({"gelu-alpha-printed", "theorem-2-7-printed"}),
+    # Confirmed on one set of draws and refuted on another: its rule, a fit over all n, leaves out a term that the sizes swept can see.
+    held_open=frozenset({"samples-to-population"}),
 )

@@ -393,4 +393,6 @@ EXPERIMENT = Experiment(
     plot=plot,
     tables=tables,
     refuted=frozenset({"largest-rank-printed", "gated-large-batch-coincides"}),
+    # Confirmed on one set of draws and refuted on another, by rules that know no "inconclusive".
+    held_open=frozenset({"large-step-diverges", "gated-lead-shrinks"}),
 )
