@@ -311,8 +311,9 @@ def _ledger(arguments: list[str]) -> int:
     if given.paper is not None and given.paper not in papers:
         raise UserError(_unknown("paper", given.paper, papers))
     with _told_in_one_sentence():
+        found = standing.deciding(_out(given.out))
         for paper in papers if given.paper is None else [given.paper]:
-            rows = standing.of(paper, _out(given.out))
+            rows = standing.rows(paper, found)
             print(f"{paper}: {standing.counts(rows)}")
             print(
                 cells.align([("row", "where", "status", "decided by", "says or why not"), *map(standing.cells, rows)])

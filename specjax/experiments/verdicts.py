@@ -9,14 +9,11 @@ from numpy.typing import ArrayLike
 
 from specjax.experiments.contract import Check, Verdict
 from specjax.experiments.means import STANDARD_ERRORS, Mean
+from specjax.lab.relations.ends import DECAY
 from specjax.sweep import AsymptoticExponent, PowerLawFit
 
 Numbers = ArrayLike | float | int
 """Whatever numpy makes an array of. Its own type takes floats and ints for complex, as beartype does not."""
-
-DECAY = -0.25
-"""A quantity whose exponent in the width is not below this is not said to vanish as the width grows: the midpoint between a
-constant and 1/√width, the slowest of the rates at which fluctuations of a random matrix vanish."""
 
 
 def mean_check(

@@ -124,24 +124,24 @@ def papers(results: Sequence[Result]) -> list[Paper]:
         ValueError: a result of another version.
     """
     names = dict.fromkeys(result.record.paper for result in results)
-    ledgers, deciding = known(), records.completed(results)
+    ledgers, found = known(), records.completed(results)
     return [
         Paper(
             name,
-            tuple(rows(name, deciding)) if name in ledgers else (),
+            tuple(rows(name, found)) if name in ledgers else (),
             tuple(result for result in results if result.record.paper == name),
         )
         for name in names
     ]
 
 
-def of(paper: str, out: Path) -> list[Standing]:
-    """As `rows`, by the results in the folder `out`, and by the records of what has none there that decides.
+def deciding(out: Path) -> list[Result]:
+    """The results in the folder `out`, and the records of what has none there that decides: what `rows` takes, read once for all papers.
 
     Raises:
         ValueError: a result or a record of another version.
     """
-    return rows(paper, records.completed(store.load_all(out)))
+    return records.completed(store.load_all(out))
 
 
 def rows(paper: str, results: Sequence[Result]) -> list[Standing]:

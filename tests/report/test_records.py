@@ -106,13 +106,17 @@ def test_a_record_of_another_version_is_refused_in_a_sentence(folder, text, mess
     folder.mkdir()
     (folder / "x.json").write_text(text)
     with pytest.raises(ValueError, match=message) as refused:
-        standing.of("outer-product", folder / "results")
+        standing.rows("outer-product", standing.deciding(folder / "results"))
     assert "\n" not in str(refused.value)
 
 
 def test_a_row_stands_as_recorded_until_it_is_run(run, folder, tmp_path, data, figure):
     def row(out):
-        (found,) = [row for row in standing.of("outer-product", out) if row.row.id == "table-c7-g2-diagonal"]
+        (found,) = [
+            row
+            for row in standing.rows("outer-product", standing.deciding(out))
+            if row.row.id == "table-c7-g2-diagonal"
+        ]
         return found
 
     assert row(tmp_path / "out").status == "not run"
