@@ -69,16 +69,16 @@ def run(names: list[str], scale: str, bits: int, path: Path) -> None:
         # `specjax` takes both from the module at each call. Draws from [0, 1) have to stay below 1.
         jax.random.normal = moved(jax.random.normal, bits)
         jax.random.uniform = moved(jax.random.uniform, -abs(bits))
-    from specjax import experiments
+    from specjax import experiments, lab
 
     with path.open("w") as lines:
         for name in names:
             found: dict[str, Any] = {"experiment": name}
             try:
                 experiment = experiments.load(name)
-                config = experiment.scales[scale]
-                checks = experiment.checks(config, experiment.run(config))
-                found["checks"] = {c.name: [c.verdict, c.measured, c.interval] for c in checks}
+                config = experiment.at(scale)
+                checks = map(lab.Check.of, experiment.judge(config, experiment.run(config)))
+                found["checks"] = {c.name: [c.verdict, c.estimate, c.interval] for c in checks}
             except Exception:
                 traceback.print_exc()
                 found["checks"] = {"(run)": ["failed", float("nan"), None]}

@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import specjax
 
 if TYPE_CHECKING:
-    from specjax.experiments.contract import AnyExperiment
+    from specjax.lab import Config, Experiment
     from specjax.report import Result
 
 SCALES = ("smoke", "quick", "paper")
 DEFAULT_SCALE, DEFAULT_OUT = "quick", "results"
 
 _OVERVIEW = """commands:
-  list                 the experiments: paper, source, title and scales
+  list                 the experiments: paper, source and title
   run NAME             run one experiment; `specjax run NAME --help` shows its flags
   reproduce            run all experiments and compare every verdict with the expected one
   attack NAME ...      run experiments, or those of a paper, and try every statement against its rivals and controls
@@ -106,15 +106,12 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _list(arguments: list[str]) -> int:
-    _parser("specjax list", "List the experiments: name, paper, source, scales and title.").parse(arguments)
+    _parser("specjax list", "List the experiments: name, paper, source and title.").parse(arguments)
     from specjax import experiments
     from specjax.report import cells
 
-    rows = [("name", "paper", "source", "scales", "title")]
-    for experiment in map(experiments.load, experiments.names()):
-        scales = ",".join(experiment.scales)
-        rows.append((experiment.name, experiment.paper, experiment.source, scales, experiment.title))
-    print(cells.align(rows))
+    rows = [(each.name, each.paper, each.source, each.title) for each in experiments.load_all().values()]
+    print(cells.align([("name", "paper", "source", "title"), *rows]))
     return 0
 
 
@@ -143,7 +140,7 @@ def _run(arguments: list[str]) -> int:
     first = _Parser(prog=f"specjax run {name}", add_help=False, allow_abbrev=False)
     first.add_argument("--scale", default=DEFAULT_SCALE)
     scale = _scale(first.parse_known_args(rest)[0].scale)
-    options = flags(experiment.scales[scale])
+    options = flags(experiment.at(scale))
 
     parser = _parser(f"specjax run {name}", f"{experiment.title}\n\n{textwrap.fill(experiment.summary, 100)}")
     _add_scale_and_out(parser)
@@ -155,11 +152,11 @@ def _run(arguments: list[str]) -> int:
     given = vars(parser.parse(rest))
     texts = {flag.field: given[f"field {flag.field}"] for flag in options if given[f"field {flag.field}"] is not None}
     with _told_in_one_sentence():
-        config = override(experiment.scales[scale], texts)
+        config = override(experiment.at(scale), texts)
     return _run_one(experiment, scale, config, _out(given["out"]), given["explain"])
 
 
-def _run_one(experiment: "AnyExperiment", scale: str, config: Any, out: Path, explain: bool) -> int:
+def _run_one(experiment: "Experiment[Any]", scale: str, config: "Config", out: Path, explain: bool) -> int:
     from specjax import report
     from specjax.sweep import StoreError
     from specjax.sweep.progress import told_now_and_then
@@ -181,7 +178,7 @@ def _run_one(experiment: "AnyExperiment", scale: str, config: Any, out: Path, ex
     return 0
 
 
-def _unfinished(experiment: "AnyExperiment", config: Any, out: Path) -> Path:
+def _unfinished(experiment: "Experiment[Any]", config: "Config", out: Path) -> Path:
     """Where the run keeps what it has so far; says so if an interrupted one has left something there."""
     from specjax import report
 
@@ -192,9 +189,13 @@ def _unfinished(experiment: "AnyExperiment", config: Any, out: Path) -> Path:
 
 
 def _print_plans(folder: Path) -> None:
+    import xarray as xr
+
     from specjax import report, sweep
 
-    for name, data in report.load_data(folder).items():
+    found = report.load_data(folder)
+    named = {folder.name: found} if isinstance(found, xr.Dataset) else found
+    for name, data in named.items():
         # Data that an experiment has made otherwise have no plan.
         if sweep.is_explained(data):
             print(f"{name}: {sweep.explain(data)}\n")
@@ -227,9 +228,10 @@ def _reproduce(arguments: list[str]) -> int:
         start = time.perf_counter()
         try:
             experiment = experiments.load(name)
-            kept = _unfinished(experiment, experiment.scales[scale], out)
+            config = experiment.at(scale)
+            kept = _unfinished(experiment, config, out)
             with told_now_and_then():
-                result = report.produce(experiment, scale, experiment.scales[scale], out)
+                result = report.produce(experiment, scale, config, out)
         except Exception as error:
             # One experiment that fails must not cost the others their run.
             traceback.print_exc()
@@ -271,14 +273,14 @@ def _attack(arguments: list[str]) -> int:
     from specjax import experiments, lab
     from specjax.report import cells
 
-    known = experiments.on_the_lab()
-    papers = {experiment.ledger.paper for experiment in known.values()}
+    known = experiments.load_all()
+    papers = {experiment.paper for experiment in known.values()}
     for name in given.names:
         if name not in papers and name not in known:
-            raise UserError(_unknown("experiment or paper on the lab", name, [*sorted(papers), *known]))
+            raise UserError(_unknown("experiment or paper", name, [*sorted(papers), *known]))
     rows = []
     for name, experiment in known.items():
-        if name in given.names or experiment.ledger.paper in given.names:
+        if name in given.names or experiment.paper in given.names:
             config = experiment.at(scale)
             with _told_in_one_sentence():
                 rows += lab.attack_rows(name, experiment.judge(config, experiment.run(config)))
@@ -352,7 +354,7 @@ def _print_checks(results: "Sequence[Result]") -> None:
     from specjax.report import cells
 
     rows: list[tuple[str, ...]] = [("experiment", *cells.CHECK_HEADER)]
-    rows += [(result.record.name, *cells.check_row(result, check)) for result in results for check in result.checks]
+    rows += [(result.record.name, *cells.check_row(check)) for result in results for check in result.checks]
     print("\n" + cells.align(rows) + "\n")
 
 

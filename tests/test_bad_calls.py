@@ -201,7 +201,7 @@ ABOVE = [
         "The model must return one number, its loss, got ShapeDtypeStruct(shape=(2, 3), dtype=float32).",
     ),
     (
-        lambda: override(experiments.load("dominance").scales["smoke"], {"seeds": "many"}),
+        lambda: override(experiments.load("dominance").at("smoke"), {"seeds": "many"}),
         "--seeds takes an integer, not 'many'.",
     ),
 ]

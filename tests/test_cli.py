@@ -17,58 +17,73 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 import specjax
-from specjax import report, sizes, sweep
+from specjax import lab, report, sizes, sweep
 from specjax.cli import main
-from specjax.experiments.contract import Check, Experiment, Table
 from specjax.report import records
 
 
-@dataclasses.dataclass(frozen=True)
-class Config:
-    seed: int = dataclasses.field(default=0, metadata={"help": "root of all random draws"})
-    widths: tuple[int, ...] = (2, 4)
-    steps: tuple[float, ...] = (0.5,)
-    learning_rate: float = dataclasses.field(default=0.1, metadata={"help": "100% of the step"})
-    nesterov: bool = False
-    method: str = "svd"
+class Config(lab.Config):
+    widths: tuple[int, ...] = lab.sizes(2, 4, 8, help="")
+    steps: tuple[float, ...] = lab.numbers(0.1, 0.2, help="")
+    learning_rate: float = lab.number(0.1, help="100% of the step")
+    nesterov: bool = lab.switch(False, help="")
+    method: str = lab.text("svd", help="")
 
     def __post_init__(self):
-        if len(set(self.widths)) < len(self.widths):
-            raise ValueError(f"widths must differ, not {self.widths};\n  leave out the repeated ones.")
+        super().__post_init__()
+        if self.method == "newton":
+            raise ValueError(f"method must be another,\n  not {self.method}.")
 
 
-def run(config):
+def run(config, _):
     if config.learning_rate < 0:
         raise ValueError("learning_rate must be positive; try 0.1.")
-    return {"points": xr.Dataset({"y": ("width", np.arange(len(config.widths)) + 0.5)}, {"width": list(config.widths)})}
+    y = 1 + np.tile([-0.1, 0.1], (len(config.widths), 50))
+    dims = ("width", "seed" if config.method == "svd" else "draw")
+    return {"points": xr.Dataset({"y": (dims, y)}, {"width": list(config.widths)})}
 
 
-def checks(config, data):
-    measured = float(data["points"]["y"].mean()) if config.method == "svd" else float("nan")
-    return [
-        Check("holds", "toy, Theorem 1", "The mean is one.", 1.0, measured, (0.5, 1.5), "confirmed", "in the interval"),
-        Check("fails", "toy, Theorem 2", "Every point is one.", None, 0.0, None, "refuted", "0 of 2 are one"),
-    ]
+def shifted(_, data):
+    return {"points": data["points"] + 1}
+
+
+@lab.statement("theorem-1", "The mean is one.", rivals={"two": 2.0})
+def holds(_, data):
+    return lab.equals(data["points"]["y"], 1.0)
+
+
+@lab.statement(
+    "theorem-1",
+    "The mean is below ten.",
+    controls={"twenty more": lambda _, data: {"points": data["points"] + 20}},
+    holds=None,
+)
+def finite(_, data):
+    return lab.below(data["points"]["y"], 10.0, "ten")
+
+
+@lab.statement("theorem-2", "Every point is above 3/2.", controls={"one more": shifted}, holds=False)
+def fails(_, data):
+    return lab.above(data["points"]["y"], 1.5, "3/2")
 
 
 def plot(config, data):
     figure = Figure(figsize=(3, 2))
-    figure.add_subplot().plot(config.widths, data["points"]["y"])
+    figure.add_subplot().plot(config.widths, data["points"]["y"].mean("seed"))
     return figure
 
 
-TOY = Experiment(
+TOY = lab.Experiment(
     name="toy-slope",
-    paper="toy",
-    source="toy, Section 2",
+    ledger=lab.Ledger.of("toy", theorem_1="The mean is one.", theorem_2="Every point is above 3/2."),
     title="A toy slope",
     summary="A line through points.",
-    scales={"smoke": Config(), "quick": Config(widths=(2, 4, 8), steps=(0.1, 0.2)), "paper": Config(widths=(2, 1024))},
-    run=run,
-    checks=checks,
-    plot=plot,
-    tables=lambda config, _: [Table("Points", ("width",), tuple((str(width),) for width in config.widths))],
-    refuted=frozenset({"fails"}),
+    config=Config,
+    measure=run,
+    statements=(holds, fails),
+    scales={"smoke": {"widths": (2, 4), "steps": (0.5,)}, "paper": {"widths": (2, 1024)}},
+    figure=plot,
+    tables=lambda config, _: [lab.Table("Points", ("width",), tuple((str(width),) for width in config.widths))],
 )
 OTHER = dataclasses.replace(TOY, name="other-toy", title="Another toy")
 FILES = {"config.json", "data.nc", "figure.png", "thumbnail.webp", "checks.json", "tables.json"}
@@ -97,19 +112,21 @@ def stored(name, out="results"):
 
 
 def test_a_field_named_as_a_flag_is_refused():
-    config = dataclasses.make_dataclass("Config", [("scale", float, 1.0)], frozen=True)()
+    class Taken(lab.Config):
+        scale: float = lab.number(1.0, help="")
+
     with pytest.raises(
         ValueError, match=r"^The configuration of toy-slope has the field 'scale', a flag of `specjax run`"
     ):
-        dataclasses.replace(TOY, scales=dict.fromkeys(TOY.scales, config))
+        dataclasses.replace(TOY, config=Taken, scales={})
 
 
 def test_list_shows_every_experiment(capsys):
     assert main(["list"]) == 0
     head, *lines = capsys.readouterr().out.splitlines()
-    assert head.split() == ["name", "paper", "source", "scales", "title"]
+    assert head.split() == ["name", "paper", "source", "title"]
     assert [re.split(r"\s{2,}", line) for line in lines] == [
-        [toy.name, "toy", "toy, Section 2", "smoke,quick,paper", toy.title] for toy in (TOY, OTHER)
+        [toy.name, "toy", "toy, theorem-1, theorem-2", toy.title] for toy in (TOY, OTHER)
     ]
 
 
@@ -120,16 +137,16 @@ def test_run_writes_a_whole_result_and_the_report(capsys):
     config = stored("toy-slope")["config"]
     assert config["scale"] == "quick"
     assert config["seed"] == 7
-    assert config["config"] == json.loads(json.dumps(dataclasses.asdict(Config(7, (2, 4, 8), (0.1, 0.2)))))
+    assert config["config"] == json.loads(json.dumps(dataclasses.asdict(Config(seed=7))))
     assert config["versions"]["jax"] == jax.__version__
     assert set(config["versions"]) == {"specjax", "jax", "jaxlib", "numpy", "optax", "equinox", "python"}
     assert config["device"]["platform"] == jax.devices()[0].platform
     with xr.open_datatree("results/toy-slope/data.nc", engine="h5netcdf") as tree:
-        assert tree["points"]["y"].values.tolist() == [0.5, 1.5, 2.5]
+        assert tree["points"]["y"].shape == (3, 100)
     assert stored("toy-slope")["tables"][0]["rows"] == [["2"], ["4"], ["8"]]
     out = capsys.readouterr().out
-    assert re.search(r"toy-slope +holds +1 +1\.5 +\[0\.5, 1\.5\] +confirmed\n", out)
-    assert re.search(r"toy-slope +fails +– +0 +– +refuted\n", out)
+    assert re.search(r"toy-slope +holds +1 +1 +\[0\.9\d+, 1\.0\d+\] +confirmed\n", out)
+    assert re.search(r"toy-slope +fails +– +1 +\[0\.9\d+, 1\.0\d+\] +refuted\n", out)
     assert "results/toy-slope/figure.png" in out
     assert "results/report.html" in out
 
@@ -163,7 +180,7 @@ def test_help_of_an_experiment_shows_the_flags_with_the_defaults_of_the_scale(ca
     text = " ".join(capsys.readouterr().out.split())
     for words in (
         "A toy slope A line through points.",
-        "--seed INT root of all random draws (default: 0)",
+        "--seed INT root of all randomness (default: 0)",
         "--widths INT,INT,... (default: 2,1024)",
         "--learning-rate FLOAT 100% of the step (default: 0.1)",
         "--nesterov true|false (default: false)",
@@ -203,7 +220,7 @@ def test_only_selects_by_part_or_pattern(pattern):
 
 
 def test_reproduce_names_verdicts_other_than_expected(register, capsys):
-    register(TOY, dataclasses.replace(OTHER, refuted=frozenset()))
+    register(TOY, dataclasses.replace(OTHER, statements=(holds, dataclasses.replace(fails, holds=True))))
     assert main(["reproduce", "--scale", "smoke"]) == 1
     output = capsys.readouterr()
     assert output.err == "specjax: other-toy/fails is refuted, expected confirmed\n"
@@ -221,28 +238,27 @@ def test_reproduce_names_verdicts_other_than_recorded(capsys, monkeypatch, tmp_p
     assert main(["reproduce", "--scale", "smoke"]) == 0
     *_, title, line = capsys.readouterr().out.splitlines()
     assert title == "not as recorded:"
-    assert line == (
-        "toy-slope/fails is refuted, 0 –; the record says inconclusive, 0 [-1, 1] (at scale smoke, recorded at quick)"
-    )
+    told = r"toy-slope/fails is refuted, 1 \[.+\]; the record says inconclusive, 1 \[-1, 1\] \(at scale smoke, recorded at quick\)"
+    assert re.fullmatch(told, line)
     (tmp_path / "records" / "toy-slope.json").write_text('{"format": 0}')
     assert main(["reproduce", "--scale", "smoke"]) == 2
     sentence = capsys.readouterr().err
     assert re.fullmatch(
-        r"specjax: \S*toy-slope.json is a record of format 0, and this version reads 1; make it again\.\n", sentence
+        r"specjax: \S*toy-slope.json is a record of format 0, and this version reads 2; make it again\.\n", sentence
     )
 
 
 def test_run_marks_an_unexpected_verdict_but_has_done_its_work(register, capsys):
-    register(dataclasses.replace(TOY, refuted=frozenset()))
+    register(dataclasses.replace(TOY, statements=(holds, dataclasses.replace(fails, holds=True))))
     assert main(["run", "toy-slope"]) == 0
     assert "refuted (expected: confirmed)" in capsys.readouterr().out
 
 
 def test_an_experiment_that_raises_does_not_lose_the_others(register, capsys):
-    def fail(_):
+    def fail(*_):
         raise RuntimeError("out of\nmemory")
 
-    register(dataclasses.replace(TOY, run=fail), OTHER)
+    register(dataclasses.replace(TOY, measure=fail), OTHER)
     assert main(["reproduce", "--scale", "smoke"]) == 1
     output = capsys.readouterr()
     assert output.err.endswith("specjax: toy-slope failed with RuntimeError: out of memory\n")
@@ -251,7 +267,7 @@ def test_an_experiment_that_raises_does_not_lose_the_others(register, capsys):
 
 
 def test_nothing_is_written_when_every_experiment_raises(register, capsys):
-    register(dataclasses.replace(TOY, plot=lambda *_: 1 / 0))
+    register(dataclasses.replace(TOY, figure=lambda *_: 1 / 0))
     assert main(["reproduce"]) == 1
     assert "toy-slope failed with ZeroDivisionError" in capsys.readouterr().err
     assert list(Path().iterdir()) == []
@@ -261,7 +277,7 @@ def test_a_defect_of_an_experiment_is_not_dressed_up_as_a_user_error(register):
     def draw(*_):
         raise ValueError("x and y must have same first dimension")
 
-    register(dataclasses.replace(TOY, plot=draw))
+    register(dataclasses.replace(TOY, figure=draw))
     with pytest.raises(ValueError, match="same first dimension"):
         main(["run", "toy-slope"])
     assert list(Path().iterdir()) == []
@@ -278,7 +294,7 @@ def test_an_interrupt_is_one_line_and_leaves_nothing(register, capsys):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    register(OTHER, dataclasses.replace(TOY, plot=interrupt))
+    register(OTHER, dataclasses.replace(TOY, figure=interrupt))
     assert main(["reproduce"]) == 130
     assert re.fullmatch(r"specjax: interrupted[^\n]*\n", capsys.readouterr().err)
     assert {path.name for path in Path("results").iterdir()} == {"other-toy"}
@@ -288,7 +304,7 @@ def test_only_what_goes_on_says_so(capsys, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("specjax.experiments.names", interrupt)
+    monkeypatch.setattr("specjax.experiments.load_all", interrupt)
     assert main(["list"]) == 130
     assert capsys.readouterr().err == "specjax: interrupted.\n"
 
@@ -311,7 +327,7 @@ def test_an_interrupted_reproduce_computes_nothing_again(register, capsys):
         computed.append(x.size)
         return np.asarray(x)
 
-    def swept(config):
+    def swept(config, _):
         def measure(key, width):
             x = sizes.normal(key, (width,)).sum()
             return {"y": jax.pure_callback(seen, jax.ShapeDtypeStruct((), x.dtype), x, vmap_method="expand_dims")}
@@ -322,9 +338,9 @@ def test_an_interrupted_reproduce_computes_nothing_again(register, capsys):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    toy = dataclasses.replace(TOY, run=swept, checks=lambda *_: [], refuted=frozenset())
-    other = dataclasses.replace(toy, name="other-toy", scales={**TOY.scales, "smoke": Config(widths=(2, 4, 5))})
-    register(toy, dataclasses.replace(other, plot=interrupt))
+    toy = dataclasses.replace(TOY, measure=swept, statements=(finite,))
+    other = dataclasses.replace(toy, name="other-toy", scales={"smoke": {"widths": (2, 4, 5)}})
+    register(toy, dataclasses.replace(other, figure=interrupt))
     assert main(["reproduce", "--scale", "smoke"]) == 130
     assert capsys.readouterr().err.endswith(
         "interrupted; what is finished is kept, and the same command goes on from there.\n"
@@ -349,14 +365,14 @@ def test_a_run_that_takes_long_tells_how_far_it_is_where_there_is_no_terminal(re
     clock = iter(np.arange(0, 1000, 1.5))
     monkeypatch.setattr("specjax.sweep.progress.perf_counter", lambda: float(next(clock)))
 
-    def swept(config):
+    def swept(config, _):
         def measure(key, width):
             return {"y": sizes.normal(key, (width,)).sum()}
 
         over = {"width": sweep.widths(*config.widths)}
         return {"points": sweep.run(measure, over, seeds=4, key=jax.random.key(0), plan="exact")}
 
-    register(dataclasses.replace(TOY, run=swept, checks=lambda *_: [], refuted=frozenset()))
+    register(dataclasses.replace(TOY, measure=swept, statements=(finite,)))
     assert main(["run", "toy-slope", "--scale", "smoke"]) == 0
     (line,) = capsys.readouterr().err.splitlines()
     assert re.fullmatch(r"bucket 1/2 \(width=2\): seeds 0 to 3 in .* s, .* seeds/s, \d\d:\d\d left", line)
@@ -386,7 +402,8 @@ BAD_INPUT = {
     "run toy-slope --learning-rate nan": r"--learning-rate takes a finite number, not 'nan'\.",
     "run toy-slope --learning-rate fast": r"--learning-rate takes a finite number, not 'fast'\.",
     "run toy-slope --nesterov yes": r"--nesterov takes true or false, not 'yes'\.",
-    "run toy-slope --widths 2,2": r"widths must differ, not \(2, 2\); leave out the repeated ones\.",
+    "run toy-slope --widths 2,2": r"widths needs different sizes in ascending order, each at least 1, got \(2, 2\)\.",
+    "run toy-slope --method newton": r"method must be another, not newton\.",
     "run toy-slope --learning-rate=-1": r"learning_rate must be positive; try 0\.1\.",
     "run toy-slope --out file": r"Results cannot be written to file, because \S*file is not a folder; choose .*",
     "run toy-slope --out file/below": r"Results cannot be written to file/below, because \S*file is not .*",
@@ -412,7 +429,7 @@ def test_bad_input_is_one_sentence_and_writes_nothing(line, capsys):
 
 def test_a_run_that_cannot_be_judged_keeps_its_data(capsys):
     assert main(["run", "toy-slope", "--method", "other"]) == 2
-    message = r"specjax: Check 'holds' of toy-slope has a measurement that is not finite \(nan\); .*toy-slope\.unjudged\.nc.*\n"
+    message = r"specjax: .*'?seed'?.*toy-slope\.unjudged\.nc.*\n"
     assert re.fullmatch(message, capsys.readouterr().err)
     assert [str(path) for path in Path("results").iterdir()] == ["results/toy-slope.unjudged.nc"]
 
@@ -420,7 +437,7 @@ def test_a_run_that_cannot_be_judged_keeps_its_data(capsys):
 @pytest.mark.parametrize("command", ["run toy-slope", "reproduce"])
 def test_the_results_folder_is_tried_before_anything_is_computed(command, register):
     computed = []
-    register(dataclasses.replace(TOY, run=lambda config: computed.append(config)))
+    register(dataclasses.replace(TOY, measure=lambda config, _: computed.append(config)))
     Path("file").write_text("mine")
     assert main([*command.split(), "--out", "file/below"]) == 2
     assert computed == []

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from specjax import report
-from specjax.experiments.bridge import own
 
 pytestmark = pytest.mark.integration
 
@@ -106,7 +105,7 @@ def test_who_follows_the_how_to_page_has_an_experiment(newcomer, monkeypatch, ca
     # Its tests, without a pytest inside this one, and on the stored data of the first run, whose configuration is theirs.
     assert testing == ["python", "-m", "pytest", "test_linear_norm.py"]
     tests = vars(import_module("test_linear_norm"))
-    data = own(report.load_data(newcomer / "results" / "linear-norm"))
+    data = report.load_data(newcomer / "results" / "linear-norm")
     found = [name for name in tests if name.startswith("test_")]
     assert len(found) == 3
     for name in found:

@@ -1,10 +1,9 @@
 """The experiments, one module per result of a paper, loaded by name."""
 
 from importlib import import_module
+from typing import Any
 
 from specjax import lab
-from specjax.experiments.bridge import as_contract
-from specjax.experiments.contract import AnyExperiment
 
 MODULES = {
     "table-c7": "specjax.experiments.outer_product.table_c7",
@@ -65,20 +64,14 @@ def names() -> list[str]:
     return list(MODULES)
 
 
-def load(name: str) -> AnyExperiment:
+def load(name: str) -> lab.Experiment[Any]:
     """The experiment called `name`; raises ValueError with the known names if there is none."""
-    experiment = _module_level(name)
-    return as_contract(experiment) if isinstance(experiment, lab.Experiment) else experiment
-
-
-def on_the_lab() -> dict[str, lab.Experiment]:
-    """The experiments that are made of the lab's statements, by name."""
-    found = {name: _module_level(name) for name in MODULES}
-    return {name: experiment for name, experiment in found.items() if isinstance(experiment, lab.Experiment)}
-
-
-def _module_level(name: str) -> AnyExperiment | lab.Experiment:
     if name not in MODULES:
         raise ValueError(f"There is no experiment {name!r}; there are {', '.join(MODULES)}.")
-    experiment: AnyExperiment | lab.Experiment = import_module(MODULES[name]).EXPERIMENT
+    experiment: lab.Experiment[Any] = import_module(MODULES[name]).EXPERIMENT
     return experiment
+
+
+def load_all() -> dict[str, lab.Experiment[Any]]:
+    """All experiments by name, in the order of the report."""
+    return {name: load(name) for name in MODULES}

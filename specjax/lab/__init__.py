@@ -8,6 +8,8 @@ Four promises: no verdict without its numbers; no verdict that could not have go
 no experiment longer than its content.
 """
 
+from specjax.lab.check import Check as Check
+from specjax.lab.check import attack_rows as attack_rows
 from specjax.lab.config import Config as Config
 from specjax.lab.config import integer as integer
 from specjax.lab.config import number as number
@@ -18,6 +20,7 @@ from specjax.lab.config import switch as switch
 from specjax.lab.config import text as text
 from specjax.lab.controls import replacing as replacing
 from specjax.lab.experiment import SCALES as SCALES
+from specjax.lab.experiment import Data as Data
 from specjax.lab.experiment import Experiment as Experiment
 from specjax.lab.forms import closed_form as closed_form
 from specjax.lab.ledger import Citation as Citation
@@ -26,8 +29,6 @@ from specjax.lab.ledger import Row as Row
 from specjax.lab.ledger import Status as Status
 from specjax.lab.ledger import read_ledger as read_ledger
 from specjax.lab.ledger import status as status
-from specjax.lab.record import attack_rows as attack_rows
-from specjax.lab.record import record as record
 from specjax.lab.relations import Relation as Relation
 from specjax.lab.relations import above as above
 from specjax.lab.relations import ahead as ahead

@@ -1,7 +1,7 @@
 """An experiment: a configuration, a run that returns labelled data, and statements about them."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Generic, TypeVar
 
 import jax
@@ -13,7 +13,7 @@ from specjax.lab.config import Config
 from specjax.lab.figure import default_figure
 from specjax.lab.ledger import Ledger
 from specjax.lab.statement import Judgement, Statement
-from specjax.lab.table import Table
+from specjax.lab.table import Table, table_of_points
 
 Data = xr.Dataset | Mapping[str, xr.Dataset]
 """What a run returns: one dataset, or several by name."""
@@ -21,6 +21,8 @@ Data = xr.Dataset | Mapping[str, xr.Dataset]
 ConfigT = TypeVar("ConfigT", bound=Config)
 
 SCALES = ("smoke", "quick", "paper")
+RUN_FLAGS = frozenset({"scale", "out", "explain", "help"})
+"""Flags of `specjax run` that are no fields of a configuration."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,8 @@ class Experiment(Generic[ConfigT]):
         tables: Tables beside the one of the statements.
 
     Raises:
-        ValueError: no statement, two of one name, one that cites no row of the ledger, or a scale that is not known.
+        ValueError: no statement, two of one name, one that cites no row of the ledger, a scale that is not known, or a field of the
+            configuration with the name of a flag that every experiment has.
     """
 
     name: str
@@ -66,6 +69,20 @@ class Experiment(Generic[ConfigT]):
             self.ledger.require(statement.cites, f"The statement {statement.name!r} of {self.name}")
         if unknown := sorted(set(self.scales) - set(SCALES)):
             raise ValueError(f"{self.name} has the unknown scale {unknown[0]!r}; there are {', '.join(SCALES)}.")
+        if taken := RUN_FLAGS & {each.name for each in fields(self.config)}:
+            raise ValueError(
+                f"The configuration of {self.name} has the field {min(taken)!r}, a flag of `specjax run` itself; give it another name."
+            )
+
+    @property
+    def paper(self) -> str:
+        """The paper whose ledger its statements cite."""
+        return self.ledger.paper
+
+    @property
+    def source(self) -> str:
+        """The paper and the rows that its statements cite."""
+        return ", ".join([self.paper, *dict.fromkeys(row for statement in self.statements for row in statement.cites)])
 
     def at(self, scale: str, **changed: Any) -> ConfigT:
         """The configuration of a scale, with some fields changed."""
@@ -88,3 +105,8 @@ class Experiment(Generic[ConfigT]):
         return default_figure(
             {s.name: (s.relation(config, data), s.rival_numbers(config, data)) for s in self.statements}
         )
+
+    def tabulate(self, config: ConfigT, data: Data) -> list[Table]:
+        """Its own tables, then the numbers of its statements point by point."""
+        own = [] if self.tables is None else self.tables(config, data)
+        return [*own, table_of_points({s.name: s.find(config, data) for s in self.statements})]

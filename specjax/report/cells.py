@@ -4,9 +4,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from specjax.experiments.contract import Check, Verdict
+from specjax.lab import Check
+from specjax.lab.finding import Verdict
 from specjax.report.record import Record, Result
-from specjax.report.standing import of_this_version
 
 CHECK_HEADER = ("check", "predicted", "measured", "interval", "verdict")
 _ID = re.compile(r"([^-]*)((?:-(?:[a-z]?\d+[a-z]?|[a-z]\b))?(?:-\d+\b)*)(.*)", re.DOTALL)
@@ -19,25 +19,24 @@ def number(value: float | None) -> str:
     return "–" if value is None else f"{value:.4g}"
 
 
-def interval(ends: tuple[float, float] | None) -> str:
-    """An interval as `[low, high]`, or a dash where there is none."""
-    return "–" if ends is None else f"[{number(ends[0])}, {number(ends[1])}]"
+def interval(ends: tuple[float | None, float | None]) -> str:
+    """An interval as `[low, high]`, or a dash where an end is missing."""
+    return "–" if None in ends else f"[{number(ends[0])}, {number(ends[1])}]"
 
 
-def verdict(result: Result, check: Check) -> str:
+def verdict(check: Check) -> str:
     """The verdict, and the expected one where it differs."""
-    expected = result.expected(check)
-    return check.verdict if check.verdict == expected else f"{check.verdict} (expected: {expected})"
+    return f"{check.verdict} (expected: {check.expected})" if check.surprising else check.verdict
 
 
-def check_row(result: Result, check: Check) -> tuple[str, ...]:
+def check_row(check: Check) -> tuple[str, ...]:
     """The cells of a check under `CHECK_HEADER`."""
     return (
         check.name,
         number(check.predicted),
-        number(check.measured),
+        number(check.estimate),
         interval(check.interval),
-        verdict(result, check),
+        verdict(check),
     )
 
 
@@ -52,29 +51,25 @@ def label(id: str) -> str:
 
 def measured(check: Check) -> str:
     """The number that decided, and what it was compared with, as in `0.4667, predicted 0.4775`."""
-    record = of_this_version(check)
-    if check.predicted is not None:
-        against = f", predicted {number(check.predicted)}"
-    else:
-        against = f", against {number(record['compared'])}" if record.get("compared") is not None else ""
-    return "" if check.measured is None else number(check.measured) + against
+    if check.estimate is None:
+        return ""
+    word = "against" if check.predicted is None else "predicted"
+    return number(check.estimate) + ("" if check.compared is None else f", {word} {number(check.compared)}")
 
 
 def power(check: Check) -> str:
     """What shows that the verdict could have been another: the nearest rival, or a control that turned it."""
-    record = of_this_version(check)
-    if not record or record["power"]:
-        return record.get("power", "")
+    if check.power:
+        return check.power
     turned = "refuted" if check.verdict == "confirmed" else "confirmed"
-    attacks = [a["name"] for a in record["attacks"] if a["kind"] == "control" and a["verdict"] == turned]
+    attacks = [a["name"] for a in check.attacks if a["kind"] == "control" and a["verdict"] == turned]
     return f"{turned} in control “{attacks[0]}”" if attacks else ""
 
 
 def attacks(check: Check) -> list[tuple[str, str, str, str]]:
     """Kind, name, distance in standard errors where there is one, and verdict of everything that was tried against a check."""
-    record = of_this_version(check)
-    distances = {rival["name"]: f"{number(rival['standard_errors'])} SE" for rival in record.get("rivals", ())}
-    return [(a["kind"], a["name"], distances.get(a["name"], ""), a["verdict"]) for a in record.get("attacks", ())]
+    distances = {rival["name"]: f"{number(rival['standard_errors'])} SE" for rival in check.rivals}
+    return [(a["kind"], a["name"], distances.get(a["name"], ""), a["verdict"]) for a in check.attacks]
 
 
 def counts(checks: Iterable[Check]) -> str:
@@ -93,7 +88,7 @@ def overview(results: Sequence[Result]) -> str:
 def surprises(results: Iterable[Result]) -> list[str]:
     """One phrase for each verdict that is not the expected one."""
     return [
-        f"{result.record.name}/{check.name} is {check.verdict}, expected {result.expected(check)}"
+        f"{result.record.name}/{check.name} is {check.verdict}, expected {check.expected}"
         for result in results
         for check in result.surprises
     ]

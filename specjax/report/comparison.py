@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from specjax.experiments.contract import Check
+from specjax.lab import Check
 from specjax.report.cells import interval, number
 from specjax.report.record import Result
 
@@ -25,4 +25,4 @@ def differing(results: Sequence[Result], recorded: Mapping[str, Result]) -> list
 
 
 def _told(check: Check) -> str:
-    return f"{check.verdict}, {number(check.measured)} {interval(check.interval)}"
+    return f"{check.verdict}, {number(check.estimate)} {interval(check.interval)}"

@@ -6,10 +6,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from specjax.experiments.contract import AnyExperiment
+from specjax.lab import Check, Config, Experiment
 from specjax.report import html, markdown, store, thumbnails, unfinished
 from specjax.report.record import Result, describe
-from specjax.report.verify import verified
 
 MARKDOWN, HTML = "report.md", "report.html"
 
@@ -18,11 +17,11 @@ class Refused(ValueError):
     """An experiment's own words on why it cannot run as asked, or cannot judge what came out."""
 
 
-def produce(experiment: AnyExperiment, scale: str, config: Any, out: Path) -> Result:
+def produce(experiment: Experiment[Any], scale: str, config: Config, out: Path) -> Result:
     """Run an experiment, judge it, draw it and store it in `out/NAME`.
 
-    Raises Refused where the experiment refuses its configuration or its data with a ValueError, or its checks cannot be
-    stored; other exceptions pass through. In either case the result in `out` is as it was before. What ran and could not be judged
+    Raises Refused where the experiment refuses its configuration or its data with a ValueError; other exceptions pass through. In either
+    case the result in `out` is as it was before. What ran and could not be judged
     is kept in `out/NAME.unjudged.nc`. What its sweeps and trainings compute is kept as they run, and the same call goes on from it, until
     `discard(unfinished_in(...))`: that is for the caller, who knows when nothing will be asked for again.
     """
@@ -36,12 +35,12 @@ def produce(experiment: AnyExperiment, scale: str, config: Any, out: Path) -> Re
     except ValueError as error:
         raise Refused(str(error)) from error
     try:
-        checks = verified(experiment.name, experiment.checks(config, data))
+        checks = tuple(map(Check.of, experiment.judge(config, data)))
     except ValueError as error:
         kept = store.save_unjudged(out, experiment.name, data)
         raise Refused(f"{error} The data of the run are kept in {kept}.") from error
-    tables = tuple(experiment.tables(config, data))
-    figure = experiment.plot(config, data)
+    tables = tuple(experiment.tabulate(config, data))
+    figure = experiment.draw(config, data)
     seconds = round(time.perf_counter() - start, 3)
     result = Result(dataclasses.replace(record, seconds=seconds), checks, tables)
     store.save(out, result, data, figure)

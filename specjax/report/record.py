@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from specjax.experiments.contract import AnyExperiment, Check, Table, Verdict
+from specjax.lab import Check, Config, Experiment, Table
 
 _PACKAGES = ("specjax", "jax", "jaxlib", "numpy", "optax", "equinox")
 
@@ -23,8 +23,7 @@ class Record:
     """The contents of `config.json`: all that is known of a run besides its data and what was concluded from them.
 
     `commit` is the commit of the specjax that ran, None where it did not run from a git checkout; `modified` says whether
-    that checkout had uncommitted changes. `refuted` names the checks whose statement is known to be false, `held_open` those of which no
-    verdict is expected.
+    that checkout had uncommitted changes.
     """
 
     name: str
@@ -32,11 +31,9 @@ class Record:
     source: str
     title: str
     summary: str
-    refuted: tuple[str, ...]
-    held_open: tuple[str, ...]
     scale: str
     config: Mapping[str, Any]
-    seed: int | None
+    seed: int
     versions: Mapping[str, str]
     device: Mapping[str, Any]
     commit: str | None
@@ -54,19 +51,13 @@ class Result:
     tables: tuple[Table, ...]
     recorded: bool = False
 
-    def expected(self, check: Check) -> Verdict:
-        """The verdict the experiment expects of `check`."""
-        if check.name in self.record.held_open:
-            return check.verdict
-        return "refuted" if check.name in self.record.refuted else "confirmed"
-
     @property
     def surprises(self) -> tuple[Check, ...]:
         """The checks whose verdict is not the expected one."""
-        return tuple(check for check in self.checks if check.verdict != self.expected(check))
+        return tuple(check for check in self.checks if check.surprising)
 
 
-def describe(experiment: AnyExperiment, scale: str, config: Any) -> Record:
+def describe(experiment: Experiment[Any], scale: str, config: Config) -> Record:
     """The record of a run that starts now and has taken no time yet."""
     devices = jax.devices()
     commit, modified = _commit()
@@ -76,11 +67,9 @@ def describe(experiment: AnyExperiment, scale: str, config: Any) -> Record:
         source=experiment.source,
         title=experiment.title,
         summary=experiment.summary,
-        refuted=tuple(sorted(experiment.refuted)),
-        held_open=tuple(sorted(experiment.held_open)),
         scale=scale,
         config=dataclasses.asdict(config),
-        seed=getattr(config, "seed", None),
+        seed=config.seed,
         versions={package: version(package) for package in _PACKAGES} | {"python": platform.python_version()},
         device={
             "platform": devices[0].platform,

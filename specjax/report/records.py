@@ -18,7 +18,7 @@ from specjax.lab.table import POINTS
 from specjax.report import store
 from specjax.report.record import Result
 
-FORMAT = 1
+FORMAT = 2
 
 
 def home() -> Path:
@@ -50,7 +50,7 @@ def content(result: Result) -> dict[str, Any]:
         "command": _command(result),
         "machine": _machine(record.device),
         "run": dataclasses.asdict(record),
-        "checks": [_without_points(dataclasses.asdict(check)) for check in result.checks],
+        "checks": [dataclasses.asdict(dataclasses.replace(check, points=())) for check in result.checks],
         "tables": [dataclasses.asdict(table) for table in result.tables if table.title != POINTS],
     }
 
@@ -111,15 +111,10 @@ def completed(results: Iterable[Result]) -> list[Result]:
     return found + [result for name, result in load_all().items() if name not in decided]
 
 
-def _without_points(check: dict[str, Any]) -> dict[str, Any]:
-    record = check["record"]
-    return check if record is None else check | {"record": {k: v for k, v in record.items() if k != "points"}}
-
-
 def _command(result: Result) -> str:
     """What makes the same result: the scale, and every field that is not as the scale has it."""
     record = result.record
-    usual = dataclasses.asdict(experiments.load(record.name).scales[record.scale])
+    usual = dataclasses.asdict(experiments.load(record.name).at(record.scale))
     words = ["specjax", "run", record.name, "--scale", record.scale]
     for field, value in record.config.items():
         own = tuple(value) if isinstance(value, list) else value

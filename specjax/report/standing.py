@@ -2,12 +2,11 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from specjax import experiments, lab
-from specjax.experiments.contract import Check
 from specjax.experiments.ledgers import PAPERS, ledger
 from specjax.report import records, store
 from specjax.report.record import Result
@@ -22,25 +21,12 @@ class Cited(NamedTuple):
     experiment: str
     statement: lab.Statement
     result: Result | None
-    check: Check | None
-
-    @property
-    def record(self) -> Mapping[str, Any]:
-        """What the lab knows of the check."""
-        return {} if self.check is None else of_this_version(self.check)
+    check: lab.Check | None
 
     @property
     def where(self) -> str:
         """Where the result is from, if it was not run here."""
         return f" (record of scale {self.result.record.scale})" if self.result and self.result.recorded else ""
-
-    @property
-    def nearest(self) -> float:
-        """Standard errors to the nearest rival, infinite without rivals; negative, those to a refuted prediction itself."""
-        if self.record["verdict"] == "refuted":
-            return -(self.record["away"] or 0.0)
-        distances = [rival["standard_errors"] for rival in self.record["rivals"]]
-        return min((each for each in distances if each is not None), default=math.inf)
 
 
 class Standing(NamedTuple):
@@ -63,8 +49,10 @@ class Standing(NamedTuple):
     @property
     def judged(self) -> list[Cited]:
         """The statements that were judged: first those that make the status what it is, and of those the one with the nearest rival."""
-        found = [cited for cited in self.cited if cited.check is not None]
-        return sorted(found, key=lambda cited: (not _makes(self.status, cited.record), cited.nearest))
+        found = [(cited, cited.check) for cited in self.cited if cited.check is not None]
+        return [
+            cited for cited, _ in sorted(found, key=lambda each: (not _makes(self.status, each[1]), _nearest(each[1])))
+        ]
 
     @property
     def deciding(self) -> Cited | None:
@@ -75,7 +63,7 @@ class Standing(NamedTuple):
     def decided(self) -> tuple[str, ...]:
         """The same statements with their powers, as `statement: power`, and with the scale where a record has them."""
         return tuple(
-            f"{by.statement.name}: {by.record['power'] or by.record['verdict']}{by.where}" for by in self.judged
+            f"{by.statement.name}: {by.check.power or by.check.verdict}{by.where}" for by in self.judged if by.check
         )
 
 
@@ -100,20 +88,20 @@ class Paper(NamedTuple):
         """The rows that statements of an experiment cite."""
         return tuple(row.row for row in self.rows if any(c.experiment == result.record.name for c in row.cited))
 
-    def elsewhere(self, result: Result) -> tuple[Check, ...]:
-        """The checks of a result that decide no row: by the rules before the lab, or of a smoke run."""
+    def elsewhere(self, result: Result) -> tuple[lab.Check, ...]:
+        """The checks of a result that decide no row: those of a smoke run, or of an experiment that this version does not have."""
         told = {cited.check.name for row in self.rows for cited in row.cited if cited.check and cited.result is result}
         return tuple(check for check in result.checks if check.name not in told)
 
     @property
-    def others(self) -> list[Check]:
+    def others(self) -> list[lab.Check]:
         """All checks that decide no row."""
         return [check for result in self.results for check in self.elsewhere(result)]
 
 
 def known() -> dict[str, lab.Ledger]:
-    """The ledgers of the five papers, and of whatever else an experiment on the lab belongs to, by paper."""
-    others = {experiment.ledger.paper: experiment.ledger for experiment in experiments.on_the_lab().values()}
+    """The ledgers of the five papers, and of whatever else an experiment belongs to, by paper."""
+    others = {experiment.ledger.paper: experiment.ledger for experiment in experiments.load_all().values()}
     return {paper: ledger(paper) for paper in PAPERS} | others
 
 
@@ -153,7 +141,7 @@ def rows(paper: str, results: Sequence[Result]) -> list[Standing]:
     # A smoke run is there to be quick, and decides no row.
     decisive = {result.record.name: result for result in results if result.record.scale != "smoke"}
     cited: dict[str, list[Cited]] = {}
-    for name, experiment in experiments.on_the_lab().items():
+    for name, experiment in experiments.load_all().items():
         if experiment.ledger.paper != paper:
             continue
         result = decisive.get(name)
@@ -180,45 +168,27 @@ def cells(standing: Standing) -> tuple[str, ...]:
     return (row.id, row.where, standing.status, "; ".join(standing.decided[:1]), short)
 
 
-def of_this_version(check: Check) -> Mapping[str, Any]:
-    """The lab's record of a check, empty for one by the rules before it.
-
-    Raises:
-        ValueError: a record of another version.
-    """
-    record = check.record or {}
-    needed = {
-        "verdict",
-        "power",
-        "depends",
-        "corrected",
-        "compared",
-        "away",
-        "draws",
-        "rule",
-        "reason",
-        "rivals",
-        "attacks",
-        "post_hoc",
-    }
-    if record and (missing := needed - set(record)):
-        raise ValueError(
-            f"The record of {check.name!r} lacks {min(missing)!r}, as those of another version do; run its experiment again."
-        )
-    return record
-
-
 def _citation(cited: Cited) -> lab.Citation:
-    record = cited.record
-    return lab.Citation(record.get("verdict"), cited.statement.corrected, record.get("depends", False))
+    check = cited.check
+    return lab.Citation(
+        None if check is None else check.verdict, cited.statement.corrected, check is not None and check.depends
+    )
 
 
-def _makes(status: lab.Status, record: Mapping[str, Any]) -> bool:
-    verdict, corrected = record["verdict"], record["corrected"]
+def _nearest(check: lab.Check) -> float:
+    """Standard errors to the nearest rival, infinite without rivals; negative, those to a refuted prediction itself."""
+    if check.verdict == "refuted":
+        return -(check.away or 0.0)
+    distances = [rival["standard_errors"] for rival in check.rivals]
+    return min((each for each in distances if each is not None), default=math.inf)
+
+
+def _makes(status: lab.Status, check: lab.Check) -> bool:
+    verdict, corrected = check.verdict, check.corrected
     return {
         "holds": not corrected,
         "corrected": corrected and verdict == "confirmed",
         "false": not corrected and verdict == "refuted",
-        "depends": record["depends"],
+        "depends": check.depends,
         "open": verdict == "inconclusive" or (corrected and verdict == "refuted"),
     }.get(status, True)

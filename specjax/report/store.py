@@ -18,11 +18,13 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from specjax import experiments
-from specjax.experiments.contract import Check, Data, Table
+from specjax.lab import Check, Data, Table
 from specjax.report.record import Record, Result
 
 CONFIG, CHECKS, TABLES, DATA, FIGURE = "config.json", "checks.json", "tables.json", "data.nc", "figure.png"
 THUMBNAIL = "thumbnail.webp"
+_ONE = "data"
+"""The name under which the dataset of a run that has one only is stored."""
 _FILES = frozenset({CONFIG, CHECKS, TABLES, DATA, FIGURE, THUMBNAIL})
 
 
@@ -69,7 +71,7 @@ def save(out: Path, result: Result, data: Data, figure: Figure) -> Path:
         _dump(draft / CONFIG, dataclasses.asdict(result.record))
         _dump(draft / CHECKS, [dataclasses.asdict(check) for check in result.checks])
         _dump(draft / TABLES, [dataclasses.asdict(table) for table in result.tables])
-        xr.DataTree.from_dict(dict(data)).to_netcdf(draft / DATA, engine="h5netcdf")
+        _tree(data).to_netcdf(draft / DATA, engine="h5netcdf")
         figure.savefig(draft / FIGURE, dpi=150, format="png")
     return folder
 
@@ -80,17 +82,18 @@ def save_unjudged(out: Path, name: str, data: Data) -> Path:
     kept = out / f"{name}.unjudged.nc"
     draft = kept.with_name(f".{kept.name}.{os.getpid()}")
     try:
-        xr.DataTree.from_dict(dict(data)).to_netcdf(draft, engine="h5netcdf")
+        _tree(data).to_netcdf(draft, engine="h5netcdf")
         draft.replace(kept)
     finally:
         draft.unlink(missing_ok=True)
     return kept
 
 
-def load_data(folder: Path) -> dict[str, xr.Dataset]:
-    """The datasets of a result folder by name, in memory."""
+def load_data(folder: Path) -> Data:
+    """The data of a result folder as its experiment returned them, in memory."""
     with xr.open_datatree(folder / DATA, engine="h5netcdf") as tree:
-        return {name: node.to_dataset().load() for name, node in tree.children.items()}
+        found = {name: node.to_dataset().load() for name, node in tree.children.items()}
+    return found[_ONE] if set(found) == {_ONE} else found
 
 
 def load(folder: Path) -> Result:
@@ -106,13 +109,9 @@ def load(folder: Path) -> Result:
 
 def parsed(record: Any, checks: Any, tables: Any) -> Result:
     """The result that these contents of its files are of, as JSON gives them; raises TypeError or KeyError for those of another version."""
-    kept = record | {"refuted": tuple(record["refuted"]), "held_open": tuple(record["held_open"])}
     return Result(
-        Record(**kept),
-        tuple(
-            Check(**(check | {"interval": None if check["interval"] is None else tuple(check["interval"])}))
-            for check in checks
-        ),
+        Record(**record),
+        tuple(map(Check.parsed, checks)),
         tuple(Table(table["title"], tuple(table["header"]), tuple(map(tuple, table["rows"]))) for table in tables),
     )
 
@@ -160,6 +159,10 @@ def _replacing(folder: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(draft, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+
+
+def _tree(data: Data) -> xr.DataTree:
+    return xr.DataTree.from_dict({_ONE: data} if isinstance(data, xr.Dataset) else dict(data))
 
 
 def _dump(path: Path, content: Any) -> None:

@@ -26,7 +26,7 @@ def smoke_data(tmp_path_factory: pytest.TempPathFactory) -> Callable:
         if not path.exists():
             experiment = experiments.load(name)
             with recorded() as streams, jax.numpy_dtype_promotion("standard" if name in ADAM else "strict"):
-                found = experiment.run(experiment.scales["smoke"])
+                found = experiment.run(experiment.at("smoke"))
             for kept, suffix in ((streams, "streams"), (found, "pickle")):
                 part = folder / f"{name}.{suffix}.{os.getpid()}"
                 part.write_bytes(pickle.dumps(kept))

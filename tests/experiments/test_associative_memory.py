@@ -222,7 +222,7 @@ def test_the_cubic_iterate_is_that_of_the_lemma():
 )
 def test_bad_configurations_are_refused_in_a_sentence(name, changes, sentence):
     with pytest.raises(ValueError) as refused:  # noqa: PT011
-        dataclasses.replace(experiments.load(name).scales["quick"], **changes)
+        dataclasses.replace(experiments.load(name).at("quick"), **changes)
     assert str(refused.value).startswith(sentence)
 
 

@@ -4,15 +4,14 @@ import pytest
 import xarray as xr
 
 from specjax import experiments, lab
-from specjax.experiments.bridge import own
 
 pytestmark = pytest.mark.integration
 
 
-@pytest.mark.parametrize("name", experiments.on_the_lab())
+@pytest.mark.parametrize("name", experiments.names())
 def test_no_statement_survives_its_attacks(name, smoke_data):
-    experiment = experiments.on_the_lab()[name]
-    data = own(smoke_data(name))
+    experiment = experiments.load(name)
+    data = smoke_data(name)
     judgements = experiment.judge(experiment.at("smoke"), data)
     assert [row for row in lab.attack_rows(name, judgements) if row.survived] == []
     assert all(judgement.attacks for judgement in judgements)

@@ -23,7 +23,7 @@ def test_each_claim_is_judged_in_its_own_words():
     printed = {
         row
         for name in NAMES
-        for statement in experiments.on_the_lab()[name].statements
+        for statement in experiments.load(name).statements
         if not statement.corrected
         for row in statement.cites
     }
@@ -34,7 +34,7 @@ def test_the_page_names_experiments_and_statements_that_there_are():
     named = re.findall(r"`(claims-[a-z]+)(?:: ([a-z0-9-]+))?`", PAGE.read_text())
     assert {name for name, _ in named} == set(NAMES)
     for name, statement in named:
-        assert not statement or statement in {s.name for s in experiments.on_the_lab()[name].statements}
+        assert not statement or statement in {s.name for s in experiments.load(name).statements}
 
 
 ERRORS = xr.Dataset({name: ("seed", np.full(30, value)) for name, value in {"a": 0.0, "b": 0.0, "wrong": 1.0}.items()})

@@ -78,5 +78,5 @@ def test_padding_changes_nothing_that_is_measured(name, monkeypatch):
 
     monkeypatch.setattr(sweep, "run", run)
     experiment = experiments.load(name)
-    experiment.run(type(experiment.scales["smoke"])(**SMALL[name]))
+    experiment.run(type(experiment.at("smoke"))(**SMALL[name]))
     assert compared

@@ -192,7 +192,7 @@ BAD_CONFIGS = [
 
 @pytest.mark.parametrize(("name", "changes", "sentence"), BAD_CONFIGS, ids=lambda value: str(value)[:40])
 def test_a_configuration_that_cannot_be_judged_is_refused(name, changes, sentence):
-    make = type(experiments.load(name).scales["quick"])
+    make = type(experiments.load(name).at("quick"))
     make()
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}") as refusal:
         make(**changes)
@@ -204,7 +204,7 @@ def test_every_field_that_could_be_wrong_is_in_the_table():
     # Files are tried below.
     free = {("matrix-factorization", "target")}
     names = {name for name, _, _ in BAD_CONFIGS}
-    fields = {(name, field) for name in names for field in vars(experiments.load(name).scales["quick"])}
+    fields = {(name, field) for name in names for field in vars(experiments.load(name).at("quick"))}
     assert fields == tried | free
 
 

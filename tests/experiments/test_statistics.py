@@ -164,7 +164,7 @@ def test_the_control_of_the_factorization_has_mean_zero_and_carries_the_variance
 
 @pytest.mark.integration
 def test_the_table_has_draws_enough_to_tell_the_off_diagonal_from_the_printed_one(smoke_data):
-    experiment = experiments.on_the_lab()["table-c7"]
+    experiment = experiments.load("table-c7")
     draws = smoke_data("table-c7")["exact"]["controlled.g1_off_diagonal"].values
     half_width = 4 * draws.std() / np.sqrt(experiment.at("quick").inits)
     # 23.873 against 23.381.

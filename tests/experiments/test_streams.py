@@ -19,7 +19,7 @@ PAIRED = {
     "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in experiments.names()]
 )
 def test_no_two_streams_of_an_experiment_share_a_key(name, smoke_streams):
-    shared = smoke_streams(name).shared(root=experiments.load(name).scales["smoke"].seed)
+    shared = smoke_streams(name).shared(root=experiments.load(name).at("smoke").seed)
     if name in PAIRED:
         assert any("sweeps have the key" in each for each in shared), f"{name} has no pairs any more; take it out."
         shared = [each for each in shared if "sweeps have the key" not in each]

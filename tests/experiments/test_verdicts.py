@@ -8,10 +8,10 @@ import pytest
 import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
+from specjax.report.verify import verified
 
 from specjax import sweep
 from specjax.experiments import verdicts
-from specjax.report.verify import verified
 from specjax.sweep import AsymptoticExponent
 
 WORDS = ("kebab-name", "paper, Theorem 1", "A statement.")

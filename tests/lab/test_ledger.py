@@ -3,7 +3,7 @@
 import pytest
 
 from specjax import lab
-from specjax.experiments import ledgers, on_the_lab
+from specjax.experiments import ledgers, load_all
 
 ROW = '[theorem-3]\nkind = "theorem"\nwhere = "Section 3"\nsays = "It holds."\n'
 
@@ -63,7 +63,7 @@ def test_what_is_no_ledger_is_refused_in_a_sentence(tmp_path, content, match):
 def test_every_row_is_judged_or_says_why_not(paper):
     cited = {
         id
-        for experiment in on_the_lab().values()
+        for experiment in load_all().values()
         if experiment.ledger.paper == paper
         for statement in experiment.statements
         for id in statement.cites

@@ -1,5 +1,6 @@
 """Statements: what they refuse to be without, and what an attack that they survive makes of a verdict."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -101,9 +102,9 @@ def test_a_verdict_that_turns_along_a_training_is_inconclusive_and_says_where():
     turning, lasting = judged(statement(1.0), data), judged(statement(0.1), data)
     assert turning.verdict == "inconclusive"
     assert turning.reason == "It depends on the length: confirmed from step = 10, refuted from step = 1000."
-    assert lab.record(turning)["depends"] is True
+    assert lab.Check.of(turning).depends is True
     assert lasting.verdict == "confirmed"
-    assert lab.record(lasting)["depends"] is False
+    assert lab.Check.of(lasting).depends is False
 
 
 def test_noise_at_one_length_is_no_dependence_on_it():
@@ -117,7 +118,7 @@ def test_noise_at_one_length_is_no_dependence_on_it():
     judgement = judged(above, data)
     assert judgement.verdict == "inconclusive"
     assert judgement.reason == "It is not decided at every length: inconclusive from step = 1, confirmed from step = 2."
-    assert lab.record(judgement)["depends"] is False
+    assert lab.Check.of(judgement).depends is False
 
 
 def test_a_control_that_is_confirmed_at_one_length_survives():
@@ -147,21 +148,23 @@ def test_rivals_of_a_training_are_cut_along_its_length_too():
     assert judged(loss, data).verdict == "confirmed"
 
 
-def test_a_record_is_json_and_holds_what_the_verdict_follows_from():
+def test_a_check_is_json_and_holds_what_the_verdict_follows_from():
     @lab.statement("theorem-1", "The median of y is 2d.", rivals={"d": lambda config, data: 1.0 * data.d})
     def median(config, data):
         return lab.equals(data["y"].isel(seed=slice(10)), doubled(config, data), by="median")
 
-    record = json.loads(json.dumps(lab.record(judged(median)), allow_nan=False))
-    assert record["verdict"] == "inconclusive"
-    assert record["interval"] == [None, None]  # of ten draws
-    assert record["draws"] == 10
-    assert record["cites"] == ["theorem-1"]
-    assert record["rivals"][0]["name"] == "d"
-    assert record["rivals"][0]["excluded"] is False
-    assert record["attacks"] == [{"kind": "rival", "name": "d", "verdict": "inconclusive", "survived": False}]
-    assert record["expected"] == "confirmed"
-    assert record["rule"].startswith("confirmed if")
+    check = lab.Check.of(judged(median))
+    assert check.verdict == "inconclusive"
+    assert check.interval == (None, None)  # of ten draws
+    assert check.draws == 10
+    assert check.cites == ("theorem-1",)
+    assert check.rivals[0]["name"] == "d"
+    assert check.rivals[0]["excluded"] is False
+    assert check.attacks == ({"kind": "rival", "name": "d", "verdict": "inconclusive", "survived": False},)
+    assert check.expected == "confirmed"
+    assert check.surprising
+    assert check.rule.startswith("confirmed if")
+    assert lab.Check.parsed(json.loads(json.dumps(dataclasses.asdict(check), allow_nan=False))) == check
 
 
 def test_attack_rows_mark_the_survivors():

@@ -5,22 +5,55 @@ import pytest
 import xarray as xr
 from matplotlib.figure import Figure
 
-from specjax import experiments
-from specjax.experiments.contract import Check, Table
+from specjax import experiments, lab
 from specjax.report import Record, Result, records
 
-HOLDS = Check(
-    "holds", "toy, Theorem 1", "The slope is one.", 1.0, 0.98, (0.9, 1.1), "confirmed", "1 is in the interval."
+HOLDS = lab.Check(
+    name="holds",
+    cites=("theorem-1",),
+    says="The slope is one.",
+    verdict="confirmed",
+    expected="confirmed",
+    rule="inside 4 standard errors",
+    reason="",
+    estimate=0.98,
+    interval=(0.9, 1.1),
+    compared=1.0,
+    draws=1000,
+    depends=False,
+    away=0.5,
+    power="9 SE from the printed term",
+    points=({"label": "d0 = 2", "estimate": 1.0, "low": 0.9, "high": 1.1, "compared": 1.0},) * 300,
+    rivals=(
+        {"name": "the printed term", "standard_errors": 9.0, "excluded": True},
+        {"name": "another", "standard_errors": 40.0, "excluded": True},
+    ),
+    attacks=(
+        {"kind": "rival", "name": "the printed term", "verdict": "refuted", "survived": False},
+        {"kind": "control", "name": "noise in its place", "verdict": "refuted", "survived": False},
+    ),
+    corrected=False,
+    post_hoc="",
 )
-FAILS = Check("fails", "toy, Theorem 2", "The sign is + for all n.", None, 0.0, None, "refuted", "measured is 0.")
+FAILS = dataclasses.replace(
+    HOLDS,
+    name="fails",
+    cites=("theorem-2",),
+    says="The sign is + for all n.",
+    verdict="refuted",
+    expected="refuted",
+    rule="all of them",
+    estimate=0.0,
+    interval=(None, None),
+    compared=None,
+    away=None,
+)
 RECORD = Record(
     name="toy-slope",
     paper="toy",
     source="toy, Section 2",
     title="A toy slope",
     summary="A line through points.",
-    refuted=("fails",),
-    held_open=(),
     scale="smoke",
     config={"seed": 3, "widths": [2, 4]},
     seed=3,
@@ -31,27 +64,6 @@ RECORD = Record(
     started="2026-01-01T00:00:00+00:00",
     seconds=1.25,
 )
-LAB = {
-    "verdict": "confirmed",
-    "rule": "inside 4 standard errors",
-    "reason": "",
-    "compared": 2.0,
-    "draws": 1000,
-    "depends": False,
-    "away": 0.5,
-    "power": "9 SE from the printed term",
-    "rivals": [
-        {"name": "the printed term", "standard_errors": 9.0, "excluded": True},
-        {"name": "another", "standard_errors": 40.0, "excluded": True},
-    ],
-    "attacks": [
-        {"kind": "rival", "name": "the printed term", "verdict": "refuted", "survived": False},
-        {"kind": "control", "name": "noise in its place", "verdict": "refuted", "survived": False},
-    ],
-    "corrected": False,
-    "post_hoc": "",
-}
-"""What a page needs of a record of the lab."""
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +74,7 @@ def _no_records(monkeypatch, tmp_path):
 
 @pytest.fixture
 def result():
-    return Result(RECORD, (HOLDS, FAILS), (Table("Slopes", ("width", "slope"), (("2", "0.97"), ("4", "0.99"))),))
+    return Result(RECORD, (HOLDS, FAILS), (lab.Table("Slopes", ("width", "slope"), (("2", "0.97"), ("4", "0.99"))),))
 
 
 @pytest.fixture
@@ -72,19 +84,18 @@ def renamed(result):
 
 @pytest.fixture
 def judged():
-    """A result of an experiment on the lab in which all statements are confirmed, but for changes by the statement's name."""
+    """A result of an experiment in which all statements are confirmed, but for changes by the statement's name."""
 
     def judged(name, scale="quick", **changes):
-        experiment = experiments.on_the_lab()[name]
+        experiment = experiments.load(name)
         checks = []
         for statement in experiment.statements:
-            record = {**LAB, "corrected": statement.corrected, **changes.get(statement.name.replace("-", "_"), {})}
-            checks.append(
-                Check(statement.name, "", statement.says, 2.0, 1.98, (1.9, 2.1), record["verdict"], "", record)
-            )
-        refuted = tuple(check.name for check in checks if check.verdict == "refuted")
+            own = {"name": statement.name, "cites": statement.cites, "says": statement.says}
+            own |= {"corrected": statement.corrected, "estimate": 1.98, "interval": (1.9, 2.1), "compared": 2.0}
+            check = dataclasses.replace(HOLDS, **own | changes.get(statement.name.replace("-", "_"), {}))
+            checks.append(dataclasses.replace(check, expected=check.verdict))
         record = dataclasses.replace(
-            RECORD, name=name, paper=experiment.ledger.paper, title=experiment.title, scale=scale, refuted=refuted
+            RECORD, name=name, paper=experiment.paper, source=experiment.source, title=experiment.title, scale=scale
         )
         return Result(record, tuple(checks), ())
 

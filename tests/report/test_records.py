@@ -12,20 +12,16 @@ from specjax.report.comparison import differing
 from specjax.report.store import save
 
 NAME = "table-c7"
-RECORD = {"power": "9 SE from κ₂", "points": [{"label": "d0 = 2", "estimate": 1.0}] * 1000}
 
 
 @pytest.fixture
 def run(result, judged):
     """A result of `table-c7` at a scale, with what is changed of its record."""
-    config = json.loads(json.dumps(dataclasses.asdict(experiments.load(NAME).scales["quick"])))
+    config = json.loads(json.dumps(dataclasses.asdict(experiments.load(NAME).at("quick"))))
 
     def made(scale="quick", verdict="confirmed", **changed):
         checks = tuple(
-            dataclasses.replace(
-                result.checks[0], name=check.name, verdict=verdict, record=check.record | RECORD | {"verdict": verdict}
-            )
-            for check in judged(NAME).checks
+            dataclasses.replace(check, verdict=verdict, power="9 SE from κ₂") for check in judged(NAME).checks
         )
         record = dataclasses.replace(
             result.record,
@@ -50,11 +46,12 @@ def test_a_record_has_the_numbers_of_a_result_and_not_its_data(run, folder):
     found = json.loads(text)
     assert found["command"] == "specjax run table-c7 --scale quick"
     assert found["machine"] == "2-core x86-64 CPU"
-    assert found["checks"][0]["interval"] == [0.9, 1.1]
-    assert found["checks"][0]["record"]["power"] == "9 SE from κ₂"
+    assert found["checks"][0]["interval"] == [1.9, 2.1]
+    assert found["checks"][0]["points"] == []
+    assert found["checks"][0]["power"] == "9 SE from κ₂"
     loaded = records.load(path)
     assert loaded.recorded
-    assert (loaded.record.scale, loaded.record.seconds, loaded.checks[0].measured) == ("quick", 1.25, 0.98)
+    assert (loaded.record.scale, loaded.record.seconds, loaded.checks[0].estimate) == ("quick", 1.25, 1.98)
     assert records.load_all() == {NAME: loaded}
 
 
@@ -95,10 +92,10 @@ def test_a_smaller_scale_replaces_a_larger_one_only_if_told_to(run, folder):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"format": 2}', r"is a record of format 2, and this version reads 1; make it again\.$"),
+        ('{"format": 1}', r"is a record of format 1, and this version reads 2; make it again\.$"),
         ("[]", "is no record that this version can read"),
-        ('{"format": 1}', "is no record that this version can read"),
-        ('{"format": 1, "run": {}, "checks": [], "tables": []}', "is no record that this version can read"),
+        ('{"format": 2}', "is no record that this version can read"),
+        ('{"format": 2, "run": {}, "checks": [], "tables": []}', "is no record that this version can read"),
         ("{", "is no record that this version can read"),
     ],
 )
@@ -134,25 +131,27 @@ def test_verdicts_that_differ_are_told_with_both_intervals(run, result, folder):
     recorded = {NAME: records.load(records.save(run("paper"), folder))}
     assert differing([run("quick"), result], recorded) == []
     told = differing([run("quick", "inconclusive")], recorded)
-    assert len(told) == len(experiments.on_the_lab()[NAME].statements)
+    assert len(told) == len(experiments.load(NAME).statements)
     assert told[1] == (
-        "table-c7/off-diagonal is inconclusive, 0.98 [0.9, 1.1]; the record says confirmed, 0.98 [0.9, 1.1] "
+        "table-c7/off-diagonal is inconclusive, 1.98 [1.9, 2.1]; the record says confirmed, 1.98 [1.9, 2.1] "
         "(at scale quick, recorded at paper)"
     )
     assert differing([run("paper", "refuted")], recorded)[0].endswith("(both at scale paper)")
 
 
-def test_the_records_that_there_are_can_be_read_and_name_statements_that_there_are():
-    on_the_lab = experiments.on_the_lab()
+def test_the_records_that_there_are_can_be_read_and_say_what_is_expected():
     for path in records.home().glob("*.json"):
         result = records.load(path)
         assert path.stem == result.record.name in experiments.names()
         assert result.record.scale in ("quick", "paper")
         assert path.stat().st_size < 100_000
         assert not re.search(r"/(home|root|tmp|work)/", path.read_text())
-        if path.stem in on_the_lab:
-            assert {c.name for c in result.checks} == {s.name for s in on_the_lab[path.stem].statements}
-            assert all(not check.record or "points" not in check.record for check in result.checks)
+        statements = experiments.load(path.stem).statements
+        # A statement whose expectation was turned needs a record that shows it.
+        told = {check.name: check.expected for check in result.checks}
+        assert told == {s.name: {True: "confirmed", False: "refuted", None: None}[s.holds] for s in statements}
+        assert result.surprises == ()
+        assert all(check.points == () for check in result.checks)
 
 
 def test_a_result_is_not_a_record(tmp_path, result, data, figure):

@@ -82,16 +82,14 @@ def hostile(result, judged):
         return dataclasses.replace(
             each,
             record=record,
-            checks=tuple(
-                dataclasses.replace(check, source=HOSTILE, statement=HOSTILE, rule=HOSTILE) for check in each.checks
-            ),
+            checks=tuple(dataclasses.replace(check, says=HOSTILE, rule=HOSTILE) for check in each.checks),
         )
 
     tables = (dataclasses.replace(result.tables[0], title=HOSTILE, header=(HOSTILE,), rows=((HOSTILE,),)),)
     toy = dataclasses.replace(spoilt(result), tables=tables)
     toy = dataclasses.replace(toy, record=dataclasses.replace(toy.record, paper=HOSTILE))
     attack = {"kind": HOSTILE, "name": HOSTILE, "verdict": HOSTILE, "survived": False}
-    record = {"power": HOSTILE, "rule": HOSTILE, "reason": HOSTILE, "post_hoc": HOSTILE, "attacks": [attack]}
+    record = {"power": HOSTILE, "rule": HOSTILE, "reason": HOSTILE, "post_hoc": HOSTILE, "attacks": (attack,)}
     return [toy, spoilt(judged("relu-off-diagonal", off_diagonal=record))]
 
 
@@ -123,7 +121,7 @@ def test_a_row_has_the_status_that_its_statements_make(judged, changes, status):
 
 
 def test_the_line_of_a_row_has_the_number_and_the_power_of_the_statement_with_the_nearest_rival(judged):
-    near = {"power": "5 SE from the near one", "rivals": [{"name": "near", "standard_errors": 5.0, "excluded": True}]}
+    near = {"power": "5 SE from the near one", "rivals": ({"name": "near", "standard_errors": 5.0, "excluded": True},)}
     # The row is corrected: its status hangs by the corrections, of which there are three, not by what they replace.
     refuted = {"verdict": "refuted", "power": "4 SE from the prediction", "away": 4.0}
     shown, row = eq_40(judged, remainder=refuted, off_diagonal=near)
@@ -156,7 +154,7 @@ def test_a_row_that_a_result_elsewhere_decides_leads_to_no_figure(judged, monkey
     rows, elsewhere = standing.rows, [judged("table-c7", scale="paper"), judged("figure-2")]
     monkeypatch.setattr(standing, "rows", lambda paper, results: rows(paper, [*results, *elsewhere]))
     # The correction of another run is the nearest, so it decides.
-    shown = page(judged("relu-off-diagonal", remainder={"verdict": "refuted"}, off_diagonal={"rivals": []}))
+    shown = page(judged("relu-off-diagonal", remainder={"verdict": "refuted"}, off_diagonal={"rivals": ()}))
     row = shown.id("row-outer-product-eq-40")
     assert row["data-status"] == "corrected"
     assert "off-diagonal table-c7, scale paper" in words(row).replace(" (corrected)", "")
@@ -165,7 +163,7 @@ def test_a_row_that_a_result_elsewhere_decides_leads_to_no_figure(judged, monkey
 
 
 def test_only_rows_that_need_no_judging_are_folded_away(judged, monkeypatch):
-    ledger = experiments.on_the_lab()["relu-off-diagonal"].ledger
+    ledger = experiments.load("relu-off-diagonal").ledger
     owing = dataclasses.replace(ledger.rows["eq-6"], because="Owed: no experiment yet.")
     ledger = dataclasses.replace(ledger, rows=dict(ledger.rows) | {"eq-6": owing})
     monkeypatch.setattr(standing, "known", lambda: {"outer-product": ledger})
@@ -199,7 +197,7 @@ def test_checks_that_decide_no_row_stand_under_their_experiment(judged, result):
         name: len(shown.within(shown.id(f"run-{name}"), "article"))
         for name in ("relu-off-diagonal", "claims-polar", "toy-slope")
     }
-    statements = experiments.on_the_lab()["relu-off-diagonal"].statements
+    statements = experiments.load("relu-off-diagonal").statements
     assert told == {"relu-off-diagonal": len(statements), "claims-polar": 0, "toy-slope": 2}
     cards = [words(card) for card in shown.all("li", "card")]
     assert ["beside the ledger" in card for card in cards] == [False, True, True]
@@ -225,19 +223,8 @@ def test_every_link_leads_somewhere_and_nothing_comes_from_outside(tmp_path, jud
     assert re.findall(r"https?:|url\(|@import|srcset|fetch\(", source) == []
 
 
-def test_a_report_of_every_experiment_is_small(judged, result):
-    results = []
-    for name in experiments.names():
-        if name in experiments.on_the_lab():
-            results.append(judged(name))
-            continue
-        checks = tuple(
-            dataclasses.replace(result.checks[i % 2], name=f"check-{i}", rule="Why. " * 50) for i in range(12)
-        )
-        table = dataclasses.replace(result.tables[0], rows=(("a cell of a table", "1.234 ± 0.002"),) * 100)
-        paper = experiments.load(name).paper
-        record = dataclasses.replace(result.record, name=name, paper=paper, refuted=())
-        results.append(dataclasses.replace(result, record=record, checks=checks, tables=(table,)))
+def test_a_report_of_every_experiment_is_small(judged):
+    results = [judged(name) for name in experiments.names()]
     thumbnails_at_most = 20_000 * len(results)
     assert len(html.render(results).encode()) + thumbnails_at_most < 3_000_000
 
@@ -275,7 +262,7 @@ def test_a_report_tells_of_a_result(renamed, render):
     text = render([renamed("one"), renamed("two")]).replace("\\", "")
     result = renamed("one")
     phrases = [result.record.title, result.record.source, "smoke", "0.98", "[0.9, 1.1]"]
-    for phrase in phrases + [word for check in result.checks for word in (check.name, check.statement)]:
+    for phrase in phrases + [word for check in result.checks for word in (check.name, check.says)]:
         assert text.count(phrase) >= 2, phrase
     assert "Experiments: 2, on papers: 1, statements: 4 (2 refuted, 2 confirmed)." in text
 
@@ -290,8 +277,10 @@ def test_the_page_tells_rules_tables_and_settings_as_well(result):
 def test_a_verdict_other_than_expected_comes_first(result, judged, render):
     others = [judged("relu-off-diagonal")]
     assert "expected" not in render([*others, result])
-    record = dataclasses.replace(result.record, refuted=())
-    text = render([*others, dataclasses.replace(result, record=record)])
+    holds, fails = result.checks
+    text = render(
+        [*others, dataclasses.replace(result, checks=(holds, dataclasses.replace(fails, expected="confirmed")))]
+    )
     assert "refuted (expected: confirmed)" in text
     assert 0 < text.index("toy-slope/fails is refuted, expected confirmed") < text.index("Experiments: 2")
 

@@ -5,7 +5,8 @@ import struct
 import pytest
 import xarray as xr
 
-from specjax.report import load, load_all, require_room
+from specjax import lab
+from specjax.report import load, load_all, load_data, require_room
 from specjax.report.store import save
 
 
@@ -22,13 +23,21 @@ def test_data_open_with_xarray_alone(tmp_path, result, data, figure):
             xr.testing.assert_equal(tree[name].to_dataset(), dataset)
 
 
+def test_data_load_as_the_experiment_returned_them(tmp_path, result, data, figure):
+    loaded = load_data(save(tmp_path, result, data, figure))
+    assert list(loaded) == list(data)
+    xr.testing.assert_equal(loaded["points"], data["points"])
+    alone = load_data(save(tmp_path, result, data["points"], figure))
+    xr.testing.assert_equal(alone, data["points"])
+
+
 def test_checks_json_has_exactly_the_promised_keys(tmp_path, result, data, figure):
     checks = json.loads((save(tmp_path, result, data, figure) / "checks.json").read_text())
-    promised = {"name", "source", "statement", "predicted", "measured", "interval", "verdict", "rule", "record"}
+    promised = {field.name for field in dataclasses.fields(lab.Check)}
     assert [set(check) for check in checks] == [promised, promised]
     assert checks[0]["interval"] == [0.9, 1.1]
-    assert checks[1]["predicted"] is None
-    assert checks[1]["interval"] is None
+    assert checks[1]["compared"] is None
+    assert checks[1]["interval"] == [None, None]
 
 
 def test_the_figure_is_a_png_of_150_dpi(tmp_path, result, data, figure):

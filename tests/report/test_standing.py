@@ -16,14 +16,6 @@ def test_a_smoke_run_decides_no_row(monkeypatch, tmp_path, judged, scale, expect
     assert standing.cells(row)[2:4] == (expected, decided)
 
 
-@pytest.mark.parametrize("key", ["depends", "rivals", "attacks"])
-def test_a_record_of_another_version_is_told_in_a_sentence(judged, key):
-    result = judged("relu-off-diagonal")
-    del result.checks[0].record[key]
-    with pytest.raises(ValueError, match=f"lacks '{key}', as those of another version do; run its experiment again"):
-        standing.papers([result])
-
-
 @pytest.mark.parametrize(
     ("id", "label"),
     [

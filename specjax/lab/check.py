@@ -1,0 +1,144 @@
+"""Checks: judgements as they are stored, so that they can be read, compared and reported without running anything."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+from specjax.lab.finding import Verdict
+from specjax.lab.statement import Attack, Judgement
+
+
+@dataclass(frozen=True)
+class Check:
+    """A judgement in plain numbers: what `checks.json` and the records hold of it.
+
+    Numbers that are not finite, such as the ends of an interval of too few draws, are None.
+
+    Attributes:
+        name, cites, says: Of the statement: its name, the rows that it decides, its sentence.
+        verdict: What it came out as, after the attacks; `reason` says why where the numbers alone do not.
+        expected: What `specjax reproduce` expects of it; None where it is held open.
+        rule: How the verdict follows from the numbers.
+        estimate, interval, compared: The point that decides: the estimate, its interval, and the prediction or threshold.
+        draws: Independent draws at that point.
+        depends: Whether the verdict turns along the length of a training.
+        away: Standard errors between estimate and prediction; None where `compared` is a threshold, which predicts nothing.
+        power: The nearest rival and its distance.
+        points: Label, estimate, ends of the interval and what it was compared with, at each point.
+        rivals: Name, distance in standard errors and whether it is excluded, of each rival.
+        attacks: Kind, name, verdict and whether the statement survives what should have broken it, of each attack.
+        corrected: Whether the statement is ours, in the place of what the cited rows say.
+        post_hoc: Why its rule was changed after data were seen.
+    """
+
+    name: str
+    cites: tuple[str, ...]
+    says: str
+    verdict: Verdict
+    expected: Verdict | None
+    rule: str
+    reason: str
+    estimate: float | None
+    interval: tuple[float | None, float | None]
+    compared: float | None
+    draws: int
+    depends: bool
+    away: float | None
+    power: str
+    points: tuple[Mapping[str, Any], ...]
+    rivals: tuple[Mapping[str, Any], ...]
+    attacks: tuple[Mapping[str, Any], ...]
+    corrected: bool
+    post_hoc: str
+
+    @classmethod
+    def of(cls, judgement: Judgement) -> "Check":
+        """The check of a judgement."""
+        statement, found = judgement.statement, judgement.finding
+        survived = _survived(judgement)
+        return cls(
+            name=statement.name,
+            cites=statement.cites,
+            says=statement.says,
+            verdict=judgement.verdict,
+            expected=None if statement.holds is None else "confirmed" if statement.holds else "refuted",
+            rule=found.rule,
+            reason=judgement.reason,
+            estimate=_finite(found.deciding.estimate),
+            interval=(_finite(found.deciding.low), _finite(found.deciding.high)),
+            compared=_finite(found.deciding.compared),
+            draws=found.draws,
+            depends=found.turns,
+            away=None if found.away is None else _finite(found.away),
+            power=found.power,
+            points=tuple(
+                {"label": p.label} | {key: _finite(getattr(p, key)) for key in ("estimate", "low", "high", "compared")}
+                for p in found.points
+            ),
+            rivals=tuple(
+                {"name": d.rival, "standard_errors": _finite(d.standard_errors), "excluded": d.excluded}
+                for d in found.rivals
+            ),
+            attacks=tuple(
+                {"kind": a.kind, "name": a.name, "verdict": a.finding.verdict, "survived": a in survived}
+                for a in judgement.attacks
+            ),
+            corrected=statement.corrected,
+            post_hoc=statement.post_hoc,
+        )
+
+    @classmethod
+    def parsed(cls, content: Mapping[str, Any]) -> "Check":
+        """The check that JSON holds.
+
+        Raises:
+            TypeError: a key too many or too few, as in a check of another version.
+        """
+        lists = {field.name for field in fields(cls) if str(field.type).startswith("tuple")}
+        values: dict[str, Any] = {key: tuple(value) if key in lists else value for key, value in content.items()}
+        return cls(**values)
+
+    @property
+    def surprising(self) -> bool:
+        """Whether the verdict is not the expected one."""
+        return self.expected is not None and self.verdict != self.expected
+
+    @property
+    def predicted(self) -> float | None:
+        """What the statement predicts of the estimate; None where it is compared with a threshold."""
+        return None if self.away is None else self.compared
+
+
+class AttackRow(NamedTuple):
+    """One line of what `specjax attack` prints."""
+
+    experiment: str
+    statement: str
+    verdict: str
+    attack: str
+    outcome: str
+    survived: bool
+
+
+def attack_rows(experiment: str, judgements: Sequence[Judgement]) -> list[AttackRow]:
+    """Every statement under every attack, with those that it should not have survived marked."""
+    rows = []
+    for judgement in judgements:
+        name, verdict = judgement.statement.name, judgement.finding.verdict
+        survived = _survived(judgement)
+        for attack in judgement.attacks:
+            what = f"{attack.kind}: {attack.name}"
+            rows.append(AttackRow(experiment, name, verdict, what, attack.finding.verdict, attack in survived))
+        if judgement.survivors and not survived:
+            rows.append(AttackRow(experiment, name, verdict, "any data", "refuted", True))
+    return rows
+
+
+def _survived(judgement: Judgement) -> list[Attack]:
+    confirmed = judgement.finding.verdict == "confirmed"
+    return [attack for attack in judgement.attacks if confirmed and attack.finding.verdict == "confirmed"]
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
