@@ -43,6 +43,7 @@ from specjax.lab.relations import saturates as saturates
 from specjax.lab.relations import scales_as as scales_as
 from specjax.lab.relations import settles as settles
 from specjax.lab.relations import vanishes as vanishes
+from specjax.lab.relations import within_grid as within_grid
 from specjax.lab.statement import Judgement as Judgement
 from specjax.lab.statement import Statement as Statement
 from specjax.lab.statement import statement as statement

@@ -71,7 +71,7 @@ def points(found: Estimate, compared: Number, first: xr.DataArray) -> tuple[Poin
     values, low, high, against, order = xr.broadcast(found.value, found.low, found.high, xr.DataArray(compared), first)
     rows = [
         Point(label, *(float(a.values[index]) for a in (values, low, high, against)))
-        for index, label in _labelled(values)
+        for index, label in labelled(values)
     ]
     if not rows:
         raise ValueError(f"{found.value.name!r} has no points to judge.")
@@ -87,7 +87,8 @@ def distances(found: Estimate, rivals: Mapping[str, Number]) -> tuple[Distance, 
     )
 
 
-def _labelled(values: xr.DataArray) -> Iterator[tuple[tuple[int, ...], str]]:
+def labelled(values: xr.DataArray) -> Iterator[tuple[tuple[int, ...], str]]:
+    """Every place in an array, with the names and coordinates of its dimensions in words."""
     for index in np.ndindex(values.shape):
         where = zip(map(str, values.dims), index, strict=True)
         yield index, ", ".join(f"{dim} = {_coordinate(values, dim, i)}" for dim, i in where)

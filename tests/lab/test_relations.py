@@ -269,6 +269,39 @@ def test_shares_of_draws():
     assert verdict(lab.happens(happened.isel(seed=slice(10)), more_than=0.9)) == "inconclusive"
 
 
+def test_what_is_best_at_the_end_of_its_grid_decides_nothing_and_names_the_end():
+    gain, arms = noisy(np.full(5, 2.0)), {"arm": ["adamw", "muon"]}
+    for threshold, expected in ((1.9, "confirmed"), (2.1, "refuted")):
+        lead = lab.above(gain, threshold, "a threshold")
+        inside = lab.within_grid(lead, xr.DataArray([1, 2], arms, "arm"), 4)
+        assert verdict(inside) == expected
+        for place, end in ((0, "smallest"), (3, "largest")):
+            found = lab.within_grid(lead, xr.DataArray([1, place], arms, "arm"), 4).judge({})
+            assert found.verdict == "inconclusive"
+            assert found.reason == f"The best of the grid is the {end} at arm = muon: a better one may lie beyond."
+            assert found.points == lead.judge({}).points
+
+
+def test_a_grid_is_judged_at_each_length_by_what_was_chosen_there():
+    gain = noisy(np.full(5, 2.0))
+    chosen = xr.DataArray([1, 1, 1, 1, 2], {"d": SIZES}, "d")
+    statement = lab.statement("row", "It gains.", name="gains", along="d", controls={"no gain": lambda _, y: y - 2})
+    judged = statement(lambda _, y: lab.within_grid(lab.above(y, 1, "one"), chosen, 3)).judge(None, gain)
+    assert judged.verdict == "inconclusive"
+    assert "confirmed from d = 8, inconclusive from d = 128" in judged.reason
+    assert not judged.finding.turns
+
+
+def test_a_grid_keeps_the_prediction_and_the_attacks_of_its_relation():
+    y = noisy(SIZES)
+    bound = lab.within_grid(lab.always(y, 1.2 * y, slack=0.3), xr.DataArray(1), 3)
+    assert [verdict(other) for other in bound.perturbed().values()] == ["refuted"]
+    form = lab.within_grid(lab.equals(y, labelled(SIZES)), xr.DataArray(1), 3)
+    assert form.prediction is not None
+    assert verdict(form, rival=labelled(2 * SIZES)) == "confirmed"
+    assert verdict(form.against(labelled(2 * SIZES)), rival=labelled(SIZES)) == "refuted"
+
+
 def test_a_bound_holds_always_and_is_no_larger_than_it_need_be():
     y = noisy(SIZES)
     assert verdict(lab.always(y, labelled(1.3 * SIZES), slack=0.3)) == "confirmed"
@@ -343,6 +376,8 @@ def test_identities_hold_up_to_rounding():
         (lambda y: lab.identity(batches(y), tolerance=1.0), "single draws"),
         (lambda y: lab.always(y, 2 * y, slack=1.0), "between 0 and 1, got 1.0"),
         (lambda y: lab.always(y, y * np.inf, slack=0.5), "finite numbers"),
+        (lambda y: lab.within_grid(lab.above(y, 1.0, "one"), xr.DataArray(1), 2), "at least 3 values, got 2"),
+        (lambda y: lab.within_grid(lab.above(y, 1.0, "one"), xr.DataArray(3), 3), r"from 0 to 2, got 3"),
         (lambda y: lab.identity(-y, tolerance=1.0), "none of them negative"),
         (lambda y: lab.identity(y, tolerance=0.0), "positive, got 0.0"),
     ],
@@ -365,6 +400,7 @@ def test_every_relation_draws_itself():
         lab.happens(y > 0, more_than=0.5),
         lab.always(y, 2 * y, slack=0.6),
         lab.identity(y, tolerance=1000.0),
+        lab.within_grid(lab.above(y, 1.0, "one"), xr.DataArray(1), 3),
     ]
     for relation in relations:
         axes = Figure().subplots()

@@ -1,0 +1,83 @@
+"""What was tuned on a grid says something only where the best of the grid is no end of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import xarray as xr
+from matplotlib.axes import Axes
+
+from specjax.lab.estimates import Number
+from specjax.lab.finding import Finding, labelled
+from specjax.lab.relations.relation import Relation
+
+
+@dataclass(frozen=True, eq=False)
+class WithinGrid(Relation):
+    """See :func:`within_grid`."""
+
+    relation: Relation
+    chosen: xr.DataArray
+    count: int
+
+    def judge(self, rivals: Mapping[str, Number]) -> Finding:
+        """The finding of the relation, but inconclusive where something was chosen at an end of its grid, which the reason names."""
+        found = self.relation.judge(rivals)
+        ends = {0: "smallest", self.count - 1: "largest"}
+        told = [
+            f"the {ends[place]}{' at ' if label else ''}{label}"
+            for index, label in labelled(self.chosen)
+            if (place := int(self.chosen.values[index])) in ends
+        ]
+        rule = f"{found.rule}; inconclusive if the best of a grid of {self.count} is one of its ends"
+        if not told:
+            return replace(found, rule=rule)
+        return replace(
+            found,
+            verdict="inconclusive",
+            rule=rule,
+            reason=f"The best of the grid is {', '.join(told)}: a better one may lie beyond.",
+        )
+
+    def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
+        """The relation."""
+        self.relation.draw(axes, rivals)
+
+    def perturbed(self) -> dict[str, Relation]:
+        """Those of the relation, with what was chosen."""
+        return {name: replace(self, relation=other) for name, other in self.relation.perturbed().items()}
+
+    def against(self, rival: Number) -> "WithinGrid":
+        """The relation with a rival in its prediction's place."""
+        return replace(self, relation=self.relation.against(rival))
+
+    @property
+    def prediction(self) -> Number | None:
+        """That of the relation."""
+        return self.relation.prediction
+
+    def at(self, dim: str, place: int) -> "WithinGrid":
+        """The relation at one coordinate of `dim`, with what was chosen there."""
+        chosen = self.chosen.isel({dim: place}) if dim in self.chosen.dims else self.chosen
+        return replace(self, relation=self.relation.at(dim, place), chosen=chosen)
+
+    def lengths(self, dim: str) -> xr.DataArray:
+        """The coordinates along `dim` in the data of the relation."""
+        return self.relation.lengths(dim)
+
+
+def within_grid(relation: Relation, chosen: xr.DataArray, count: int) -> WithinGrid:
+    """`relation` between data that were tuned, such as losses at the best of several learning rates.
+
+    Args:
+        relation: Of the tuned data.
+        chosen: Places in the grid, from 0 to count - 1, of all that was tuned, with their labels.
+        count: How many values the grid has, in ascending order.
+
+    Raises:
+        ValueError: a grid of fewer than 3 values, which has no inside, or places outside of it.
+    """
+    if count < 3:
+        raise ValueError(f"A grid with an inside has at least 3 values, got {count}.")
+    if not bool(((chosen >= 0) & (chosen < count)).all()):
+        raise ValueError(f"Places in a grid of {count} are from 0 to {count - 1}, got {chosen.values.tolist()}.")
+    return WithinGrid(relation, chosen, count)
