@@ -1,5 +1,9 @@
-"""What a spectral step would do to a given network: its linear maps, their ranks, and its curvature along steps."""
+"""What a spectral step would do to a given network: its linear maps, their ranks, its curvature along steps; and what an inexact one does to an exponent."""
 
+from specjax.diagnostics.attribution import ExponentShift as ExponentShift
+from specjax.diagnostics.attribution import attribute as attribute
+from specjax.diagnostics.attribution import exponent_shift as exponent_shift
+from specjax.diagnostics.attribution import with_polar_error as with_polar_error
 from specjax.diagnostics.finite import first_not_finite as first_not_finite
 from specjax.diagnostics.layer_report import LayerReport as LayerReport
 from specjax.diagnostics.layer_report import LayerRow as LayerRow

@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 
 from specjax import sizes, spectral, sweep
-from specjax.experiments.attribution import attribute, exponent_shift, with_polar_error
+from specjax.diagnostics import attribute, exponent_shift, with_polar_error
 from specjax.spectral import SVD, NewtonSchulz
 
 KEY = jax.random.key(0)
