@@ -102,24 +102,6 @@ def test_the_drawn_problems_cover_every_range_of_the_rule(problems):
         assert np.sum((advantage >= low) & (advantage < high)) >= 20
 
 
-def test_smaller_spectral_decreases_refute_the_exact_statements(problems):
-    exact = {"spectral-guarantee", "exact-ratio", "exact-threshold"}
-    for factor, expected in ((1.0, "confirmed"), (0.9, "refuted")):
-        wrong = problems.assign(spectral=factor * problems["spectral"])
-        verdicts = {check.name: check.verdict for check in one_step.problem_checks(wrong)}
-        assert {verdicts[name] for name in exact} == {expected}
-        assert verdicts["gd-guarantee"] == "confirmed"
-
-
-@pytest.mark.slow
-def test_a_hundred_thousand_problems_obey_the_rule():
-    """At the scale `quick`: nr(G) ≥ 2 st(A) implies L(W_SD) ≤ L(W_GD) in every one of at least 10⁵ problems that have it."""
-    found = one_step.run(one_step.Config(smooth_seeds=20))["problems"]
-    twice = found["advantage"].values >= 2
-    assert twice.sum() >= 100_000
-    assert np.all((found["spectral"] - found["gd"]).values[twice] >= -one_step.ROUNDING)
-
-
 @pytest.mark.integration
 def test_the_curvatures_of_the_smooth_losses_bound_their_hessians_and_not_by_much():
     """On one sample with outputs near zero, where the losses are curved the most."""
@@ -142,8 +124,8 @@ def test_sizes_and_times_of_the_figures():
 @pytest.mark.parametrize(
     ("config", "field", "value", "sentence"),
     [
-        (one_step.Config, "seeds", 10, r"seeds must be at least 500, for a verdict, got 10\."),
-        (one_step.Config, "smooth_seeds", 1, r"smooth_seeds must be at least 20, for a verdict, got 1\."),
+        (one_step.Config, "seeds", 10, r"seeds must be at least 500, got 10\."),
+        (one_step.Config, "smooth_seeds", 1, r"smooth_seeds must be at least 20, got 1\."),
         (arc_cosine.Config, "seeds", 9, r"seeds must be at least 10, for an exponent with an interval, got 9\."),
         (arc_cosine.Config, "ds", (16, 32), r"ds needs 5 or more different sizes in ascending order, each at least 8"),
         (random_features.Config, "large_ds", (), r"large_ds needs 5 or more different sizes in ascending order, each"),
