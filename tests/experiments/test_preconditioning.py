@@ -160,12 +160,15 @@ def test_the_plateau_of_the_map_is_that_of_the_optimizer():
 
     def smallest(key):
         posed = runs.in_context(key, jnp.asarray(10.0), 3)
-        transform = runs.transformation("muon-plateau", key, jnp.asarray(0.23), posed, plateau=(0.8, 2))
-        ours = curves._smallest_with(config, posed, jnp.asarray(0.8), jnp.asarray(2))
+        # At a factor of 0.8 the loss comes to levels at which rounding decides whether it has improved, and two programs part.
+        transform = runs.transformation("muon-plateau", key, jnp.asarray(0.23), posed, plateau=(0.5, 2))
+        ours = curves._smallest_with(config, posed, jnp.asarray(0.5), jnp.asarray(2))
         return ours, jnp.log10(jnp.min(runs.errors_along(posed, transform, 100)))
 
-    ours, theirs = jax.jit(smallest)(jax.random.key(3))
-    np.testing.assert_allclose(ours, theirs, atol=1e-6)
+    ours, theirs = np.asarray([jax.jit(smallest)(jax.random.key(seed)) for seed in (1, 3)]).T
+    # One other decision moves it by tenths.
+    np.testing.assert_allclose(ours, theirs, atol=1e-4)
+    assert np.ptp(ours) > 1
 
 
 def test_the_best_division_into_two_blocks_is_found_in_any_order_of_the_columns():

@@ -47,10 +47,10 @@ def test_spectral_descent_in_the_eigenbasis_is_that_of_the_data(trajectory):
 def test_gradient_descent_and_restarts_are_those_of_the_data(trajectory):
     a, teacher, found = trajectory
     y, path = teacher @ a, [jnp.zeros((6, 6))]
-    for _ in range(int(found["starts"][1])):
+    for _ in range(int(figures_3_11.restart_times(12)[1])):
         path.append(model.gd_step(path[-1], a, y))
     np.testing.assert_allclose(found["gd_gap"][: len(path)], [model.loss(w, a, y) for w in path], rtol=1e-8)
-    w = path[int(found["starts"][1])]
+    w = path[int(figures_3_11.restart_times(12)[1])]
     for step in range(3):
         np.testing.assert_allclose(found["restarted_gap"][1, step], model.loss(w, a, y), rtol=1e-8)
         w = model.spectral_step(w, a, y)
@@ -62,19 +62,16 @@ def test_the_stable_rank_is_that_of_the_features(trajectory):
     np.testing.assert_allclose(found["stable_rank"], np.sum(singular_values**2) / singular_values[0] ** 2, rtol=1e-10)
 
 
-def test_restarts_are_compared_at_the_same_iteration():
-    """A gap of 2^-t for GD and 8^-t for SpecGD: every restart is ahead by 4 per iteration that it has run."""
-    steps, starts = np.arange(13), np.asarray([2, 11])
-    data = xr.Dataset(
-        {
-            "gd_gap": (("k", "seed", "t"), (2.0**-steps)[None, None]),
-            "starts": (("k", "seed", "s"), starts[None, None]),
-            "restarted_gap": (("k", "seed", "s", "r"), (2.0 ** -starts[:, None] * 8.0 ** -np.arange(4))[None, None]),
-        }
-    )
-    lead = figures_3_11._restart_lead(SMALL, {"relu": data}, "relu")
-    # The second start has one iteration left.
-    np.testing.assert_allclose(lead, np.log10([[[4.0**3, 4.0]]]))
+def test_what_is_judged_is_read_off_the_curves(trajectory):
+    """Lengths are a quarter, half and all of 12 iterations, and restarts are compared after 3 iterations."""
+    _, _, found = trajectory
+    for name in ("gd", "spectral"):
+        np.testing.assert_allclose(found[name], np.log10(found[f"{name}_gap"][[3, 6, 12]]))
+        assert found[f"{name}_holds"] == (found[f"{name}_rank"] >= found["stable_rank"]).all()
+    starts = figures_3_11.restart_times(12)
+    inside = starts + 3 <= 12
+    np.testing.assert_allclose(found["continued"][inside], np.log10(found["gd_gap"][starts[inside] + 3]))
+    np.testing.assert_allclose(found["restarted"], np.log10(found["restarted_gap"][:, 3]))
 
 
 def test_the_last_time_is_exact_on_a_power_law():
@@ -102,24 +99,6 @@ def test_the_drawn_problems_cover_every_range_of_the_rule(problems):
         assert np.sum((advantage >= low) & (advantage < high)) >= 20
 
 
-def test_smaller_spectral_decreases_refute_the_exact_statements(problems):
-    exact = {"spectral-guarantee", "exact-ratio", "exact-threshold"}
-    for factor, expected in ((1.0, "confirmed"), (0.9, "refuted")):
-        wrong = problems.assign(spectral=factor * problems["spectral"])
-        verdicts = {check.name: check.verdict for check in one_step.problem_checks(wrong)}
-        assert {verdicts[name] for name in exact} == {expected}
-        assert verdicts["gd-guarantee"] == "confirmed"
-
-
-@pytest.mark.slow
-def test_a_hundred_thousand_problems_obey_the_rule():
-    """At the scale `quick`: nr(G) ≥ 2 st(A) implies L(W_SD) ≤ L(W_GD) in every one of at least 10⁵ problems that have it."""
-    found = one_step.run(one_step.Config(smooth_seeds=20))["problems"]
-    twice = found["advantage"].values >= 2
-    assert twice.sum() >= 100_000
-    assert np.all((found["spectral"] - found["gd"]).values[twice] >= -one_step.ROUNDING)
-
-
 @pytest.mark.integration
 def test_the_curvatures_of_the_smooth_losses_bound_their_hessians_and_not_by_much():
     """On one sample with outputs near zero, where the losses are curved the most."""
@@ -142,8 +121,8 @@ def test_sizes_and_times_of_the_figures():
 @pytest.mark.parametrize(
     ("config", "field", "value", "sentence"),
     [
-        (one_step.Config, "seeds", 10, r"seeds must be at least 500, for a verdict, got 10\."),
-        (one_step.Config, "smooth_seeds", 1, r"smooth_seeds must be at least 20, for a verdict, got 1\."),
+        (one_step.Config, "seeds", 10, r"seeds must be at least 500, got 10\."),
+        (one_step.Config, "smooth_seeds", 1, r"smooth_seeds must be at least 20, got 1\."),
         (arc_cosine.Config, "seeds", 9, r"seeds must be at least 10, for an exponent with an interval, got 9\."),
         (arc_cosine.Config, "ds", (16, 32), r"ds needs 5 or more different sizes in ascending order, each at least 8"),
         (random_features.Config, "large_ds", (), r"large_ds needs 5 or more different sizes in ascending order, each"),
@@ -154,8 +133,8 @@ def test_sizes_and_times_of_the_figures():
             1,
             r"A curve needs steps >= 2 and points >= 2, got 1024 and 1\.",
         ),
-        (figures_3_11.Config, "k", 2, r"The trajectories need k >= 4, relu_steps and swiglu_steps >= 10 and restart_"),
-        (figures_3_11.Config, "width_seeds", 3, r"width_seeds must be at least 10, for an exponent with an interval,"),
+        (figures_3_11.Config, "k", 2, r"k must be at least 4, got 2\."),
+        (figures_3_11.Config, "width_seeds", 3, r"width_seeds must be at least 10, got 3\."),
         (figures_3_11.Config, "seed", -1, r"seed must be from 0 to 2\^32 - 1, got -1\."),
     ],
 )

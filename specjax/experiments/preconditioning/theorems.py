@@ -524,7 +524,8 @@ EXPERIMENT = lab.Experiment(
             "seeds": 60,
             "map_seeds": 40,
             "exact_d": 3,
-            "exact_seeds": 3,
+            # Two runs in five lose the end with 16 digits, others on other processors: so many that one does on each.
+            "exact_seeds": 12,
         },
         "paper": {
             "d": 20,
