@@ -29,7 +29,7 @@ def trained_nothing(monkeypatch):
 
 
 def test_each_training_has_a_folder_of_checkpoints_that_knows_what_it_is(trained_nothing, tmp_path):
-    config = dataclasses.replace(EXPERIMENT.scales["smoke"], checkpoints=str(tmp_path))
+    config = dataclasses.replace(EXPERIMENT.at("smoke"), checkpoints=str(tmp_path))
     with pytest.raises(InterruptedError):
         EXPERIMENT.run(config)
     folders = [options["checkpoints"] for options in trained_nothing]
@@ -44,7 +44,7 @@ def test_each_training_has_a_folder_of_checkpoints_that_knows_what_it_is(trained
 
 @pytest.mark.slow
 def test_stored_trainings_go_on_where_they_were(tmp_path):
-    config = dataclasses.replace(EXPERIMENT.scales["smoke"], checkpoints=str(tmp_path))
+    config = dataclasses.replace(EXPERIMENT.at("smoke"), checkpoints=str(tmp_path))
     with jax.numpy_dtype_promotion("standard"):
         first = EXPERIMENT.run(config)["training"]
         shutil.rmtree(tmp_path / "muon" / "200")
@@ -53,7 +53,7 @@ def test_stored_trainings_go_on_where_they_were(tmp_path):
 
 @pytest.mark.integration
 def test_verdicts_follow_the_numbers(smoke_data):
-    config, found = EXPERIMENT.scales["smoke"], smoke_data("gpt-telemetry")["training"]
+    config, found = EXPERIMENT.at("smoke"), smoke_data("gpt-telemetry")["training"]
     found["validation"][:] = float(found["entropy"]) - 1 + 0.01 * np.arange(config.stretches) / config.stretches
     found["validation"].loc[{"optimizer": "muon"}] -= 0.1
     found["stable_rank"][:], found["nuclear_rank"][:] = 3.0, 3.5

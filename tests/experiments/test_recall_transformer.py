@@ -217,12 +217,12 @@ def test_settings_are_each_exponent_alone_and_the_other_batches():
 )
 def test_configurations_that_cannot_be_judged_are_refused(changes, sentence):
     with pytest.raises(ValueError, match=sentence):
-        dataclasses.replace(recall_transformer.EXPERIMENT.scales["quick"], **changes)
+        dataclasses.replace(recall_transformer.EXPERIMENT.at("quick"), **changes)
 
 
 @pytest.mark.slow
 def test_the_smallest_run_is_judged_and_drawn():
-    config = recall_transformer.EXPERIMENT.scales["smoke"]
+    config = recall_transformer.EXPERIMENT.at("smoke")
     with jax.numpy_dtype_promotion("standard"):
         data = recall_runs.run(config)
     assert not any(dataset["failed"].any() for dataset in data.values())

@@ -167,4 +167,4 @@ def test_a_share_of_nothing_is_refused():
 )
 def test_configurations_that_could_not_be_judged_are_refused(changes, sentence):
     with pytest.raises(ValueError, match=sentence):
-        dataclasses.replace(load("sparse-regression").scales["quick"], **changes)
+        dataclasses.replace(load("sparse-regression").at("quick"), **changes)

@@ -48,7 +48,7 @@ CONTROLS = {
 @pytest.mark.parametrize("name", SMALLER)
 def test_verdicts_and_their_opposites(name, tmp_path):
     experiment = load(name)
-    config = dataclasses.replace(experiment.scales["smoke"], **SMALLER[name])
+    config = dataclasses.replace(experiment.at("smoke"), **SMALLER[name])
     data = experiment.run(config)
     found = {check.name: check.verdict for check in experiment.checks(config, data)}
     assert set(experiment.refuted) <= set(found)
@@ -77,4 +77,4 @@ def test_verdicts_and_their_opposites(name, tmp_path):
 )
 def test_configurations_that_cannot_be_judged_are_refused(name, field, value):
     with pytest.raises(ValueError, match=r"needs|must be at least|at least 2"):
-        dataclasses.replace(load(name).scales["smoke"], **{field: value})
+        dataclasses.replace(load(name).at("smoke"), **{field: value})
