@@ -43,3 +43,10 @@ def check_symmetric(target: Float[Array | np.ndarray, "d d"], what: str) -> None
     matrix = np.asarray(target)
     if np.max(np.abs(matrix - matrix.T)) > 8 * np.finfo(matrix.dtype).eps * np.max(np.abs(matrix)):
         raise ValueError(f"{what} must be symmetric, got a matrix that is not; pass (M + M.T) / 2.")
+
+
+def check_off_diagonal(matrix: Float[Array | np.ndarray, "m m"], what: str, remedy: str) -> None:
+    """Raises ValueError for a diagonal matrix: nothing can be projected on its off-diagonal part."""
+    matrix = np.asarray(matrix)
+    if not np.any(matrix[~np.eye(len(matrix), dtype=bool)]):
+        raise ValueError(f"{what} must have an entry off the diagonal that is not zero; {remedy}.")

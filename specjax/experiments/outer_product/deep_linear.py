@@ -16,9 +16,8 @@ from jaxtyping import Array, Key
 from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.outer_product.statistics import gram
-from specjax.experiments.validation import check_off_diagonal
 from specjax.models import deep_linear
-from specjax.models.targets import sign_target
+from specjax.models.targets import check_off_diagonal, sign_target
 from specjax.theory import deep_linear as theory
 
 DEPTHS = (2, 3, 4)

@@ -16,9 +16,8 @@ from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.outer_product.statistics import at_infinity, gram
 from specjax.experiments.target_files import load_target
-from specjax.experiments.validation import check_off_diagonal
 from specjax.models import matrix_factorization
-from specjax.models.targets import check_symmetric, low_rank_target
+from specjax.models.targets import check_off_diagonal, check_symmetric, low_rank_target
 from specjax.theory import matrix_factorization as theory
 from specjax.theory.wishart import wishart_moments
 

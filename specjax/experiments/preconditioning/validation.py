@@ -19,9 +19,3 @@ def check_accuracy(accuracy: float) -> None:
     """Raises ValueError for an accuracy outside [1e-13, 1): float64 rounds the errors that are compared with it."""
     if not 1e-13 <= accuracy < 1:
         raise ValueError(f"accuracy must be from 1e-13, above the rounding of float64, to 1, got {accuracy}.")
-
-
-def check_count(name: str, count: int, least: int) -> None:
-    """Raises ValueError for a number of draws or steps below `least`."""
-    if count < least:
-        raise ValueError(f"{name} must be at least {least}, got {count}.")
