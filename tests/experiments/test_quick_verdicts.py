@@ -108,13 +108,7 @@ CONFIRMED = {
         "ratio-falls",
         "ratio-of-noise-falls",
     },
-    "recall-transformer": {
-        "task-is-solvable",
-        "muon-learns",
-        "muon-above-adamw",
-        "muon-above-sgd",
-        "muon-robust-outputs",
-    },
+    "recall-transformer": {"task-is-solvable"},
     "gpt-telemetry": {"both-learn", "muon-is-ahead", "inequality-holds-while-training"},
 }
 REFUTED = {
@@ -129,7 +123,6 @@ REFUTED = {
     "preconditioner-maps": {"blocks"},
     "figures-3-and-11": {"relu-rule-along-spectral"},
     "sparse-regression": {"gated-large-batch-coincides"},
-    "recall-transformer": {"alike-when-uniform"},
     "gpt-ablation": {"plain-switch-beats-spectral", "gated-switch-beats-spectral"},
     "after-initialization": {"distance-falls", "nearer-than-noise"},
     "gpt-telemetry": {"inequality-holds-from-the-start"},
