@@ -49,6 +49,7 @@ MODULES = {
     "gpt-telemetry": "specjax.experiments.spectral_criterion.gpt_telemetry",
     "memory-one-step": "specjax.experiments.associative_memory.one_step",
     "memory-multi-step": "specjax.experiments.associative_memory.multi_step",
+    "memory-thresholded": "specjax.experiments.associative_memory.thresholded",
     "memory-minibatch": "specjax.experiments.associative_memory.minibatch",
     "memory-minibatch-steps": "specjax.experiments.associative_memory.minibatch_steps",
     "memory-anisotropy": "specjax.experiments.associative_memory.anisotropy",

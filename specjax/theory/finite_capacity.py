@@ -13,14 +13,15 @@ and all that is left are the law of x_i and the standard deviations σ_ij. For M
   factor; m = (1/d) tr M_v⁻¹ solves Σ_k p_k m / (1 + p_k m) = d and m₂ = (1/d) tr M_v⁻².
 
 The spread of x_i is that of the part of W v_i that is not along u_i, and of ‖u_i‖² ‖v_i‖ against the competitors, 5 / (2d) of s_i². For
-gradient descent W v_i is a sum whose first few terms decide, and is kept as it is: see `_gradient_descent`.
+gradient descent W v_i is a sum whose first few terms decide, and is kept as it is: see `gradient_descent`.
 
 Sums over items are quadratures: the first items one by one, the rest by Gauss–Legendre nodes in log i, of which all these functions are
 smooth. The numerical error is below 1e-4 for Muon and Newton and of the order of 1e-3 for gradient descent, for α from 1.25 to 3 and N up
 to 1e5, and below 1e-3 for N = d^(2α+2) up to 1e60.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 from jaxtyping import Float
@@ -67,8 +68,8 @@ def expected_count(optimizer: str, d: int | float, n: int | float, alpha: float)
     reach, width = (0.5, 2.5) if optimizer == "gd" else (1.5, 1.25)
     # From recovered to not recovered is a step of 1/(α √(2 log N)) in log i.
     width *= min(1.0, np.sqrt(np.log(1e5) / np.log(float(n))))
-    p, sizes = _nodes(float(n), alpha, 1e4 * float(d) ** reach, width / alpha)
-    return {"muon": _muon, "newton": _newton, "gd": _gradient_descent}[optimizer](float(d), p, sizes)
+    p, sizes, _ = nodes(float(n), alpha, 1e4 * float(d) ** reach, width / alpha)
+    return {"muon": _muon, "newton": _newton, "gd": gradient_descent}[optimizer](float(d), p, sizes)
 
 
 def distinct_items(n: int, alpha: float, batch: int | float) -> float:
@@ -91,20 +92,30 @@ def muon_signal(d: int | float, p: Float[np.ndarray, " n"], sizes: Float[np.ndar
     """
     if not sizes.sum() > d:
         raise ValueError(f"Muon's signal needs more items than dimensions, got d={d} and {sizes.sum():g} items.")
+    log_g, weights = resolvent(d, p, sizes, _SIGNAL_NODES, 1e-12, 40.0)
+    return _shares(p, log_g) @ weights / p
+
+
+def resolvent(
+    d: int | float, p: Float[np.ndarray, " n"], sizes: Float[np.ndarray, " n"], points: int, least: float, beyond: float
+) -> tuple[Float[np.ndarray, " points"], Float[np.ndarray, " points"]]:
+    """The logarithm of g(t) at points of t from 0 on, with their weights in (2/π) ∫ … dt.
+
+    `least` is the first step of log g, and the last is `beyond` less than that where g is 1 / the largest p.
+    """
     logs = np.log(p)
-
-    def shares(log_g: float | np.ndarray) -> np.ndarray:
-        """p² g² / (1 + p² g²) without the overflow of g²."""
-        return expit(2 * (logs[:, None] + log_g))
-
-    largest = brentq(lambda log_g: float(sizes @ shares(log_g)[:, 0]) / d - 1, -10, 30 - logs.min())
+    largest = brentq(lambda log_g: float(sizes @ _shares(p, log_g)[:, 0]) / d - 1, -10, 30 - logs.min())
     # With g = g(0) e^-s, t is a function of s, and over log s both ends of ∫ … (dt/ds) ds fall off exponentially: a sum converges fast.
-    s = np.geomspace(1e-12, largest + logs.max() + 40, _SIGNAL_NODES)
-    log_g = largest - s
-    each = shares(log_g)
+    s = np.geomspace(least, largest + logs.max() + beyond, points)
+    each = _shares(p, largest - s)
     # dt/ds, from t g = 1 - (1/d) Σ_k p_k² g² / (1 + p_k² g²).
-    slope = (1 - sizes @ each / d + 2 * sizes @ (each * (1 - each)) / d) * np.exp(-log_g)
-    return 2 / np.pi * np.log(s[1] / s[0]) * (each @ (slope * s)) / p
+    slope = (1 - sizes @ each / d + 2 * sizes @ (each * (1 - each)) / d) * np.exp(s - largest)
+    return largest - s, 2 / np.pi * np.log(s[1] / s[0]) * slope * s
+
+
+def _shares(p: Numbers, log_g: float | np.ndarray) -> Float[np.ndarray, "nodes points"]:
+    """p² g² / (1 + p² g²) without the overflow of g²."""
+    return expit(2 * (np.log(p)[:, None] + log_g))
 
 
 def _muon(d: float, p: Numbers, sizes: Numbers) -> float:
@@ -147,8 +158,10 @@ def _count(
     return _total(sizes, probability)
 
 
-def _gradient_descent(d: float, p: Numbers, sizes: Numbers) -> float:
-    """Σ_i P(u_i · w > u_j · w for all j ≠ i), w = W v_i / ‖v_i‖ = p_i ρ u_i + e with e = Σ_{k≠i} p_k z_k u_k / √d.
+def gradient_descent(d: float, p: Numbers, sizes: Numbers, draws: int = DRAWS) -> float:
+    """The count for frequencies p in descending order, any common factor of which cancels, with `sizes` items of each, 1 of the first.
+
+    Σ_i P(u_i · w > u_j · w for all j ≠ i), w = W v_i / ‖v_i‖ = p_i ρ u_i + e with e = Σ_{k≠i} p_k z_k u_k / √d.
 
     ρ = ‖v_i‖, and z_k = √d ⟨v_k, v_i⟩/ρ are N(0, 1). So u_i · w = p_i ρ ‖u_i‖² + ‖e‖ ξ/√d, where ξ/√d is the component of u_i along
     e, and u_j · w is Gaussian of mean p_j z_j/√d and variance ‖w‖²/d, ‖w‖² = p_i² ρ² ‖u_i‖² + ‖e‖² + 2 p_i ρ ‖e‖ ξ/√d. ‖e‖² is
@@ -160,7 +173,7 @@ def _gradient_descent(d: float, p: Numbers, sizes: Numbers) -> float:
     """
     first = min(FIRST, len(p))
     n = sizes.sum()
-    points = qmc.Sobol(first + 3, scramble=False).random(DRAWS) + np.random.default_rng(0).random(first + 3)
+    points = qmc.Sobol(first + 3, scramble=False).random(draws) + np.random.default_rng(0).random(first + 3)
     xi, of_u, of_v, *of_z = np.modf(points)[0].T
     low, high = -4.0, min(np.sqrt(2 * np.log(n)) + 1.5, 8.0)
     xi = low + (high - low) * xi
@@ -191,6 +204,9 @@ def _gradient_descent(d: float, p: Numbers, sizes: Numbers) -> float:
 
 def _tabulated(d: float, p: Numbers, sizes: Numbers, low: float, high: float) -> Callable[[_Draws, _Draws], _Draws]:
     """Σ_j log Φ(r/√(1 + p_j²/(d σ²))) as a function of r and of σ² from `low` to `high`, to five digits where it is not negligible."""
+    # The rare ones are alike: one entry for all of them.
+    alike = p**2 < 1e-8 * d * low
+    p, sizes = np.append(p[~alike], 0.0), np.append(sizes[~alike], sizes[alike].sum())
     # r is at most ‖u_i‖ √d, and e^-r²/2 calls for steps that are small only where r is.
     ratios, variances = (
         np.linspace(-2.5, np.arcsinh(2 * np.sqrt(d) + 10), 200),
@@ -222,23 +238,31 @@ def _total(sizes: Numbers, probability: Callable[[int], float]) -> float:
     return total
 
 
-def _nodes(n: float, alpha: float, most: float, width: float) -> tuple[Numbers, Numbers]:
-    """Frequencies, and how many items each stands for: Σ_i f(p_i) is Σ sizes f(p) for f smooth in α log i.
+def nodes(
+    n: float, alpha: float, most: float, width: float, breaks: Sequence[float] = ()
+) -> tuple[Numbers, Numbers, Numbers]:
+    """Frequencies, how many items each stands for, and which: Σ_i f(p_i) is Σ sizes f(p) for f smooth in α log i.
 
     The sum over items beyond the first is the integral from half an item before the next to half an item after the last, but for a
     24th of the differences of f' there. Panels are `width` wide in log i; beyond the item `most`, where f is almost constant, 10.
+    At `breaks` f may jump, between the items up to one and those beyond.
     """
-    single = min(int(n), SINGLE)
-    first, last = np.log(single + 0.5), np.log(n + 0.5)
-    middle = np.clip(np.log(most), first, last)
-    edges = np.unique(np.concatenate([_edges(first, middle, width), _edges(middle, last, 10.0)]))
-    half = np.diff(edges)[:, None] / 2
-    nodes, weights = np.polynomial.legendre.leggauss(ORDER)
-    items = np.exp(edges[:-1, None] + half * (1 + nodes)).ravel()
-    numbers = np.concatenate([np.arange(1.0, single + 1), items])
-    sizes = np.concatenate([np.ones(single), items * (half * weights).ravel()])
-    p = numbers**-alpha
-    return p / np.sum(sizes * p), sizes
+    bounds = [0.0, *sorted({float(np.floor(b)) for b in breaks if b >= 1}), n]
+    numbers, sizes = [], []
+    for start, end in pairwise(bounds):
+        single = min(int(end - start), SINGLE)
+        numbers.append(start + np.arange(1.0, single + 1))
+        sizes.append(np.ones(single))
+        first, last = np.log(start + single + 0.5), np.log(end + 0.5)
+        middle = np.clip(np.log(most), first, last)
+        edges = np.unique(np.concatenate([_edges(first, middle, width), _edges(middle, last, 10.0)]))
+        half = np.diff(edges)[:, None] / 2
+        at, weights = np.polynomial.legendre.leggauss(ORDER)
+        numbers.append(np.exp(edges[:-1, None] + half * (1 + at)).ravel())
+        sizes.append(numbers[-1] * (half * weights).ravel())
+    items, counts = np.concatenate(numbers), np.concatenate(sizes)
+    p = items**-alpha
+    return p / np.sum(counts * p), counts, items
 
 
 def _edges(low: float, high: float, width: float) -> Float[np.ndarray, " edges"]:

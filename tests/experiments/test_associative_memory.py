@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from specjax import experiments, lab
+from specjax import experiments, lab, sweep
 from specjax.experiments.associative_memory import minibatch, minibatch_steps, one_step, resolution, sweeps
 from specjax.theory import capacity, finite_capacity
 
@@ -131,19 +131,31 @@ def test_what_small_batches_store_is_judged_by_what_they_saw():
     )
     coords = {"seed": np.arange(config.seeds), "t": t, "batch": list(config.batches)}
 
-    def verdicts(count):
+    def found(count):
         named = {"count": count, "seen": np.broadcast_to(seen, noise.shape)}
         data = xr.Dataset({k: (("seed", "t", "batch"), v) for k, v in named.items()}, coords=coords)
-        return {check.name: check.verdict for check in minibatch_steps.checks(config, {"capacity": data})}
+        statements = [s for s in minibatch_steps.EXPERIMENT.statements if "figure-5b" in s.cites]
+        return {s.name: s.find(config, {"capacity": data}).verdict for s in statements}
 
-    stored = np.minimum(seen, 50.0)  # as many as fit
-    found = verdicts(stored * noise)
-    assert set(found.values()) - {"confirmed"} == {"refuted"}
-    # A capacity that does not depend on the batch: one step with all samples stores as much as several with parts of them.
-    assert [name for name, verdict in found.items() if verdict == "refuted"] == ["sample-efficiency-worsens"]
-    fewer = verdicts(seen**0.5 * noise)
-    assert fewer["small-batches-store-what-they-see"] == "refuted"
-    assert fewer["small-batches-exponent"] == "refuted"
+    # As many as fit, whatever the batch: one step with all samples stores as much as several with parts of them.
+    stored = found(np.minimum(seen, 50.0) * noise)
+    assert {name for name, verdict in stored.items() if verdict != "confirmed"} == {"sample-efficiency-worsens"}
+    fewer = found(seen**0.5 * noise)
+    assert fewer["small-batches-are-stored"] == fewer["small-batches-rate"] == "refuted"
+
+
+def test_pseudo_slopes_are_those_of_the_logarithms_of_means():
+    rng = np.random.default_rng(0)
+    d = np.array([16, 24, 48])
+    means = 3 * (d / 16.0) ** 1.3
+    draws = xr.DataArray(rng.poisson(means, (4000, 3)).astype(float), dims=("seed", "d"), coords={"d": d})
+    found = sweeps.pseudo_slopes(draws)
+    mean, stderr = sweep.mean_and_stderr(found)
+    assert abs(float(mean) - 1.3) < 4 * float(stderr)
+    # The spread of slopes of means of 40 draws, and a slope that single logarithms of such counts have not.
+    many = sweeps.slopes(sweeps.log(draws.coarsen(seed=40).mean()))
+    assert float(stderr) * 10 == pytest.approx(float(many.std()), rel=0.3)
+    assert abs(float(sweeps.slopes(sweeps.log(draws)).mean()) - 1.3) > 4 * float(stderr)
 
 
 def test_the_cubic_iterate_is_that_of_the_lemma():
@@ -186,8 +198,9 @@ def test_the_cubic_iterate_is_that_of_the_lemma():
             "batches needs one of fewer than d/4 = 32 distinct items",
         ),
         ("memory-minibatch-steps", {"d": 3}, "d must be at least 4, got 3."),
-        ("memory-minibatch-steps", {"batches": (0, 64)}, "batches needs 2 or more different sizes from 1 up"),
-        ("memory-minibatch-steps", {"steps": 3}, "steps must be at least 4, for a fit over steps, got 3."),
+        ("memory-minibatch-steps", {"batches": (0, 64)}, "batches needs 2 or more different sizes in ascending order"),
+        ("memory-minibatch-steps", {"steps": 3}, "steps must be at least 4, got 3."),
+        ("memory-minibatch-steps", {"n": 70}, "n=70 must be above 32 B^(1/α) for one of batches="),
         (
             "memory-minibatch-steps",
             {"batches": (4, 100, 250)},
@@ -198,7 +211,11 @@ def test_the_cubic_iterate_is_that_of_the_lemma():
             {"batches": (64, 128)},
             "The smallest of batches=(64, 128) needs to hold fewer than d/2 = 32",
         ),
-        ("memory-minibatch-steps", {"rate": -1.0}, "rate must be positive and finite, got -1.0."),
+        (
+            "memory-minibatch-steps",
+            {"rate": -1.0},
+            "rate must be a finite number between 0 and inf, ends excluded, got",
+        ),
         ("memory-lambda", {"factors": (0.1, 1.0)}, "factors needs 0 and larger ones in ascending order"),
         ("memory-lambda", {"factors": (0.0, 10.0)}, "factors needs 1, the λ of Theorem 3.1"),
         ("memory-lambda", {"spectrum_n": 96}, "n must exceed the largest of dims="),
@@ -210,8 +227,11 @@ def test_the_cubic_iterate_is_that_of_the_lemma():
         ),
         ("memory-logits", {"items": (5000,)}, "items must be from 0 to n - 1 ="),
         ("memory-logits", {"spikes": (1.0, 2.0, 3.0)}, "spikes needs 0 and two or more larger ones"),
-        ("memory-multi-step", {"steps": 1}, "steps must be at least 2, for several steps, got 1."),
-        ("memory-multi-step", {"rate": 0.0}, "rate must be positive and finite, got 0.0."),
+        ("memory-multi-step", {"n": 200}, "n=200 must exceed 256, to have rare items."),
+        ("memory-multi-step", {"newton_n": 24}, "n must exceed the largest of dims=(12, 24)"),
+        ("memory-multi-step", {"many_steps": 9}, "many_steps must be at least 10, got 9."),
+        ("memory-thresholded", {"n": 1000}, "n must exceed "),
+        ("memory-thresholded", {"descent_n": 300}, "descent_n must exceed "),
         ("memory-anisotropy", {"kappas": (0.5, 1.0)}, "kappas needs 0 and larger powers in ascending order"),
         (
             "memory-anisotropy",
@@ -226,5 +246,5 @@ def test_bad_configurations_are_refused_in_a_sentence(name, changes, sentence):
     assert str(refused.value).startswith(sentence)
 
 
-def test_there_are_seven_of_them():
-    assert len(MEMORY) == 7
+def test_there_are_eight_of_them():
+    assert len(MEMORY) == 8

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from specjax import sizes
 from specjax.experiments.spectral_criterion import (
     arc_cosine,
     figures_3_11,
     figures_14_15,
+    mean_strength,
     one_step,
     random_features,
     spiked_models,
@@ -108,10 +110,25 @@ def test_the_curvatures_of_the_smooth_losses_bound_their_hessians_and_not_by_muc
         assert 0.99 * curvature <= float(jnp.linalg.norm(hessian, 2)) <= curvature * (1 + 1e-12), name
 
 
+def test_the_ranks_of_figures_14_and_15_are_those_of_gradient_steps():
+    key, k, d, c = jax.random.key(5), 8, 4, 1.0
+    v, v_bar, x = np.split(np.asarray(model.weights(sizes.stream(key, "rows"), 4 * k, d)), [k, 2 * k])
+    teacher = np.asarray(model.weights(sizes.stream(key, "teacher"), k, k))
+    a, a_bar = (np.maximum(w @ (np.sqrt(d) * x.T), 0) for w in (v, v_bar))
+    found = figures_14_15.ranks(key, k, d, ((0, 0.0), (1, c), (3, 0.0)))
+    for row, target in zip(np.asarray(found), (teacher @ a, teacher @ a_bar), strict=True):
+        for rank, (steps, offset) in zip(row, ((0, 0.0), (1, c), (3, 0.0)), strict=True):
+            w, rate = np.zeros((k, k)), 1 / (offset + np.linalg.norm(a, 2) ** 2 / a.shape[1])
+            for _ in range(steps):
+                w = w - rate * (w @ a - target) @ a.T / a.shape[1]
+            g = (w @ a - target) @ a.T
+            assert rank == pytest.approx(np.linalg.norm(g, "nuc") ** 2 / np.linalg.norm(g) ** 2, rel=1e-5)
+
+
 def test_sizes_and_times_of_the_figures():
-    times = figures_14_15.times(figures_14_15.Config(), 512)
-    assert times[:2] == (0, 1)
-    assert times[-2:] == (1024, 256)
+    times = figures_14_15.times(figures_14_15.Config())
+    assert times[:2] == [0, 1]
+    assert times[-1] == 1024
     ranks = figures_3_11.rank_times(1000)
     assert ranks[0] == 0
     assert ranks[-1] == 1000
@@ -127,12 +144,15 @@ def test_sizes_and_times_of_the_figures():
         (arc_cosine.Config, "ds", (16, 32), r"ds needs 5 or more different sizes in ascending order, each at least 8"),
         (random_features.Config, "large_ds", (), r"large_ds needs 5 or more different sizes in ascending order, each"),
         (random_features.Config, "seeds", 2, r"seeds must be at least 10, for an exponent with an interval, got 2\."),
+        (figures_14_15.Config, "points", 1, r"points must be at least 2, got 1\."),
         (
             figures_14_15.Config,
-            "points",
-            1,
-            r"A curve needs steps >= 2 and points >= 2, got 1024 and 1\.",
+            "ks",
+            (8, 16),
+            r"ks needs 5 or more different sizes in ascending order, each at least 8",
         ),
+        (mean_strength.Config, "strength", 0.0, r"strength must be a finite number between 0 and inf, ends excluded"),
+        (mean_strength.Config, "k", 3, r"k must be at least 4, got 3\."),
         (figures_3_11.Config, "k", 2, r"k must be at least 4, got 2\."),
         (figures_3_11.Config, "width_seeds", 3, r"width_seeds must be at least 10, got 3\."),
         (figures_3_11.Config, "seed", -1, r"seed must be from 0 to 2\^32 - 1, got -1\."),

@@ -8,7 +8,6 @@ from tests.experiments.streams import recorded
 from tests.experiments.test_smoke import LONG
 
 PAIRED = {
-    "recall-transformer": "the architectures are trained from the same draws, which are compared in pairs",
     "figure-1": "the Hessian and H_Muon are those of the same networks, of which one is drawn",
 }
 """Experiments with sweeps that share a key on purpose."""

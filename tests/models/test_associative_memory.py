@@ -47,6 +47,20 @@ def test_the_streamed_loss_and_gradient_are_those_of_the_dense_loss(problem):
 
 
 @pytest.mark.usefixtures("x64")
+def test_the_newton_direction_is_that_of_the_dense_hessian(problem):
+    """At a W where the scores are far from uniform; at zero it is the Newton step."""
+    u, v, q, w = problem
+    u, v, q = u[:60], v[:60], q[:60] / q[:60].sum()
+    hessian = jax.hessian(dense_loss)(w / 5, u, v, q).reshape(D * D, D * D)
+    slope = jax.grad(dense_loss)(w / 5, u, v, q).reshape(D * D)
+    for ridge in (0.0, 0.1):
+        dense = -jnp.linalg.solve(hessian + ridge * jnp.eye(D * D), slope).reshape(D, D)
+        np.testing.assert_allclose(memory.newton_direction(w / 5, u, v, q, ridge), dense, rtol=1e-6, atol=1e-8)
+    step = memory.newton_step(memory.gradient_at_zero(u, v, q), memory.hessian_at_zero(u, v, q))
+    np.testing.assert_allclose(memory.newton_direction(0 * w, u, v, q), step, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.usefixtures("x64")
 def test_batches_and_vmap_give_each_problem_its_own(problem):
     u, v, q, w = problem
     ws = jnp.stack([w, -w, 0 * w])

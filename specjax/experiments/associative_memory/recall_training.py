@@ -9,6 +9,7 @@ is decoupled for Muon and AdamW, and part of the gradient for SGD, as in torch.
 from collections.abc import Callable
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
@@ -17,11 +18,11 @@ from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 from specjax import optim, spectral
 from specjax.models import recall, transformer
 from specjax.models.recall import Recall
-from specjax.models.transformer import Architecture, Sequences
+from specjax.models.transformer import Architecture, Sequences, Transformer
 from specjax.optim.matrices import Fans
-from specjax.sizes import AnySize, times
+from specjax.sizes import AnySize, padded, stream, times
 
-OPTIMIZERS = {"muon": "Muon", "adamw": "AdamW", "sgd": "SGD"}
+OPTIMIZERS = ("muon", "adamw", "sgd")
 MOMENTUM, ADAM_DECAYS, WEIGHT_DECAY = 0.9, (0.9, 0.99), 0.01
 NEWTON_SCHULZ_STEPS = 5
 EXPANSION = Architecture.expansion
@@ -29,16 +30,16 @@ EXPANSION = Architecture.expansion
 
 
 class Trained(NamedTuple):
-    """The runs of the three optimizers, at equally spaced records."""
+    """The runs of the three optimizers, at the records."""
 
-    in_distribution: Float[Array, "records 3"]
+    inside: Float[Array, "records 3"]
     """Accuracy on sequences of the training distribution, drawn for evaluation."""
-    out_of_distribution: Float[Array, "records 3"]
+    outside: Float[Array, "records 3"]
     """Accuracy on sequences of uniform triggers and outputs."""
-    memory_recall: Float[Array, "records 3"]
+    recalled: Float[Array, "records 3"]
     """R(W_V) of the second block."""
-    loss: Float[Array, "records 3"]
-    """Of the last batch; of a run that has diverged, its last finite one."""
+    shuffled: Float[Array, "records 3"]
+    """The same with the items that are to be recalled moved on by one."""
     diverged: Bool[Array, "records 3"]
     """Whether the loss was NaN or infinite once; then the run has stopped before."""
 
@@ -46,7 +47,6 @@ class Trained(NamedTuple):
 class _State(NamedTuple):
     params: PyTree
     moments: tuple[PyTree, ...]
-    loss: Float[Array, " 3"]
     alive: Bool[Array, " 3"]
 
 
@@ -58,11 +58,10 @@ def train(
     batch: AnySize,
     *,
     exponents: tuple[Float[Array, ""], Float[Array, ""]],
-    records: int,
-    every: int,
+    iterations: tuple[int, ...],
     evaluation: int,
 ) -> Trained:
-    """Trains the three from one initialization, on one batch a step, and evaluates them after every `every` steps.
+    """Trains the three from one initialization, on one batch a step, and evaluates them at the start and after `iterations` steps.
 
     Args:
         key: Of weights, batches and evaluation; those of step t do not depend on the number of steps.
@@ -71,28 +70,26 @@ def train(
         rates: Constant learning rates of Muon, AdamW and SGD.
         batch: Sequences of a step.
         exponents: α_t and α_o of the training distribution.
-        records: How many times to evaluate.
-        every: Steps between two evaluations.
+        iterations: Steps of the records after the first, ascending.
         evaluation: Sequences of each distribution.
 
     """
     width = architecture.width
-    init_key, batch_key, inside_key, outside_key = jax.random.split(key, 4)
-    params = transformer.init(init_key, architecture)
+    params = transformer.init(stream(key, "weights"), architecture)
     steps = [_muon(rates[0], width), _adamw(rates[1]), _sgd(rates[2])]
     state = _State(
         jax.tree.map(lambda leaf: jnp.stack([leaf] * len(steps)), params),
         tuple(one.init(params) for one in steps),
-        jnp.zeros(len(steps)),
         jnp.ones(len(steps), bool),
     )
     held_out = jax.vmap(lambda one, trigger, output: recall.sample(one, task, evaluation, trigger, output))(
-        jnp.stack([inside_key, outside_key]),
+        jnp.stack([stream(key, "inside"), stream(key, "outside")]),
         *(jnp.stack([exponent, jnp.zeros_like(exponent)]) for exponent in exponents),
     )
+    batches = stream(key, "batches")
 
-    def step(state: _State, t: Int[Array, ""]) -> tuple[_State, None]:
-        sequences = recall.sample(jax.random.fold_in(batch_key, t), task, batch, *exponents)
+    def step(t: Int[Array, ""], state: _State) -> _State:
+        sequences = recall.sample(jax.random.fold_in(batches, t), task, batch, *exponents)
         losses, gradients = _each(jax.value_and_grad(transformer.loss), state.params, sequences, width)
         alive = state.alive & jnp.isfinite(losses)
         moved, moments = [], []
@@ -105,21 +102,26 @@ def train(
         kept = jax.tree.map(
             lambda new, old: jnp.where(alive.reshape((-1,) + (1,) * (new.ndim - 1)), new, old), stepped, state.params
         )
-        return _State(kept, tuple(moments), jnp.where(alive, losses, state.loss), alive), None
+        return _State(kept, tuple(moments), alive)
 
-    def record(state: _State, first: Int[Array, ""]) -> tuple[_State, Trained]:
-        state, _ = jax.lax.scan(step, state, first + jnp.arange(every))
+    def record(state: _State, stretch: tuple[Int[Array, ""], Int[Array, ""]]) -> tuple[_State, Trained]:
+        state = jax.lax.fori_loop(*stretch, step, state)
         # Not vmapped: batched products of more than eight axes fail on a CPU (jaxlib 0.10).
         inside, outside = jax.lax.map(lambda one: _each(transformer.accuracy, state.params, one, width), held_out)
-        return state, Trained(
-            inside,
-            outside,
-            memory_recall=jax.vmap(lambda model: recall.memory_recall(model, task))(state.params),
-            loss=state.loss,
-            diverged=~state.alive,
+        recalled, shuffled = (
+            jax.vmap(lambda model, of=of: recall.memory_recall(of(model, task), task))(state.params)
+            for of in (lambda model, _: model, moved_on)
         )
+        return state, Trained(inside, outside, recalled, shuffled, ~state.alive)
 
-    return jax.lax.scan(record, state, every * jnp.arange(records))[1]
+    ends = jnp.asarray((0, *iterations))
+    return jax.lax.scan(record, state, (jnp.concatenate([ends[:1], ends[:-1]]), ends))[1]
+
+
+def moved_on(model: Transformer, task: Recall) -> Transformer:
+    """The model that predicts, where it would predict an item of V, the next one in its place."""
+    head = jnp.concatenate([model.head[: padded(task.items)], jnp.roll(model.head[padded(task.items) :], 1, axis=0)])
+    return eqx.tree_at(lambda one: one.head, model, head)
 
 
 def _each(function: Callable, params: PyTree, sequences: Sequences, width: AnySize) -> PyTree:

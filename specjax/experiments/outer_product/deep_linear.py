@@ -45,8 +45,8 @@ class Config(lab.Config):
     )
     d_in: int = lab.integer(3, least=1, help="input dimension d_0")
     d_out: int = lab.integer(2, least=2, help="output dimension d_L")
-    small_seeds: int = lab.seeds(200_000, help="initializations at each of small_widths")
-    seeds: int = lab.seeds(2000, help="initializations at each of widths")
+    small_seeds: int = lab.seeds(50_000, help="initializations at each of small_widths")
+    seeds: int = lab.seeds(1000, help="initializations at each of widths")
     target_scale: float = lab.number(3.0, above=0, help="the entries of Φ are ± this to the power L - 1")
 
     def inner(self, depth: int, width: sizes.AnySize) -> tuple[sizes.AnySize, ...]:

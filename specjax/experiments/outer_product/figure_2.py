@@ -63,7 +63,7 @@ class Config(lab.Config):
     d1s: tuple[int, ...] = lab.sizes(10, 20, 40, 80, 160, least=2, points=5, help="hidden units")
     d2s: tuple[int, ...] = lab.sizes(3, 6, 12, 24, 48, least=2, points=5, help="output dimensions")
     seeds: int = lab.seeds(8000, help="initializations of the exact gradient at every size")
-    sampled_seeds: int = lab.seeds(2000, help="initializations of autodiff at every size")
+    sampled_seeds: int = lab.seeds(500, help="initializations of autodiff at every size")
     samples: int = lab.integer(50, least=2, help="inputs x per initialization of autodiff, even")
 
     def __post_init__(self) -> None:

@@ -1,186 +1,109 @@
-"""A = I + λ 1 1ᵀ: features whose mean grows with λ, from st(A) = k to 1, and who gains from it."""
+"""Section 1.2.2: the mean of the features is a spike of A Aᵀ, which bounds st(A); and who gains from a mean.
 
-from dataclasses import dataclass, field
+Two sweeps. Features of Gaussian data in the width, d = k/2 and n = 4k: ReLU, the same less their mean, gated (SwiGLU), and the same with
+ReLU's mean put in. And regression on A = I + λ 1 1ᵀ, without a mean and with a strong one, by GD and by SpecGD.
+"""
+
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array
-from matplotlib.figure import Figure
+import xarray as xr
+from jaxtyping import Array, Key
 
-from specjax import spectral, sweep
-from specjax.experiments.contract import Check, Data, Experiment, Table
-from specjax.experiments.validation import check_root_seed, check_seeds
-from specjax.experiments.verdicts import bound_check, equality_check
+from specjax import lab, sizes, sweep
+from specjax.experiments.ledgers import ledger
+from specjax.experiments.spectral_criterion.growth import Growth
 from specjax.models import random_features as model
-from specjax.theory import one_step as theory
+from specjax.theory.random_features import feature_mean
 
-ROUNDING = 1e-9
-GONE = 1e-12
-"""A relative gap below this leaves no gradient to speak of."""
+Data = Mapping[str, xr.Dataset]
 
 
-@dataclass(frozen=True)
-class Config:
-    """Strengths λ of the mean; the first must be 0, where A is the identity."""
+class Config(lab.Config):
+    """Widths of the features, and strengths of the mean."""
 
-    k: int = field(default=48, metadata={"help": "features, samples and outputs"})
-    strengths: tuple[float, ...] = field(
-        default=(0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0), metadata={"help": "λ, ascending from 0"}
-    )
-    steps: int = field(default=50, metadata={"help": "iterations of both methods"})
-    seeds: int = field(default=5, metadata={"help": "draws of the teacher"})
-    seed: int = field(default=0, metadata={"help": "seed of all draws"})
-
-    def __post_init__(self) -> None:
-        if len(self.strengths) < 2 or self.strengths[0] != 0 or not np.all(np.diff(self.strengths) > 0):
-            raise ValueError(f"strengths must ascend from 0 and be at least two, got {self.strengths}.")
-        if self.k < 4 or self.steps < 1:
-            raise ValueError(f"The trajectories need k >= 4 and steps >= 1, got {self.k} and {self.steps}.")
-        check_seeds("seeds", self.seeds)
-        check_root_seed(self.seed)
+    ks: tuple[int, ...] = lab.sizes(16, 32, 64, 128, 256, least=4, points=5, help="features")
+    seeds: int = lab.seeds(30, help="draws of features at every width")
+    k: int = lab.integer(48, least=4, help="features, samples and outputs with A = I + λ 1 1ᵀ")
+    strength: float = lab.number(1, above=0, help="λ of the strong mean")
+    steps: int = lab.integer(48, least=4, help="iterations of both methods")
+    teachers: int = lab.seeds(30, help="draws of the teacher at every λ")
 
 
-def run(config: Config) -> Data:
-    """Relative gaps after `steps` iterations of GD, SpecGD and SpecGD from the peak of GD's rank; the first step of both."""
+def run(config: Config, key: Key[Array, ""]) -> Data:
+    """Stable ranks of features, and the gap of SpecGD less that of GD after a quarter, half and all of the iterations."""
 
-    def measure(key: Array, k: int, strength: Array) -> dict[str, Array]:
+    def features(key: Key[Array, ""], k: int, d: int, n: int) -> dict[str, Array]:
+        gate, value, x = jnp.split(model.weights(key, 2 * k + n, d), [k, 2 * k])
+        x = jnp.sqrt(float(d)) * x.T
+        relu, gated = model.relu_features(value, x), model.swiglu_features(gate, value, x)
+        centred, moved = relu - jnp.mean(relu, axis=1, keepdims=True), gated + feature_mean(value)[:, None]
+        found = {"ReLU": relu, "gated": gated, "centred": centred, "moved": moved}
+        moments = {name: model.second_moment(one, one) for name, one in found.items()}
+        return {name: jnp.trace(b) / jnp.linalg.eigvalsh(b)[-1] for name, b in moments.items()}
+
+    def trajectories(key: Key[Array, ""], k: int, strength: Array) -> dict[str, Array]:
         a = jnp.eye(k) + strength
         b = model.second_moment(a, a)
         path = model.trajectory(b, b, model.weights(key, k, k))
-        times = jnp.arange(config.steps + 1)
-        ranks = jax.lax.map(lambda t: spectral.nuclear_rank(model.rotated_gradient_at(path, t)), times)
-        start = model.gap_at(path, 0)
-        # Where A is the identity GD is done after one step, and the gradients behind it are rounding.
-        alive = jax.vmap(lambda t: model.gap_at(path, t))(times) > GONE * start
-        peak = jnp.argmax(jnp.where(alive, ranks, 0))
-        first = theory.compare(path.initial, jnp.diag(path.eigenvalues))
-        spectral_gap = model.spectral_descent(path, model.rotated_error_at(path, 0), config.steps).gap
-        restarted = model.spectral_descent(path, model.rotated_error_at(path, peak), config.steps).gap
-        return {
-            "stable_rank": spectral.stable_rank(a),
-            "gd_gap": model.gap_at(path, config.steps) / start,
-            "spectral_gap": spectral_gap[-1] / start,
-            "restarted_gap": restarted[config.steps - peak] / start,
-            "gain": (first.spectral - first.gd) / start,
-            "advantage": first.advantage,
-            "threshold": first.threshold,
-        }
+        descent = model.spectral_descent(path, model.rotated_error_at(path, 0), config.steps).gap
+        return {"lead": descent[jnp.asarray(lengths)] - jnp.stack([model.gap_at(path, t) for t in lengths])}
 
+    lengths = [config.steps // 4, config.steps // 2, config.steps]
+    sides = {"k": config.ks, "d": [k // 2 for k in config.ks], "n": [4 * k for k in config.ks]}
+    over = {"k": sweep.zipped(**{name: sweep.widths(*side) for name, side in sides.items()})}
     with jax.enable_x64(True):
-        return {
-            "mean": sweep.run(
-                measure,
-                {"k": sweep.widths(config.k), "strength": sweep.values(*config.strengths)},
-                seeds=config.seeds,
-                key=jax.random.key(config.seed),
-                plan="exact",
-            )
-        }
-
-
-def checks(config: Config, data: Data) -> list[Check]:
-    """The closed form of st(A), the exact rule at W_0, and the two ends of the sweep."""
-    found = data["mean"].isel(k=0)
-    strengths = np.asarray(config.strengths)[:, None]
-    with jax.enable_x64(True):
-        closed, other = (
-            np.asarray(theory.identity_plus_rank_one_stable_rank(config.k, jnp.asarray(x)))
-            for x in (strengths, strengths + 0.1 / config.k)
+        swept = sweep.run(features, over, seeds=config.seeds, key=sizes.stream(key, "features"), plan="exact")
+        paths = sweep.run(
+            trajectories,
+            {"k": sweep.widths(config.k), "strength": sweep.values(0.0, config.strength)},
+            seeds=config.teachers,
+            key=sizes.stream(key, "teachers"),
         )
-    ahead = found["gd_gap"] - found["spectral_gap"]
-    agreement = found["gain"] * np.sign(found["advantage"] - found["threshold"])
-    source = "spectral-criterion, Section 1.2 [ours]"
-    return [
-        equality_check(
-            "mean-stable-rank",
-            source,
-            "A = I + λ 1 1ᵀ has st(A) = (k - 1 + (1 + λk)²)/(1 + λk)².",
-            error=np.abs(found["stable_rank"].values / closed - 1),
-            control=np.abs(found["stable_rank"].values / other - 1).max(),
-            tolerance=ROUNDING,
-        ),
-        bound_check(
-            "mean-first-step",
-            source,
-            "At W_0 the spectral step gains more exactly where nr/st > (2 - ρ)/(2 - τ), at every λ.",
-            smallest_margin=float(agreement.min()) + ROUNDING,
-        ),
-        bound_check(
-            "no-mean-gd-ahead",
-            source,
-            f"Without a mean, λ = 0, GD has the smaller gap after {config.steps} iterations, in every draw.",
-            smallest_margin=-float(ahead.isel(strength=0).max()),
-        ),
-        bound_check(
-            "strong-mean-spectral-ahead",
-            source,
-            f"At λ = {config.strengths[-1]:g} SpecGD has, in every draw.",
-            smallest_margin=float(ahead.isel(strength=-1).min()),
-        ),
-    ]
+    return {"features": swept, "mean": paths.isel(k=0).rename(lead_dim_0="t").assign_coords(t=lengths)}
 
 
-def tables(config: Config, data: Data) -> list[Table]:
-    """Per strength: ranks at W_0, and gaps relative to the first."""
-    found = data["mean"].isel(k=0)
-    names = ("stable_rank", "advantage", "threshold", "gd_gap", "spectral_gap", "restarted_gap")
-    header = ("λ", "st(A)", "nr/st at W_0", "threshold", "gap, GD", "SpecGD", "SpecGD from the peak of GD's nr")
-    rows = [
-        (f"{strength:g}", *(f"{float(found[name].sel(strength=strength).mean()):.3g}" for name in names))
-        for strength in config.strengths
-    ]
-    return [Table(f"A = I + λ 1 1ᵀ, k = {config.k}, {config.steps} iterations", header, tuple(rows))]
+FEATURES = Growth("features", "k")
 
 
-def plot(config: Config, data: Data) -> Figure:
-    """Left: nr(∇L(W_0)) against st(A) as the mean grows. Right: gaps after the same number of iterations."""
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    found = data["mean"].isel(k=0)
-    x = found["strength"].values
-    nuclear = found["advantage"] * found["stable_rank"]
-    for axes, curves in (
-        (left, (("st(A)", found["stable_rank"]), ("nr(∇L(W_0))", nuclear))),
-        (
-            right,
-            (
-                ("GD", found["gd_gap"]),
-                ("SpecGD", found["spectral_gap"]),
-                ("SpecGD from the peak of GD's nr", found["restarted_gap"]),
-            ),
-        ),
-    ):
-        for index, (label, values) in enumerate(curves):
-            middle = values.mean("seed").values
-            axes.plot(x, middle, marker="os^"[index], color=f"C{index}", label=label)
-            axes.fill_between(x, values.min("seed"), values.max("seed"), color=f"C{index}", alpha=0.25, linewidth=0)
-        axes.set_xscale("symlog", linthresh=float(x[1]))
-        axes.set_yscale("log")
-        axes.set_xlabel("strength λ of the mean")
-        axes.legend(fontsize="small")
-    right.set_ylim(1e-8, 1)
-    right.set_ylabel(f"gap after {config.steps} iterations, over the first")
-    left.set_ylabel("rank")
-    return figure
+@lab.statement(
+    "section-1-2-2-mean",
+    "On A = I + λ 1 1ᵀ gradient descent is ahead without a mean and SpecGD with a strong one, in most draws and at every length.",
+    corrected=True,
+    controls={"the two methods exchanged": lab.replacing("lead", lambda data: -data["lead"], of="mean")},
+    along="t",
+)
+def who_is_ahead(config: Config, data: Data) -> lab.Relation:
+    """The share of draws in which the one that is expected to has the smaller gap."""
+    lead = data["mean"]["lead"]
+    as_said = [lead.isel(strength=0) > 0, lead.isel(strength=-1) < 0]
+    return lab.happens(xr.concat(as_said, "strength").rename("ahead as expected"), more_than=0.5)
 
 
-EXPERIMENT = Experiment(
-    name="mean-strength",
-    paper="spectral-criterion",
-    source="spectral-criterion, Section 1.2",
-    title="From the identity to a spike: who gains as the mean of the features grows",
-    summary=(
-        "As the mean of the features grows, st(A) falls from k to 1 by its closed form. Without a mean GD is ahead, with a strong one "
-        "SpecGD is; the exact threshold tells the first step of both at every strength between."
+EXPERIMENT = lab.Experiment(
+    "mean-strength",
+    ledger("spectral-criterion"),
+    title="The mean of the features bounds st(A), and decides who gains",
+    summary="The stable rank of ReLU features is bounded in the width because of their mean: less it they have one that grows, as gated "
+    "features do, and these have a bounded one with ReLU's mean put in. On "
+    "A = I + λ 1 1ᵀ gradient descent is ahead without a mean, SpecGD with a strong one.",
+    config=Config,
+    measure=run,
+    statements=(
+        FEATURES.bounded(
+            "spike-bounds",
+            "section-1-2-2-mean",
+            "ReLU",
+            {"features less their mean": "centred", "gated features": "gated"},
+        )("The spike along the mean of ReLU features bounds st(A) as the width grows."),
+        FEATURES.grows(
+            "gated-grows", "section-1-2-2-mean", "gated", {"with ReLU's mean put in": "moved", "ReLU features": "ReLU"}
+        )("Gated features have no such spike: their st(A) grows with the width."),
+        who_is_ahead,
     ),
     scales={
-        "smoke": Config(k=16, strengths=(0.0, 0.01, 0.1, 1.0), steps=20, seeds=2),
-        "quick": Config(),
-        "paper": Config(k=200, steps=200),
+        "smoke": {"ks": (8, 12, 16, 24, 32), "seeds": 100, "k": 16, "steps": 20, "teachers": 20},
+        "paper": {"ks": (32, 64, 128, 256, 512), "seeds": 100, "k": 200, "steps": 200, "teachers": 100},
     },
-    run=run,
-    checks=checks,
-    plot=plot,
-    tables=tables,
 )

@@ -18,6 +18,7 @@ from specjax.models.associative_memory.gradients import loss as loss
 from specjax.models.associative_memory.gradients import loss_and_gradient as loss_and_gradient
 from specjax.models.associative_memory.newton import HessianAtZero as HessianAtZero
 from specjax.models.associative_memory.newton import hessian_at_zero as hessian_at_zero
+from specjax.models.associative_memory.newton import newton_direction as newton_direction
 from specjax.models.associative_memory.newton import newton_step as newton_step
 from specjax.models.associative_memory.recovery import count as count
 from specjax.models.associative_memory.recovery import prefix as prefix

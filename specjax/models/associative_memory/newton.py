@@ -1,4 +1,4 @@
-"""Newton's method at W = 0, where the Hessian is a Kronecker product (associative-memory, Lemma G.2 and eq. 6)."""
+"""Newton's method: at W = 0, where the Hessian is a Kronecker product (associative-memory, Lemma G.2 and eq. 6), and at any W."""
 
 from typing import NamedTuple
 
@@ -40,6 +40,34 @@ def newton_step(
         raise ValueError(f"The ridge of a Newton step must not be negative, got {ridge}.")
     left, right = (_regular(factor, ridge) for factor in hessian)
     return -_solved(right, _solved(left, gradient).T).T
+
+
+def newton_direction(
+    w: Float[Array, "d d"],
+    u: Float[Array, "n d"],
+    v: Float[Array, "n d"],
+    q: Float[Array, " n"],
+    ridge: float | Float[Array, ""] = 0.0,
+) -> Float[Array, "d d"]:
+    """-(∇²L(W) + ρ I)⁻¹[∇L(W)] with the ridge ρ at any W, in O(N² d² + N d⁴ + d⁶): for small memories.
+
+    ∇²L(W)[Δ] = Σ_i q_i Cov_i Δ v_i v_iᵀ, with Cov_i the covariance of the unembeddings under the scores of item i. Padding stays zero.
+    """
+    d = u.shape[1]
+    scores = jax.nn.softmax(jnp.matmul(jnp.matmul(v, w.T, precision=_HIGHEST), u.T, precision=_HIGHEST), axis=1)
+    means = jnp.matmul(scores, u, precision=_HIGHEST)
+    covariances = jnp.matmul(scores, _squares(u), precision=_HIGHEST) - _squares(means)
+    paired = jnp.matmul((covariances * q[:, None]).T, _squares(v), precision=_HIGHEST)
+    hessian = paired.reshape(d, d, d, d).transpose(0, 2, 1, 3).reshape(d * d, d * d)
+    down = jnp.matmul(((u - means) * q[:, None]).T, v, precision=_HIGHEST)
+    padding = jnp.diagonal(hessian) == 0
+    regular = hessian + jnp.diag(jnp.where(padding, 1, jnp.asarray(ridge, hessian.dtype)))
+    return _solved(regular, down.reshape(d * d, 1)).reshape(d, d)
+
+
+def _squares(x: Array) -> Array:
+    """x_i x_iᵀ as rows."""
+    return (x[:, :, None] * x[:, None, :]).reshape(len(x), -1)
 
 
 def _regular(factor: Array, ridge: float | Array) -> Array:
