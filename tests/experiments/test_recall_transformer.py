@@ -225,21 +225,6 @@ def test_cells_are_taken_apart_in_the_order_in_which_they_were_swept():
 )
 def test_configurations_that_cannot_be_judged_are_refused(changes, sentence):
     with pytest.raises(ValueError, match=sentence):
-<<<<<<< HEAD
-        dataclasses.replace(recall_transformer.EXPERIMENT.at("quick"), **changes)
-
-
-@pytest.mark.slow
-def test_the_smallest_run_is_judged_and_drawn():
-    config = recall_transformer.EXPERIMENT.at("smoke")
-    with jax.numpy_dtype_promotion("standard"):
-        data = recall_runs.run(config)
-    assert not any(dataset["failed"].any() for dataset in data.values())
-    (check,) = recall_transformer.checks(config, data)
-    assert (check.name, check.verdict) == ("task-is-solvable", "confirmed")
-    assert all(table.rows for table in recall_transformer.tables(config, data))
-    assert recall_transformer.plot(config, data).axes
-=======
         recall_transformer.EXPERIMENT.at("quick", **changes)
 
 
@@ -259,4 +244,3 @@ def test_the_figures_are_drawn():
     drawn = recall_transformer.figure(CONFIG, made_up())
     assert len(drawn.axes) == 8
     assert all(axes.has_data() and axes.get_xlabel() for axes in drawn.axes)
->>>>>>> main
