@@ -35,11 +35,7 @@ CORRECTED = {
         ("gated-shared-rule-ahead-of-spectral", "gated-shared-spectral-keeps-up"),
         ("features-own-rule-ahead-of-spectral", "features-own-spectral-keeps-up"),
     ],
-    "relu-features": [
-        ("mean-printed", "mean-corrected"),
-        ("spike-printed", "spike-corrected"),
-        ("cross-covariance-printed", "cross-covariance-corrected"),
-    ],
+    "relu-features": [("cross-expansion-printed", "cross-expansion")],
     "gradient-rank-window": [
         ("window-without-large-spike", "window-with-large-spike"),
         ("theorem-3-9-printed", "theorem-3-9-corrected"),
@@ -81,8 +77,8 @@ CONFIRMED = {
     "sign-gradient-lower-bounds": {"factorization-bound", "regression-bound"},
     "figures-14-and-15": {"before-model-i", "before-model-ii", "after", "window"},
     "mean-strength": {"spike-bounds", "gated-grows", "who-is-ahead"},
-    "gradient-rank-window": {"window-linear", "window-logarithmic"},
-    "relu-features": {"cross-bulk-rank", "cross-bulk-remainder"},
+    "gradient-rank-window": {"initial-model-i", "first-step", "window", "late-rank", "relative-cost", "absolute-cost"},
+    "relu-features": {"moments", "covariance", "incoherent-rows", "remainder", "activations", "cross-bulk"},
     "sparse-regression": {"rule-at-start", "spectral-ahead", "gated-spectral-ahead"},
     "memory-one-step": {
         "counts-by-formula",
