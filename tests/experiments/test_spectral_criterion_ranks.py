@@ -8,7 +8,6 @@ from specjax.experiments import load
 
 SMALLER = {
     "stable-ranks": {"seeds": 48, "spiked": 200},
-    "layered-hessian": {},
     "decoder-block": {"blocks": 3},
 }
 
@@ -26,12 +25,6 @@ CONTROLS = {
         "hypercontractive-nsr": ("squared", "nsr_2", scaled(1e2)),
         "rate-collapse": ("isotropic", "rank_16", scaled(2.0)),
         "moment-collapse": ("isotropic", "norm_16", scaled(2.0)),
-    },
-    "layered-hessian": {
-        "proposition-4-3": ("sweep", "depth_2.ratio", scaled(1e5)),
-        "proposition-4-3-samplewise": ("sweep", "depth_2.samplewise_ratio", scaled(1e5)),
-        "euclidean-step": ("sweep", "depth_3.euclidean_slack", scaled(0.4)),
-        "spectral-step": ("sweep", "depth_3.spectral_slack", scaled(0.4)),
     },
     "decoder-block": {
         "lemma-2-9": ("depth", "embedded", scaled(10.0)),
