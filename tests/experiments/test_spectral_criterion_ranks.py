@@ -7,7 +7,6 @@ import pytest
 from specjax.experiments import load
 
 SMALLER = {
-    "layered-hessian": {},
     "decoder-block": {"blocks": 3},
 }
 
@@ -18,12 +17,6 @@ def scaled(factor):
 
 
 CONTROLS = {
-    "layered-hessian": {
-        "proposition-4-3": ("sweep", "depth_2.ratio", scaled(1e5)),
-        "proposition-4-3-samplewise": ("sweep", "depth_2.samplewise_ratio", scaled(1e5)),
-        "euclidean-step": ("sweep", "depth_3.euclidean_slack", scaled(0.4)),
-        "spectral-step": ("sweep", "depth_3.spectral_slack", scaled(0.4)),
-    },
     "decoder-block": {
         "lemma-2-9": ("depth", "embedded", scaled(10.0)),
         "proposition-2-14": ("depth", "slack", scaled(0.3)),
