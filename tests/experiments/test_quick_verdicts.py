@@ -113,7 +113,7 @@ CONFIRMED = {
         "muon-above-sgd",
         "muon-robust-outputs",
     },
-    "gpt-telemetry": {"both-learn", "muon-is-ahead", "inequality-holds-while-training"},
+    "gpt-telemetry": {"perceptrons-far-below", "gradients-have-large-ranks", "inequality", "not-from-the-start", "no-fall"},
 }
 REFUTED = {
     "target": {"target-is-left", "left-is-aligned", "real-preconditioner"},
@@ -129,7 +129,6 @@ REFUTED = {
     "recall-transformer": {"alike-when-uniform"},
     "gpt-ablation": {"plain-switch-beats-spectral", "gated-switch-beats-spectral"},
     "after-initialization": {"distance-falls", "nearer-than-noise"},
-    "gpt-telemetry": {"inequality-holds-from-the-start"},
 }
 
 
