@@ -104,8 +104,14 @@ CONFIRMED = {
         "ratio-falls",
         "ratio-of-noise-falls",
     },
-    "recall-transformer": {"task-is-solvable"},
-    "gpt-telemetry": {"both-learn", "muon-is-ahead", "inequality-holds-while-training"},
+    "recall-transformer": {
+        "task-is-solvable",
+        "muon-learns",
+        "muon-above-adamw",
+        "muon-above-sgd",
+        "muon-robust-outputs",
+    },
+    "gpt-telemetry": {"perceptrons-far-below", "gradients-have-large-ranks", "inequality", "not-from-the-start", "no-fall"},
 }
 REFUTED = {
     "target": {"target-is-left", "left-is-aligned", "real-preconditioner"},
@@ -121,7 +127,6 @@ REFUTED = {
     "sparse-regression": {"gated-large-batch-coincides"},
     "gpt-ablation": {"plain-switch-beats-spectral", "gated-switch-beats-spectral"},
     "after-initialization": {"distance-falls", "nearer-than-noise"},
-    "gpt-telemetry": {"inequality-holds-from-the-start"},
 }
 
 
