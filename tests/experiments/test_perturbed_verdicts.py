@@ -58,8 +58,8 @@ def test_what_differs_is_a_verdict_and_not_a_number(script, tmp_path):
 
 @pytest.mark.integration
 def test_means_of_odd_activations_have_the_spread_of_their_draws(smoke_data):
-    moments = smoke_data("activations")["moments"]
-    mean, stderr = sweep.mean_and_stderr(moments["tanh.mean"])
-    second, _ = sweep.mean_and_stderr(moments["tanh.second"])
+    moments = smoke_data("activations")["moments"]["moment"].sel(activation="tanh")
+    mean, stderr = sweep.mean_and_stderr(moments.sel(of="mean"))
+    second, _ = sweep.mean_and_stderr(moments.sel(of="second"))
     batches = moments.sizes["seed"]
     np.testing.assert_allclose(stderr, np.sqrt((second - mean**2) / (batches * BATCH)), rtol=4 / np.sqrt(2 * batches))

@@ -140,7 +140,7 @@ def test_sizes_and_times_of_the_figures():
     [
         (one_step.Config, "seeds", 10, r"seeds must be at least 500, got 10\."),
         (one_step.Config, "smooth_seeds", 1, r"smooth_seeds must be at least 20, got 1\."),
-        (arc_cosine.Config, "seeds", 9, r"seeds must be at least 10, for an exponent with an interval, got 9\."),
+        (arc_cosine.Config, "row_seeds", 259, r"row_seeds must be at least 260, got 259\."),
         (arc_cosine.Config, "ds", (16, 32), r"ds needs 5 or more different sizes in ascending order, each at least 8"),
         (random_features.Config, "large_ds", (), r"large_ds needs 5 or more different sizes in ascending order, each"),
         (random_features.Config, "seeds", 2, r"seeds must be at least 10, for an exponent with an interval, got 2\."),

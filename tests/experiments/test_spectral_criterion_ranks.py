@@ -7,8 +7,6 @@ import pytest
 from specjax.experiments import load
 
 SMALLER = {
-    "stable-ranks": {"seeds": 48, "spiked": 200},
-    "layered-hessian": {},
     "decoder-block": {"blocks": 3},
 }
 
@@ -19,20 +17,6 @@ def scaled(factor):
 
 
 CONTROLS = {
-    "stable-ranks": {
-        "theorem-2-2-printed": ("spikes", "stable_rank", scaled(0.0)),
-        "theorem-2-2": ("spikes", "stable_rank", scaled(1e3)),
-        "theorem-2-8": ("squared", "stable_rank_1", scaled(1e5)),
-        "hypercontractive-nsr": ("squared", "nsr_2", scaled(1e2)),
-        "rate-collapse": ("isotropic", "rank_16", scaled(2.0)),
-        "moment-collapse": ("isotropic", "norm_16", scaled(2.0)),
-    },
-    "layered-hessian": {
-        "proposition-4-3": ("sweep", "depth_2.ratio", scaled(1e5)),
-        "proposition-4-3-samplewise": ("sweep", "depth_2.samplewise_ratio", scaled(1e5)),
-        "euclidean-step": ("sweep", "depth_3.euclidean_slack", scaled(0.4)),
-        "spectral-step": ("sweep", "depth_3.spectral_slack", scaled(0.4)),
-    },
     "decoder-block": {
         "lemma-2-9": ("depth", "embedded", scaled(10.0)),
         "proposition-2-14": ("depth", "slack", scaled(0.3)),
@@ -66,7 +50,7 @@ def test_verdicts_and_their_opposites(name, tmp_path):
 @pytest.mark.parametrize(
     ("name", "field", "value"),
     [
-        ("stable-ranks", "ratios", (8, 16)),
+        ("stable-ranks", "ns", (32, 128)),
         ("activations", "widths", (8, 4)),
         ("activations", "seeds", 1),
         ("decoder-block", "d", 2),

@@ -219,9 +219,13 @@ EXPERIMENT = lab.Experiment(
         "smoke": {
             "items": 8,
             "length": 8,
-            "dims": (4, 8),
+            "dims": (8, 12),
             "batches": (2, 4),
-            "iterations": (2, 4),
+            # So many that the three have gone ways of their own.
+            "iterations": (8, 24),
+            "muon_rates": (0.1,),
+            "adamw_rates": (0.03,),
+            "sgd_rates": (0.3,),
             "evaluation": 16,
             "seeds": 6,
             "choosing": 1,

@@ -59,7 +59,7 @@ Data = dict[str, xr.Dataset]
 class Config(lab.Config):
     """Sizes of the three sweeps; a size that is not swept is the paper's."""
 
-    d0s: tuple[int, ...] = lab.sizes(6, 12, 25, 50, 100, 200, points=5, help="input dimensions")
+    d0s: tuple[int, ...] = lab.sizes(6, 12, 25, 50, 100, points=5, help="input dimensions")
     d1s: tuple[int, ...] = lab.sizes(10, 20, 40, 80, 160, least=2, points=5, help="hidden units")
     d2s: tuple[int, ...] = lab.sizes(3, 6, 12, 24, 48, least=2, points=5, help="output dimensions")
     seeds: int = lab.seeds(8000, help="initializations of the exact gradient at every size")
@@ -342,7 +342,7 @@ EXPERIMENT = lab.Experiment(
             "sampled_seeds": 50,
             "samples": 10,
         },
-        "paper": {"seeds": 200_000, "sampled_seeds": 20_000, "samples": 400},
+        "paper": {"d0s": (6, 12, 25, 50, 100, 200), "seeds": 200_000, "sampled_seeds": 20_000, "samples": 400},
     },
     figure=figure,
     tables=tables,

@@ -92,7 +92,7 @@ def _after(stage: str, row: str, says: str) -> lab.Statement:
         stage,
         row,
         tuple(f"{name}.{stage}" for name in MODELS),
-        {"at W_0": f"{next(iter(MODELS))}.before"},
+        {"at W_0": tuple(f"{name}.before" for name in MODELS)},
         rivals={"as k^(3/4)": 0.75, "as √k": 0.5, "not at all": 0.0},
     )(f"In both models with ReLU features {says} in proportion to k.")
 

@@ -1,183 +1,184 @@
-"""A small GPT on the bytes of a text, trained by AdamW and by Muon: losses, and the ranks of Table 1 along the way."""
+"""Byte-level GPTs on a real text, trained by AdamW and Muon from the same weights with the same batches, vmapped over draws and rates.
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+Which of the two moves a matrix is a mask, so that all rules are one program. Muon's steps have the root mean square of AdamW's, and no
+weight decays. Rates are constant: what a training has after t steps is what one of that length has.
+"""
 
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import xarray as xr
-from jax.sharding import Mesh
-from jaxtyping import Array, Int
-from tqdm import tqdm
+from jaxtyping import Array, Int, Key, PyTree
 
-from specjax import optim, training
-from specjax.experiments.validation import check_root_seed
+from specjax import lab, optim, sizes, sweep
 from specjax.models import transformer
-from specjax.models.transformer import Architecture, Sequences, Transformer
-from specjax.spectral.squaring import stable_rank_above
+from specjax.models.transformer import Architecture, Blocks, Sequences, Transformer
 from specjax.training import text
 
-OPTIMIZERS = ("adamw", "muon")
-ENDS = ("embedding", "head")
-LEAST_STRETCHES = 8
-"""Of validation, below which their mean loss has no standard error to speak of."""
+ARMS = {
+    "adamw": (),
+    "out": ("down",),
+    "muon": tuple(Blocks.__dataclass_fields__),
+    "embedded": ("embedding", *Blocks.__dataclass_fields__),
+}
+"""The matrices that Muon moves; the rest of the blocks has AdamW at the swept rate, and embedding, positions and head at their own."""
+SECOND_DECAY, MOMENTUM = 0.95, 0.95
+LARGEST = 2 * float(np.log(text.VOCABULARY))
+"""Losses count for no more, and those of diverged runs for as much: twice that of a uniform guess."""
 
 
-@dataclass(frozen=True)
-class Config:
+class Training(lab.Config):
     """A text, a model, a training, and how often it is looked at."""
 
-    text: str = field(default="", metadata={"help": "a text file; Python's own help if empty"})
-    width: int = field(default=128, metadata={"help": "residual stream d"})
-    blocks: int = field(default=4, metadata={"help": "blocks"})
-    heads: int = field(default=4, metadata={"help": "heads of every attention"})
-    activation: str = field(default="relu_squared", metadata={"help": "of the perceptrons, 4d hidden units wide"})
-    context: int = field(default=64, metadata={"help": "bytes in a sequence"})
-    batch: int = field(default=16, metadata={"help": "sequences in a batch"})
-    microbatches: int = field(default=1, metadata={"help": "parts of a batch whose gradients are accumulated"})
-    steps: int = field(default=400, metadata={"help": "steps"})
-    every: int = field(default=40, metadata={"help": "steps from one record, and checkpoint, to the next"})
-    schedule: str = field(default="cosine", metadata={"help": "of the learning rates: cosine or constant"})
-    adamw_rate: float = field(default=3e-3, metadata={"help": "learning rate of AdamW, also beside Muon"})
-    muon_rate: float = field(default=0.02, metadata={"help": "learning rate of Muon on the matrices of the blocks"})
-    stretches: int = field(default=64, metadata={"help": "sequences of the validation text"})
-    checkpoints: str = field(
-        default="", metadata={"help": "folder to store the trainings in and go on from; none if empty"}
+    text: str = lab.text("", help="a text file; Python's own help if empty")
+    width: int = lab.integer(64, help="residual stream d")
+    blocks: int = lab.integer(2, help="blocks")
+    heads: int = lab.integer(2, help="heads of every attention")
+    context: int = lab.integer(32, help="bytes in a sequence")
+    batch: int = lab.integer(8, help="sequences in a batch")
+    steps: int = lab.integer(450, help="steps")
+    records: int = lab.integer(3, least=2, help="equally long parts of a training, each of which ends with a record")
+    stretches: int = lab.integer(64, help="sequences of the validation text, and of those that ranks are of")
+    table_rate: float = lab.number(0.01, above=0, help="AdamW's rate for embedding, positions and head")
+    cooldown: int = lab.integer(
+        0, least=0, help="further steps before a record in which the rates fall to zero; the training goes on without"
     )
-    seed: int = field(default=0, metadata={"help": "seed of weights and batches"})
+    seeds: int = lab.seeds(12, help="draws of weights and batches")
 
     def __post_init__(self) -> None:
-        self.architecture  # noqa: B018  refuses what is no transformer
-        if self.schedule not in ("cosine", "constant"):
-            raise ValueError(f"The schedule is cosine or constant, got {self.schedule!r}.")
-        if self.every < 1 or self.steps < 2 * self.every or self.steps % self.every:
-            raise ValueError(
-                f"steps must be a multiple of every, at least twice it, got {self.steps} and {self.every}."
-            )
-        if self.batch < 1 or self.microbatches < 1 or self.batch % self.microbatches:
-            raise ValueError(f"microbatches must divide the batch, got {self.microbatches} and {self.batch}.")
-        if not min(self.adamw_rate, self.muon_rate) > 0:
-            raise ValueError(f"Learning rates must be positive, got {self.adamw_rate} and {self.muon_rate}.")
-        if self.stretches < LEAST_STRETCHES:
-            raise ValueError(
-                f"stretches must be at least {LEAST_STRETCHES}, for a standard error, got {self.stretches}."
-            )
-        check_root_seed(self.seed)
+        super().__post_init__()
+        self.architecture("relu_squared")  # refuses what is no transformer
+        if self.steps % self.records:
+            raise ValueError(f"records must divide the steps, got {self.records} and {self.steps}.")
 
-    @property
-    def architecture(self) -> Architecture:
-        """The transformer."""
-        return Architecture(text.VOCABULARY, self.width, self.context, self.blocks, self.heads, self.activation)
+    def architecture(self, activation: str, expansion: int = 4) -> Architecture:
+        """The transformer with one kind of perceptron."""
+        return Architecture(text.VOCABULARY, self.width, self.context, self.blocks, self.heads, activation, expansion)
 
 
-def matrices(model: Transformer) -> list[str]:
-    """The names of the matrices in a block."""
-    return [name for name, leaf in vars(model.blocks).items() if leaf is not None]
+class Cell(NamedTuple):
+    """One training of every seed: its arm, AdamW's and Muon's rates for the matrices of the blocks, and which part of the draws it has."""
+
+    arm: str
+    adamw: float
+    muon: float
+    part: int = 0
 
 
-def optimizers(config: Config) -> dict[str, optax.GradientTransformation]:
-    """AdamW on everything, and Muon on the matrices of the blocks with the same AdamW on the rest."""
-
-    def rate(peak: float) -> Callable[[Array], Array] | float:
-        return optax.cosine_decay_schedule(peak, config.steps) if config.schedule == "cosine" else peak
-
-    adamw = optax.adamw(rate(config.adamw_rate), b2=0.95)
-    muon = optim.muon(rate(config.muon_rate), labels=transformer.labels, dimension_numbers=optim.OUT_IN, other=adamw)
-    return {"adamw": adamw, "muon": muon}
+class _State(NamedTuple):
+    model: Transformer
+    adam: optax.OptState
+    muon: optax.OptState
 
 
-def run(config: Config) -> dict[str, xr.Dataset]:
-    """One training for each optimizer, from the same weights, with the same batches."""
-    data = text.load(config.text or None)
-    train, validation = jnp.asarray(data.train), text.stretches(data.validation, config.stretches, config.context)
-    model_key, batch_key = jax.random.split(jax.random.key(config.seed))
-    model = transformer.init(model_key, config.architecture)
-    held_out = Sequences(jnp.asarray(validation))
+Observe = Callable[[Transformer, Sequences], dict[str, Array]]
+"""What is kept of a model, on sequences of the training text that are as many as those of validation."""
 
-    def draw(step: Int[Array, ""]) -> Sequences:
-        key = jax.random.fold_in(batch_key, step)
-        return Sequences(text.draw(train, key, config.batch, config.context))
 
-    def record(model: Transformer, step: Int[Array, ""]) -> dict[str, Array]:
-        batch = draw(step)
-        ranks = training.measure_ranks(transformer.loss, model, batch)
-        seen = batch.tokens[:, :-1].reshape(-1)
-        losses = jax.lax.map(lambda one: transformer.loss(model, Sequences(one[None])), held_out.tokens)
-        return {
-            "validation": losses,
-            "stable_rank": jnp.stack([getattr(ranks.stable.blocks, name) for name in matrices(model)]),
-            "nuclear_rank": jnp.stack([getattr(ranks.nuclear.blocks, name) for name in matrices(model)]),
-            "end_stable_rank": jnp.stack([getattr(ranks.stable, name) for name in ENDS]),
-            "end_nuclear_rank": jnp.stack([getattr(ranks.nuclear, name) for name in ENDS]),
-            "embedded_stable_rank": stable_rank_above(model.embedding[seen]),
-            "embedding_spread": jnp.max(jnp.abs(jnp.sum(model.embedding[seen] ** 2, axis=1) / config.width - 1)),
-        }
+def run(
+    config: Training,
+    key: Key[Array, ""],
+    architecture: Architecture,
+    cells: Sequence[Cell],
+    observe: Observe,
+    *,
+    dims: tuple[str, ...] = (),
+    start: bool = False,
+) -> xr.Dataset:
+    """Validation losses, and what is observed, of every draw at every record.
 
-    devices = jax.devices()
-    share = config.batch // config.microbatches
-    mesh = Mesh(np.array(devices), (training.DATA,)) if len(devices) > 1 and share % len(devices) == 0 else None
-    runs = []
-    for name, optimizer in optimizers(config).items():
-        with tqdm(total=config.steps, desc=name, unit="step", disable=None) as bar:
+    Args:
+        config: Sizes.
+        key: Of the draws; all cells of a part have the same weights, batches and sequences to be observed on.
+        architecture: The transformer.
+        cells: What is trained.
+        observe: See `Observe`.
+        dims: Names of the axes of what is observed.
+        start: Whether there is a record before the first step.
+    """
+    contents = text.load(config.text or None)
+    train = jnp.asarray(contents.train)
+    held_out = Sequences(jnp.asarray(text.stretches(contents.validation, config.stretches, config.context)))
+    masks = jnp.asarray([[float(name in moved) for name in _MOVED] for moved in ARMS.values()])
+    every = config.steps // config.records
+    steps = every * np.arange(0 if start else 1, config.records + 1)
+    # Beginning, end, and whether the rates fall: then a copy is trained. One loop for both, which compiles once.
+    stretches = [(max(end - every, 0), end, False) for end in steps]
+    if config.cooldown:
+        stretches = [
+            each for begin, end, _ in stretches for each in ((begin, end, False), (end, end + config.cooldown, True))
+        ]
+    begins, ends, falling = zip(*stretches, strict=True)
 
-            def progress(run: training.Run, bar: tqdm = bar) -> None:
-                bar.update(int(run.step) - bar.n)
-                bar.set_postfix(
-                    validation=f"{float(run.records['validation'][int(run.step) // config.every].mean()):.3f}"
+    def measure(key: Key[Array, ""], arm: Array, adamw: Array, muon: Array, part: Array) -> dict[str, Array]:
+        key = jax.random.fold_in(key, part.astype(int))
+        batches, seen = sizes.stream(key, "batches"), sizes.stream(key, "observed")
+        by_muon = dict(zip(_MOVED, masks[arm.astype(int)] > 0, strict=True))
+
+        def step(state: _State, t: Int[Array, ""], factor: Array) -> _State:
+            batch = text.draw(train, jax.random.fold_in(batches, t), config.batch, config.context)
+            gradient = jax.grad(transformer.loss)(state.model, Sequences(batch))
+            own, adam = _ADAM.update(gradient, state.adam)
+            turned, momenta = _MUON.update(_matrices(gradient), state.muon)
+            moves = [
+                jnp.where(
+                    by_muon[name], muon * turned[name], (config.table_rate if name == "embedding" else adamw) * update
                 )
+                for name, update in _matrices(own).items()
+            ]
+            tables = jax.tree.map(lambda update: config.table_rate * update, own)
+            updates = eqx.tree_at(lambda model: list(_matrices(model).values()), tables, moves)
+            model = jax.tree.map(lambda weights, update: weights - factor * update, state.model, updates)
+            return _State(model, adam, momenta)
 
-            runs.append(
-                training.train(
-                    transformer.loss,
-                    model,
-                    optimizer,
-                    draw,
-                    steps=config.steps,
-                    every=config.every,
-                    record=record,
-                    microbatches=config.microbatches,
-                    mesh=mesh,
-                    checkpoints=checkpoints_of(config, name),
-                    progress=progress,
-                )
-            )
-    parameters = sum(leaf.size for leaf in jax.tree.leaves(model))
-    return {"training": _dataset(config, runs, matrices(model), text.unigram_entropy(data.train), parameters)}
+        def look(model: Transformer) -> dict[str, Array]:
+            loss = transformer.loss(model, held_out)
+            tokens = Sequences(text.draw(train, seen, config.stretches, config.context))
+            return {"loss": jnp.where(loss < LARGEST, loss, LARGEST), **observe(model, tokens)}  # NaN is not below
+
+        def stretch(state: _State, over: tuple[Array, Array, Array]) -> tuple[_State, dict[str, Array]]:
+            begin, end, falls = over
+
+            def one(t: Int[Array, ""], state: _State) -> _State:
+                return step(state, t, jnp.where(falls, 1 - (t - begin) / (end - begin), 1.0))
+
+            after = jax.lax.fori_loop(begin, end, one, state)
+            return jax.tree.map(lambda old, new: jnp.where(falls, old, new), state, after), look(after.model)
+
+        model = transformer.init(sizes.stream(key, "weights"), architecture)
+        state = _State(model, _ADAM.init(model), _MUON.init(_matrices(model)))
+        _, found = jax.lax.scan(stretch, state, (jnp.asarray(begins), jnp.asarray(ends), jnp.asarray(falling)))
+        return {name: values[1::2] if config.cooldown else values for name, values in found.items()}
+
+    arms, adamw, muon, parts = zip(*cells, strict=True)
+    columns = {"arm": map(list(ARMS).index, arms), "adamw": adamw, "muon": muon, "part": parts}
+    axis = sweep.zipped(**{name: sweep.values(*map(float, column)) for name, column in columns.items()})
+    found = sweep.run(measure, {"cell": axis}, seeds=config.seeds, key=key)
+    entropy = text.unigram_entropy(contents.train)
+    named = {name: values.rename(_names(name, values, dims)) for name, values in found.data_vars.items()}
+    joined = xr.Dataset(named, attrs=found.attrs).drop_vars(columns).assign_coords(step=steps, arm=("cell", list(arms)))
+    return joined.assign(entropy=((), np.asarray(entropy)))
 
 
-def checkpoints_of(config: Config, optimizer: str) -> training.Checkpoints | None:
-    """The checkpoints of one of the trainings, if there is a folder for them."""
-    if not config.checkpoints:
-        return None
-    configuration = {name: value for name, value in asdict(config).items() if name != "checkpoints"}
-    return training.Checkpoints(Path(config.checkpoints) / optimizer, configuration | {"optimizer": optimizer})
+def _names(name: str, values: xr.DataArray, dims: tuple[str, ...]) -> dict[str, str]:
+    """Names of the dimensions that a sweep counts."""
+    return {old: new for i, new in enumerate(("step", *dims)) if (old := f"{name}_dim_{i}") in values.dims}
 
 
-def _dataset(config: Config, runs: list[training.Run], names: list[str], entropy: float, parameters: int) -> xr.Dataset:
-    dims: Mapping[str, tuple[str, ...]] = {
-        "validation": ("stretch",),
-        "stable_rank": ("matrix", "block"),
-        "nuclear_rank": ("matrix", "block"),
-        "end_stable_rank": ("end",),
-        "end_nuclear_rank": ("end",),
-        "embedded_stable_rank": (),
-        "embedding_spread": (),
-    }
-    variables = {
-        name: (("seed", "optimizer", "step", *axes), np.stack([np.asarray(run.records[name]) for run in runs])[None])
-        for name, axes in dims.items()
-    }
-    variables["loss"] = (("seed", "optimizer", "batch"), np.stack([np.asarray(run.losses) for run in runs])[None])
-    variables["entropy"] = ((), np.asarray(entropy))
-    variables["parameters"] = ((), np.asarray(parameters))
-    coords = {
-        "seed": [config.seed],
-        "optimizer": list(OPTIMIZERS),
-        "step": np.arange(0, config.steps + 1, config.every),
-        "matrix": names,
-        "end": list(ENDS),
-    }
-    return xr.Dataset(variables, coords)
+_MOVED = ("embedding", *Blocks.__dataclass_fields__)
+_ADAM = optax.scale_by_adam(b2=SECOND_DECAY)
+_MUON = optax.chain(
+    optim.momentum(MOMENTUM, nesterov=True),
+    optim.orthogonalize(scale="point_two_sqrt_max", dimension_numbers=optim.OUT_IN),
+)
+
+
+def _matrices(model: PyTree) -> dict[str, Any]:
+    """The embedding and the matrices of the blocks, or a tree like them, by name."""
+    found = {"embedding": model.embedding, **vars(model.blocks)}
+    return {name: leaf for name, leaf in found.items() if leaf is not None}

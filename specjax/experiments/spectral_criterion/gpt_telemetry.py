@@ -1,233 +1,299 @@
-"""Figures 2 and 5 to 10 on a small GPT: the ranks of Table 1 while it learns a real text, by AdamW and by Muon."""
+"""Figures 2 and 5 to 10 on a small GPT: the ranks of Table 1 while Muon teaches it a real text, in several draws.
 
+The stable ranks of the perceptrons' activations do not fall here, where the figures' fall to a quarter, and W_V, embedding and head are no
+more modest than the other matrices. The paper shows one run of a model of 768 features on parts of words; this one has 64 features and
+bytes for tokens, and cannot refute it. Where they differ the statement is ours, about this size, and the figure's numbers are a control.
+"""
+
+from collections.abc import Callable
+
+import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from matplotlib.axes import Axes
+from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
-from specjax import sweep
-from specjax.experiments.contract import Check, Data, Experiment, Table
-from specjax.experiments.means import Mean, mean_of
-from specjax.experiments.plots import COLORS, MARKERS, draw_mean
-from specjax.experiments.spectral_criterion.gpt_runs import ENDS, OPTIMIZERS, Config, run
-from specjax.experiments.verdicts import bound_check, lead_check
-from specjax.theory import stable_rank as theory
+from specjax import lab, sizes, training
+from specjax.experiments.ledgers import ledger
+from specjax.experiments.spectral_criterion import gpt_runs
+from specjax.lab.drawing import COLORS
+from specjax.models import transformer
+from specjax.models.transformer import Sequences, Transformer
+from specjax.spectral.squaring import stable_rank_above
 
-PAPER = "spectral-criterion"
-NAMES = {"adamw": "AdamW", "muon": "Muon"}
-WELL_BELOW = 0.5
-"""Nats below the unigram entropy from which a model has learned more than the frequencies of bytes."""
-LOW = 1 / 4
-"""A stable rank is low where it is below this share of the width, the largest that an input of this many features can have."""
-LEAST_LEAD = 0.02
-"""Nats that count as a lead."""
-
-
-def checks(config: Config, data: Data) -> list[Check]:
-    """That both learn, who is ahead, and the paper's statements on ranks in the run with Muon, as in the paper."""
-    found = data["training"].isel(seed=0)
-    final = found["validation"].isel(step=-1)
-    below = float((found["entropy"] - Mean(*sweep.mean_and_stderr(final, "stretch")).high).min())
-    lead, lead_error = sweep.mean_and_stderr(final.sel(optimizer="adamw") - final.sel(optimizer="muon"), "stretch")
-    one = found.sel(optimizer="muon")
-    later, ratio = one.isel(step=slice(1, None)), one["nuclear_rank"] / one["stable_rank"]
-    ranks = later["nuclear_rank"].transpose("step", ...).values.astype(float)
-    kept = mean_of(np.log(ranks[-1] / ranks[0]))
-    spread = np.asarray(one["embedding_spread"].isel(step=0))
-    start = one.isel(step=0)
-    lemma = np.asarray(theory.embedding_bound(spread, 1 / float(start["end_stable_rank"].sel(end="embedding"))))
-    return [
-        bound_check(
-            "both-learn",
-            f"{PAPER}, Section 1.3",
-            f"Both optimizers bring the validation loss at least {WELL_BELOW} nats below the unigram entropy of the text, 4 standard "
-            "errors over its stretches included.",
-            smallest_margin=below - WELL_BELOW,
-        ),
-        lead_check(
-            "muon-is-ahead",
-            f"{PAPER}, Section 1.3",
-            "After equally many steps from the same weights with the same batches, Muon has the lower validation loss; over stretches of "
-            "the text, for one draw of the weights.",
-            lead=lead.values,
-            stderr=lead_error.values,
-            least=LEAST_LEAD,
-        ),
-        bound_check(
-            "activations-have-low-stable-rank",
-            f"{PAPER}, Figures 2 and 6",
-            f"What feeds a matrix of a block has a stable rank below {LOW:g} of the width throughout the training, in every block.",
-            smallest_margin=LOW - float(one["stable_rank"].max()) / config.width,
-        ),
-        bound_check(
-            "inequality-holds-while-training",
-            f"{PAPER}, eq. (1.8), Figures 5, 8 and 9",
-            "At every record after initialization nr(G) is at least st(A) for every matrix of every block.",
-            smallest_margin=float(ratio.isel(step=slice(1, None)).min()) - 1,
-        ),
-        bound_check(
-            "inequality-holds-from-the-start",
-            f"{PAPER}, eq. (1.8), read as holding at initialization too",
-            "At initialization nr(G) is at least st(A) for every matrix of every block.",
-            smallest_margin=float(ratio.isel(step=0).min()) - 1,
-        ),
-        lead_check(
-            "gradients-keep-their-rank",
-            f"{PAPER}, Figures 5, 8 and 9",
-            "The nuclear ranks of the gradients stay large: at the end they are above those at the first record after initialization; "
-            "difference of the logarithms, over the matrices of the blocks.",
-            lead=kept.mean,
-            stderr=kept.stderr,
-            least=0,
-        ),
-        bound_check(
-            "embeddings-below-the-lemma",
-            f"{PAPER}, Lemma 2.9",
-            "At initialization the stable rank of the embedded tokens is at most ((1 + ε)/(1 - ε))/p_max, ε being how far the used "
-            "embeddings are from ‖e‖² = d.",
-            smallest_margin=float(lemma / float(start["embedded_stable_rank"])) - 1,
-        ),
-    ]
+FAR, LOW = 1 / 10, 1 / 4
+"""Shares of the largest possible stable rank below which it is far below it (Figure 2), or low (Figure 6)."""
+LARGE = 2.0
+"""A nuclear rank is large from this multiple of st(A) on: it then orders the losses of a quadratic model, not its guarantees alone."""
+HALF = 0.5
+"""What the figures show falls, or differs, by more than a factor of two; what does so by less does not do as they do."""
+PEAK, END = 9.0, 2.2
+"""Read off Figure 2: stable ranks after 100 steps, and at the end."""
+MARGINS = {"up": 110.0, "head": 20.0, "embedding": 14.0}
+"""nr/st at the end of Figures 5 to 7 and 10."""
+BLOCK = ("query", "key", "value", "output", "up", "down")
+MATRICES = (*BLOCK, "embedding", "head")
 
 
-def tables(config: Config, data: Data) -> list[Table]:
-    """Losses, and for every matrix its ranks and the ratio that predicts who gains."""
-    found = data["training"].isel(seed=0)
-    losses = []
-    for optimizer in OPTIMIZERS:
-        final = found["validation"].sel(optimizer=optimizer).isel(step=-1)
-        mean, stderr = map(float, sweep.mean_and_stderr(final, "stretch"))
-        losses.append((NAMES[optimizer], f"{mean:.3f} ± {stderr:.3f}", f"{mean / np.log(2):.3f}"))
-    rows = []
-    for name in (*found["matrix"].values.tolist(), *ENDS):
-        row = [name]
-        for optimizer in OPTIMIZERS:
-            one = found.sel(optimizer=optimizer).isel(step=slice(1, None))
-            if name in ENDS:
-                stable, nuclear = (one[f"end_{which}_rank"].sel(end=name) for which in ("stable", "nuclear"))
-            else:
-                stable, nuclear = (one[f"{which}_rank"].sel(matrix=name) for which in ("stable", "nuclear"))
-            ratio = nuclear / stable
-            row += [
-                f"{_geometric(stable):.1f}",
-                f"{_geometric(nuclear):.1f}",
-                f"{_geometric(ratio):.1f}",
-                f"{float(ratio.min()):.2f}",
-            ]
-        rows.append(tuple(row))
-    header = [
-        f"{column}, {NAMES[optimizer]}"
-        for optimizer in OPTIMIZERS
-        for column in ("st(A)", "nr(G)", "nr/st", "least nr/st")
-    ]
-    entropy, parameters = float(found["entropy"]), int(found["parameters"])
-    return [
-        Table(
-            f"Validation after {config.steps} steps of {config.batch * config.context} bytes; {parameters:,} parameters, "
-            f"unigram entropy {entropy:.3f} nats",
-            ("optimizer", "nats a byte", "bits a byte"),
-            tuple(losses),
-        ),
-        Table("Ranks after initialization: geometric means over records and blocks", ("matrix", *header), tuple(rows)),
-    ]
+class Config(gpt_runs.Training):
+    """The training of one GPT by Muon."""
+
+    muon_rate: float = lab.number(0.01, above=0, help="learning rate of Muon on the matrices of the blocks")
 
 
-def plot(config: Config, data: Data) -> Figure:
-    """Losses; stable ranks of what feeds the matrices; nuclear ranks of the gradients, all but the first for Muon."""
-    found = data["training"].isel(seed=0)
-    figure = Figure(figsize=(13, 7.5), layout="constrained")
-    panels = figure.subplots(2, 3)
-    _draw_losses(panels[0, 0], found)
-    one = found.sel(optimizer="muon")
-    steps = one["step"].values
-    stable = one["stable_rank"]
-    _draw_blocks(panels[0, 1], steps, stable.sel(matrix="down"))
-    panels[0, 1].set_title("MLP post-activations, by block (Figure 2)", fontsize="medium")
-    for i, (name, label) in enumerate((("query", "of attention"), ("up", "of the perceptron"))):
-        _draw_range(panels[0, 2], steps, stable.sel(matrix=name), i, f"normed input {label}")
-    _draw_line(panels[0, 2], steps, one["end_stable_rank"].sel(end="head"), 2, "normed input of the head")
-    panels[0, 2].set_title("normed activations, over blocks (Figure 6)", fontsize="medium")
-    gradients = [name for name in one["matrix"].values if name in ("up", "gate", "down")]
-    for i, name in enumerate(gradients):
-        _draw_range(panels[1, 0], steps, one["nuclear_rank"].sel(matrix=name), i, f"W_{name}")
-    panels[1, 0].set_title("gradients of the perceptron (Figure 5)", fontsize="medium")
-    for i, name in enumerate(("query", "key", "value", "output")):
-        _draw_range(panels[1, 1], steps, one["nuclear_rank"].sel(matrix=name), i, f"W_{name}")
-    panels[1, 1].set_title("gradients of attention (Figures 8 and 9)", fontsize="medium")
-    for i, (values, label) in enumerate(
-        (
-            (one["end_nuclear_rank"].sel(end="embedding"), "nr of the embedding's gradient"),
-            (one["end_nuclear_rank"].sel(end="head"), "nr of the head's gradient"),
-            (one["end_stable_rank"].sel(end="embedding"), "st of the token indicator"),
-            (one["embedded_stable_rank"], "st of the embedded tokens"),
-        )
-    ):
-        _draw_line(panels[1, 2], steps, values, i, label)
-    panels[1, 2].set_title("embedding and head (Figures 7 and 10)", fontsize="medium")
-    for panel in panels.ravel():
-        panel.set_xlabel("step")
-    for panel in panels.ravel()[1:]:
-        panel.set_ylim(0, 1.35 * panel.get_ylim()[1])  # room for the legend
-        panel.set_ylabel("nuclear rank" if panel in panels[1] else "stable rank")
-    panels[1, 2].set_ylabel("rank")
-    for panel in panels.ravel():
-        panel.legend(fontsize="small", loc="upper right", ncols=2 if panel is panels[0, 1] else 1)
-    return figure
+def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
+    """Both ranks of every matrix, with those of embedding and head repeated for each block, and the loss, at every record."""
+
+    def observe(model: Transformer, seen: Sequences) -> dict[str, Array]:
+        ranks = training.measure_ranks(transformer.loss, model, seen)
+
+        def table(tree: Transformer) -> Array:
+            ends = [jnp.full(config.blocks, end) for end in (tree.embedding, tree.head)]
+            return jnp.stack([*(getattr(tree.blocks, name) for name in BLOCK), *ends])
+
+        embedded = stable_rank_above(model.embedding[seen.tokens[:, :-1].reshape(-1)])
+        return {"stable_rank": table(ranks.stable), "nuclear_rank": table(ranks.nuclear), "embedded": embedded}
+
+    found = gpt_runs.run(
+        config,
+        sizes.stream(key, "trainings"),
+        config.architecture("relu_squared"),
+        [gpt_runs.Cell("muon", config.muon_rate, config.muon_rate)],
+        observe,
+        dims=("matrix", "block"),
+        start=True,
+    )
+    labels = {"matrix": list(MATRICES), "block": 1 + np.arange(config.blocks)}
+    return found.isel(cell=0, drop=True).assign_coords(labels)
 
 
-def _draw_losses(axes: Axes, found: xr.Dataset) -> None:
-    steps = found["step"].values
-    for i, optimizer in enumerate(OPTIMIZERS):
-        mean = Mean(*sweep.mean_and_stderr(found["validation"].sel(optimizer=optimizer), "stretch"))
-        label = f"{NAMES[optimizer]}, validation"
-        draw_mean(axes, steps, mean, color=COLORS[i], marker=MARKERS[i], markersize=4, label=label)
-    axes.axhline(float(found["entropy"]), color="gray", linestyle="--", linewidth=1, label="unigram entropy")
-    axes.set_ylabel("nats a byte")
-    axes.set_title("loss", fontsize="medium")
+def trained(data: xr.Dataset, *matrices: str) -> xr.Dataset:
+    """The records after initialization, for some of the matrices."""
+    return data.isel(step=slice(1, None)).sel(matrix=list(matrices or MATRICES))
 
 
-def _draw_blocks(axes: Axes, steps: np.ndarray, ranks: xr.DataArray) -> None:
-    shades = np.linspace(0.35, 1, ranks.sizes["block"])
-    for block, shade in enumerate(shades):
-        axes.plot(steps, ranks.isel(block=block), color=COLORS[0], alpha=float(shade), marker=MARKERS[block % len(MARKERS)],
-                  markersize=4, label=f"block {block + 1}")  # fmt: skip
+def geometric(ranks: xr.DataArray) -> xr.DataArray:
+    """The mean over blocks: what is typical of them."""
+    return np.exp(np.log(ranks).mean("block"))
 
 
-def _draw_range(axes: Axes, steps: np.ndarray, ranks: xr.DataArray, index: int, label: str) -> None:
-    """The mean over blocks, and a band from the least to the largest."""
-    values = ranks.transpose("step", "block").values
-    _draw_line(axes, steps, ranks.mean("block"), index, label)
-    axes.fill_between(steps, values.min(1), values.max(1), color=COLORS[index], alpha=0.15, linewidth=0)
+def share(*matrices: str) -> Callable[[Config, xr.Dataset], xr.DataArray]:
+    """The stable rank of what feeds some matrices, in every block, over the largest possible."""
+    return lambda config, data: trained(data, *matrices)["stable_rank"] / _largest(config)
 
 
-def _draw_line(axes: Axes, steps: np.ndarray, values: xr.DataArray, index: int, label: str) -> None:
-    axes.plot(steps, values, color=COLORS[index], marker=MARKERS[index], markersize=4, label=label)
+def margin(*matrices: str) -> Callable[[Config, xr.Dataset], xr.DataArray]:
+    """nr(G)/st(A), typical of the blocks."""
+
+    def found(config: Config, data: xr.Dataset) -> xr.DataArray:
+        ranks = trained(data, *matrices)
+        return geometric(ranks["nuclear_rank"] / ranks["stable_rank"])
+
+    return found
 
 
-def _geometric(values: xr.DataArray) -> float:
-    return float(np.exp(np.log(values).mean()))
+def since_first_record(config: Config, data: xr.Dataset) -> xr.DataArray:
+    """The stable ranks of activations over what they were at the first record after initialization."""
+    ranks = geometric(trained(data, "query", "up", "down", "head")["stable_rank"])
+    return ranks.isel(step=slice(1, None)) / ranks.isel(step=0, drop=True)
 
 
-EXPERIMENT = Experiment(
-    name="gpt-telemetry",
-    paper=PAPER,
-    source="spectral-criterion, Figures 2 and 5 to 10",
+def values_over_outputs(config: Config, data: xr.Dataset) -> xr.DataArray:
+    """The nuclear rank of W_V's gradient over that of W_O's."""
+    ranks = geometric(trained(data)["nuclear_rank"])
+    return ranks.sel(matrix="value", drop=True) / ranks.sel(matrix="output", drop=True)
+
+
+def ends_over_blocks(config: Config, data: xr.Dataset) -> xr.DataArray:
+    """The margins of embedding and head over the geometric mean of those in the blocks."""
+    return margin("embedding", "head")(config, data) / np.exp(np.log(margin(*BLOCK)(config, data)).mean("matrix"))
+
+
+def embedded(config: Config, data: xr.Dataset) -> xr.DataArray:
+    """The stable rank of the embedded tokens over that of their indicators, which is 1/p_max."""
+    found = trained(data)
+    return found["embedded"] / found["stable_rank"].sel(matrix="embedding", block=1, drop=True)
+
+
+def _largest(config: Config) -> xr.DataArray:
+    return xr.DataArray(
+        [config.width] * 5 + [4 * config.width] + [config.width] * 2, {"matrix": list(MATRICES)}, "matrix"
+    )
+
+
+def _noise(config: Config, data: xr.Dataset) -> xr.Dataset:
+    """Independent Gaussian features in the place of the activations: n d/(√n + √d)² for n tokens, in the limit of both."""
+    tokens = config.stretches * config.context
+    return data.assign(stable_rank=data["stable_rank"] * 0 + 1 / (_largest(config) ** -0.5 + tokens**-0.5) ** 2)
+
+
+def _value_at_start(config: Config, data: xr.Dataset) -> xr.Dataset:
+    """Ranks of W_V at initialization in the place of all others."""
+    start = data[["stable_rank", "nuclear_rank"]].isel(step=0, drop=True).sel(matrix="value", drop=True)
+    return data.assign({name: values.broadcast_like(data[name]) for name, values in start.items()})
+
+
+def _figure_falls(config: Config, data: xr.Dataset) -> xr.Dataset:
+    fallen = xr.where(data["step"] > data["step"][1], END / PEAK, 1.0)
+    return data.assign(stable_rank=data["stable_rank"].isel(step=1, drop=True) * fallen)
+
+
+Quantity = Callable[[Config, xr.Dataset], xr.DataArray]
+Control = Callable[[Config, xr.Dataset], xr.Dataset]
+NOISE: dict[str, Control] = {"Gaussian features": _noise}
+VALUE: dict[str, Control] = {"the gradient of W_V at initialization": _value_at_start}
+
+
+def times(ranks: str, factor: float, *matrices: str) -> Control:
+    """A control: some ranks less by as much as in the paper's figures."""
+    return lambda config, data: data.assign({ranks: data[ranks] * xr.where(data["matrix"].isin(matrices), factor, 1)})
+
+
+def all_along(
+    name: str,
+    cites: str | tuple[str, ...],
+    says: str,
+    quantity: Quantity,
+    controls: dict[str, Control],
+    *,
+    above: float = np.nan,
+    below: float = np.nan,
+    corrected: bool = False,
+) -> lab.Statement:
+    """That the mean of a quantity lies above one number, or below another, at every length of the training."""
+
+    @lab.statement(cites, says, name=name, along="step", controls=controls, corrected=corrected)
+    def found(config: Config, data: xr.Dataset) -> lab.Relation:
+        draws = quantity(config, data).rename(name)
+        return lab.below(draws, below, f"{below:g}") if np.isnan(above) else lab.above(draws, above, f"{above:g}")
+
+    return found
+
+
+@lab.statement(
+    ("eq-1-8", "section-1-3-trajectory"),
+    "From the first record after initialization on nr(G) is at least st(A) for every matrix of every block, in every draw.",
+    along="step",
+    controls=VALUE,
+)
+def inequality(config: Config, data: xr.Dataset) -> lab.Relation:
+    """A bound ten times as large breaks: no gradient has so large a nuclear rank at these sizes."""
+    found = trained(data, *BLOCK)
+    return lab.always(found["stable_rank"], found["nuclear_rank"], slack=0.9)
+
+
+@lab.statement(
+    "eq-1-8",
+    "At initialization it does not hold for W_V: typically nr(G) is below st(A).",
+    corrected=True,
+    controls={"W_Q": lambda config, data: data.assign_coords(matrix=["value", "key", "query", *MATRICES[3:]])},
+)
+def not_from_the_start(config: Config, data: xr.Dataset) -> lab.Relation:
+    """Typical of the blocks."""
+    start = data.isel(step=0).sel(matrix="value")
+    return lab.below(geometric(start["nuclear_rank"] / start["stable_rank"]).rename("nr/st of W_V"), 1, "1")
+
+
+def figure(config: Config, data: xr.Dataset) -> Figure:
+    """Both ranks and their ratio along the training: medians over draws of the means over blocks; values of the paper's figures dashed."""
+    ratio = data["nuclear_rank"] / data["stable_rank"]
+    panels = {
+        "st(A)": (data["stable_rank"], {"peak of Figure 2": PEAK, "end of Figure 2": END}),
+        "nr(G)": (data["nuclear_rank"], {}),
+        "nr(G)/st(A)": (ratio, {"(1.8)": 1.0} | {f"{name}, paper": level for name, level in MARGINS.items()}),
+    }
+    drawn = Figure(figsize=(14, 5), layout="constrained")
+    for axes, (title, (values, lines)) in zip(drawn.subplots(1, 3), panels.items(), strict=True):
+        for place, name in enumerate(MATRICES):
+            middle = geometric(values.sel(matrix=name)).median("seed")
+            style = {"color": COLORS[place % len(COLORS)], "marker": "o" if place < len(COLORS) else "s"}
+            axes.plot(middle["step"], middle, label=name, **style)
+        for place, (name, level) in enumerate(lines.items()):
+            axes.axhline(level, color="black", linewidth=1, linestyle=("--", ":", "-.", (0, (1, 3)))[place], label=name)
+        axes.set(yscale="log", xlabel="step", ylabel=title, ylim=(None, 3 * axes.get_ylim()[1]))
+        axes.legend(fontsize="x-small", ncols=3, loc="upper center")
+    return drawn
+
+
+SCALES = {
+    "smoke": {"width": 32, "blocks": 1, "heads": 1, "context": 16, "steps": 100, "records": 2, "seeds": 4},
+    "paper": {"width": 384, "blocks": 6, "heads": 6, "context": 256, "batch": 64, "steps": 5000, "records": 10,
+              "muon_rate": 0.005, "table_rate": 0.003},
+}  # fmt: skip
+EXPERIMENT = lab.Experiment(
+    "gpt-telemetry",
+    ledger("spectral-criterion"),
     title="Ranks of activations and gradients while a small GPT learns a text",
-    summary="A byte-level GPT is trained on a real text twice, by AdamW and by Muon. At equal distances st(A) of what feeds every matrix, "
-    "and nr(G) of its gradient, are computed, with the validation loss against the unigram entropy. With --checkpoints a training that "
-    "was stopped goes on where it was.",
-    scales={
-        "smoke": Config(
-            width=48, blocks=1, heads=1, context=16, steps=200, every=50, adamw_rate=0.01, muon_rate=0.05, stretches=256
+    summary="While Muon trains a byte-level GPT on a real text, what feeds its matrices has a low stable rank and their gradients a "
+    "nuclear rank several times as large, as in the paper's run. Other than there, stable ranks do not fall along the training, W_V is no "
+    "more modest than W_O, and embedding and head have margins like those of the blocks. At initialization (1.8) does not hold for W_V.",
+    config=Config,
+    measure=run,
+    statements=(
+        all_along(
+            "perceptrons-far-below",
+            ("figure-2", "section-1-3-trajectory"),
+            "The activations of the perceptrons have, in every block and all along, a stable rank far below its largest value.",
+            share("down"),
+            NOISE,
+            below=FAR,
         ),
-        "quick": Config(),
-        "paper": Config(
-            width=384, blocks=6, heads=6, context=256, batch=64, steps=5000, every=100, adamw_rate=1e-3, stretches=512
+        all_along(
+            "normalized-activations-low",
+            ("figure-6", "section-1-3-trajectory"),
+            "The three kinds of normalized activations have a low stable rank in every block throughout the training.",
+            share("query", "up", "head"),
+            NOISE,
+            below=LOW,
         ),
-    },
-    run=run,
-    checks=checks,
-    plot=plot,
-    tables=tables,
-    refuted=frozenset({"inequality-holds-from-the-start"}),
+        all_along(
+            "no-fall",
+            ("figure-2", "figure-6"),
+            "At this size the stable ranks of perceptrons and of normalized activations do not fall after the first record as the figures' "
+            "do: at every later one they are above half of what they were.",
+            since_first_record,
+            {"the fall of Figure 2": _figure_falls},
+            above=HALF,
+            corrected=True,
+        ),
+        inequality,
+        not_from_the_start,
+        all_along(
+            "gradients-have-large-ranks",
+            ("figure-5", "figure-8", "figure-9"),
+            "The gradients of both matrices of the perceptrons, and those of W_Q, W_K and W_O, typically have a large nuclear rank.",
+            margin("up", "down", "query", "key", "output"),
+            VALUE,
+            above=LARGE,
+        ),
+        all_along(
+            "values-are-as-large",
+            "figure-9",
+            "At this size W_V is no more modest than W_O: the nuclear rank of its gradient is more than half of that of W_O's.",
+            values_over_outputs,
+            {"the third of Figure 9": times("nuclear_rank", 1 / 3, "value")},
+            above=HALF,
+            corrected=True,
+        ),
+        all_along(
+            "ends-have-margins",
+            ("figure-7", "section-1-2-1-embedding"),
+            "At this size, with bytes for tokens, embedding and head have margins nr/st like the blocks': above half of their mean.",
+            ends_over_blocks,
+            {"the margins of the figures": times("nuclear_rank", 14 / 110, "embedding", "head")},
+            above=HALF,
+            corrected=True,
+        ),
+        all_along(
+            "embedded-near-indicators",
+            ("figure-10", "section-2-2-1-loose"),
+            "At this size, with bytes for tokens, the embedded tokens have more than half of the stable rank 1/p_max of their indicators.",
+            embedded,
+            {"the share of Figure 10": times("embedded", 10.8 / 26, *MATRICES)},
+            above=HALF,
+            corrected=True,
+        ),
+    ),
+    scales=SCALES,
+    figure=figure,
 )

@@ -1,0 +1,31 @@
+"""What the experiment on layered models computes, beside brute force."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax.experiments.spectral_criterion import layered
+from specjax.models import decoder_block
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+
+def test_the_jacobian_of_attention_is_that_of_the_block_and_its_norm_that_of_the_whole_matrix():
+    keys = jax.random.split(jax.random.key(0), 3)
+    x, block = jax.random.normal(keys[0], (5, 3)), decoder_block.init(keys[1], 3, 4)
+    found = decoder_block.apply(block, x)
+    at = jnp.stack([found.attention_input @ w.T for w in (block.query, block.key, block.value)])
+    np.testing.assert_allclose(layered.mixed(at, 3), found.attention_mixed, rtol=1e-12)
+    whole = jax.jacobian(lambda stacked: layered.mixed(stacked, 3))(at).reshape(15, 45)
+    np.testing.assert_allclose(layered.attention_jacobian(keys[2], at, 3), np.linalg.norm(whole, 2), rtol=1e-6)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", list(layered.NETWORKS))
+def test_a_mixed_step_is_the_minimizer_of_its_bound(name):
+    """Its linear term is twice the promise, whatever is spectral, and no curvature takes more than half of that back."""
+    found = jax.jit(lambda key: layered.network(key, name))(jax.random.key(3))
+    np.testing.assert_allclose(found["linear"][3:], 2, rtol=1e-9)
+    assert np.all(np.asarray(found["quadratic"][3:]) <= 1)
+    assert all(np.all(np.asarray(found[bound]) <= 1) for bound in ("first", "second", "hessian", "samplewise"))
