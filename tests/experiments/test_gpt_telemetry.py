@@ -21,43 +21,9 @@ CELLS = [Cell("adamw", 0.03, 0.0), Cell("out", 0.03, 0.2), Cell("muon", 0.03, 0.
 MOVED = {"adamw": [], "out": [".blocks.down"], "muon": [".blocks"], "embedded": [".blocks", ".embedding"]}
 
 
-<<<<<<< HEAD
-@pytest.fixture
-def trained_nothing(monkeypatch):
-    """The arguments of trainings that are not run."""
-    calls = []
-
-    def train(*_, **options):
-        calls.append(options)
-        if len(calls) == len(gpt_runs.OPTIMIZERS):
-            raise InterruptedError
-
-    monkeypatch.setattr(gpt_runs.training, "train", train)
-    return calls
-
-
-def test_each_training_has_a_folder_of_checkpoints_that_knows_what_it_is(trained_nothing, tmp_path):
-    config = dataclasses.replace(EXPERIMENT.at("smoke"), checkpoints=str(tmp_path))
-    with pytest.raises(InterruptedError):
-        EXPERIMENT.run(config)
-    folders = [options["checkpoints"] for options in trained_nothing]
-    assert [one.folder for one in folders] == [tmp_path / name for name in gpt_runs.OPTIMIZERS]
-    folders[0].save(2, jnp.zeros(3))
-    other = gpt_runs.checkpoints_of(dataclasses.replace(config, adamw_rate=1.0), "adamw")
-    with pytest.raises(ValueError, match=r"is of a training with adamw_rate=0\.01, not 1\.0"):
-        other.latest(jnp.zeros(3))
-    moved = gpt_runs.checkpoints_of(config, "adamw")
-    assert moved.latest(jnp.ones(3)).tolist() == [0, 0, 0]
-
-
-@pytest.mark.slow
-def test_stored_trainings_go_on_where_they_were(tmp_path):
-    config = dataclasses.replace(EXPERIMENT.at("smoke"), checkpoints=str(tmp_path))
-=======
 @pytest.fixture(scope="module", autouse=True)
 def promotion():
     # Optax's Adam does not run under strict promotion.
->>>>>>> main
     with jax.numpy_dtype_promotion("standard"):
         yield
 
@@ -96,18 +62,8 @@ def by_a_plain_loop(key, cell, seed):
 
 
 @pytest.mark.integration
-<<<<<<< HEAD
-def test_verdicts_follow_the_numbers(smoke_data):
-    config, found = EXPERIMENT.at("smoke"), smoke_data("gpt-telemetry")["training"]
-    found["validation"][:] = float(found["entropy"]) - 1 + 0.01 * np.arange(config.stretches) / config.stretches
-    found["validation"].loc[{"optimizer": "muon"}] -= 0.1
-    found["stable_rank"][:], found["nuclear_rank"][:] = 3.0, 3.5
-    found["nuclear_rank"].loc[{"step": config.steps}] = 3.6
-    found["end_stable_rank"][:], found["embedded_stable_rank"][:], found["embedding_spread"][:] = 6.0, 6.5, 0.1
-=======
 def test_every_arm_is_trained_as_by_a_plain_loop_and_cooled():
     key = jax.random.key(3)
->>>>>>> main
 
     def observe(model, _):
         return {"weights": jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(model)])}
