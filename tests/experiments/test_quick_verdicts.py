@@ -29,12 +29,6 @@ CORRECTED = {
         ("rule-one-stable-rank", "rule-two-stable-ranks"),
         ("smooth-steps-printed", "smooth-steps-corrected"),
     ],
-    "sparse-regression": [("largest-rank-printed", "largest-rank")],
-    "rank-switch": [
-        ("relu-shared-rule-ahead-of-spectral", "relu-shared-spectral-keeps-up"),
-        ("gated-shared-rule-ahead-of-spectral", "gated-shared-spectral-keeps-up"),
-        ("features-own-rule-ahead-of-spectral", "features-own-spectral-keeps-up"),
-    ],
     "relu-features": [
         ("mean-printed", "mean-corrected"),
         ("spike-printed", "spike-corrected"),
@@ -82,7 +76,7 @@ CONFIRMED = {
     "figures-14-and-15": {"realizable-before", "realizable-after", "teacher-student-before", "teacher-student-after"},
     "gradient-rank-window": {"window-linear", "window-logarithmic"},
     "relu-features": {"cross-bulk-rank", "cross-bulk-remainder"},
-    "sparse-regression": {"rule-at-start", "spectral-ahead", "gated-spectral-ahead"},
+    "sparse-regression": {"rule-at-start", "rule-grows-with-size", "stable-ranks-stay-low", "large-step-diverges"},
     "memory-one-step": {
         "counts-by-formula",
         "exponents-by-formula",
@@ -97,7 +91,7 @@ CONFIRMED = {
     "memory-anisotropy": {"newton-is-invariant", "isotropic-counts", "muon-loses-its-exponent"},
     "memory-lambda": {"resolution-as-polar", "sharp-resolution-is-polar", "s-bulk"},
     "memory-logits": {"slope", "signal-order", "signal-bound", "interactions", "loss-is-the-mass-left"},
-    "rank-switch": {"features-shared-rule-ahead-of-spectral", "control-rule-is-euclidean"},
+    "rank-switch": {"rule-ahead-on-features", "euclidean-ahead-in-control"},
     "gpt-ablation": {"gated-muon-gains", "gated-switch-beats-euclidean"},
     "after-initialization": {
         "learned",
@@ -125,7 +119,7 @@ REFUTED = {
     "orthogonalizer-error": {"muon-5-exponent"},
     "preconditioner-maps": {"blocks"},
     "figures-3-and-11": {"relu-rule-along-spectral"},
-    "sparse-regression": {"gated-large-batch-coincides"},
+    "sparse-regression": {"gated-rule-weakens"},
     "recall-transformer": {"alike-when-uniform"},
     "gpt-ablation": {"plain-switch-beats-spectral", "gated-switch-beats-spectral"},
     "after-initialization": {"distance-falls", "nearer-than-noise"},
