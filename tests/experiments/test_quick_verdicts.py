@@ -95,7 +95,7 @@ CONFIRMED = {
     "memory-anisotropy": {"newton-is-invariant", "isotropic-counts", "muon-loses-its-exponent"},
     "memory-lambda": {"resolution-as-polar", "sharp-resolution-is-polar", "s-bulk"},
     "memory-logits": {"slope", "signal-order", "signal-bound", "interactions", "loss-is-the-mass-left"},
-    "rank-switch": {"features-shared-rule-ahead-of-spectral", "control-rule-is-euclidean"},
+    "rank-switch": {"rule-ahead-on-features", "euclidean-ahead-in-control"},
     "gpt-ablation": {"gated-muon-gains", "gated-switch-beats-euclidean"},
     "after-initialization": {
         "learned",
@@ -111,7 +111,13 @@ CONFIRMED = {
         "muon-above-sgd",
         "muon-robust-outputs",
     },
-    "gpt-telemetry": {"perceptrons-far-below", "gradients-have-large-ranks", "inequality", "not-from-the-start", "no-fall"},
+    "gpt-telemetry": {
+        "perceptrons-far-below",
+        "gradients-have-large-ranks",
+        "inequality",
+        "not-from-the-start",
+        "no-fall",
+    },
 }
 REFUTED = {
     "target": {"target-is-left", "left-is-aligned", "real-preconditioner"},
