@@ -1,50 +1,10 @@
-"""The half of the spectral-criterion experiments on stable ranks and layered models: verdicts, and the opposite ones on controls."""
+"""The half of the spectral-criterion experiments on stable ranks and layered models: what they refuse."""
 
 import dataclasses
 
 import pytest
 
 from specjax.experiments import load
-
-SMALLER = {
-    "decoder-block": {"blocks": 3},
-}
-
-
-def scaled(factor):
-    """All of a dataset's variable times a factor."""
-    return lambda values: values * factor
-
-
-CONTROLS = {
-    "decoder-block": {
-        "lemma-2-9": ("depth", "embedded", scaled(10.0)),
-        "proposition-2-14": ("depth", "slack", scaled(0.3)),
-        "column-norms": ("depth", "norm_slack", scaled(0.3)),
-        "corollary-2-15": ("depth", "rank", scaled(4.0)),
-        "swiglu-ambient": ("networks", "swiglu.layer_1", scaled(10.0)),
-    },
-}
-"""For a check: a dataset, a variable and a change under which its verdict must be the opposite one."""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SMALLER)
-def test_verdicts_and_their_opposites(name, tmp_path):
-    experiment = load(name)
-    config = dataclasses.replace(experiment.at("smoke"), **SMALLER[name])
-    data = experiment.run(config)
-    found = {check.name: check.verdict for check in experiment.checks(config, data)}
-    assert set(experiment.refuted) <= set(found)
-    for check in experiment.checks(config, data):
-        assert check.verdict in (experiment.expected(check), "inconclusive"), check
-    for check, (dataset, variable, change) in CONTROLS[name].items():
-        changed = {key: value.copy(deep=True) for key, value in data.items()}
-        changed[dataset][variable] = changed[dataset][variable].copy(data=change(changed[dataset][variable].values))
-        turned = {c.name: c.verdict for c in experiment.checks(config, changed)}
-        assert {found[check], turned[check]} == {"confirmed", "refuted"}, check
-    experiment.plot(config, data).savefig(tmp_path / "figure.png")
-    assert all(len(row) == len(table.header) for table in experiment.tables(config, data) for row in table.rows)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +14,7 @@ def test_verdicts_and_their_opposites(name, tmp_path):
         ("activations", "widths", (8, 4)),
         ("activations", "seeds", 1),
         ("decoder-block", "d", 2),
-        ("decoder-block", "batches", (8, 16)),
+        ("decoder-block", "lengths", (8, 16)),
         ("layered-hessian", "width", 1),
         ("layered-hessian", "samples", (4, 8)),
     ],

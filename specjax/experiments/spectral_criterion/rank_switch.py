@@ -1,262 +1,239 @@
-"""The rule (1.5) followed: spectral steps of the blocks where nr(G) ≥ st(A), judged; `rank_switch_runs` has the runs."""
+"""The rule (1.5) followed: in every iteration each block takes a spectral step where nr(G) ≥ st(A), else a Euclidean one.
 
+Four kinds of steps on every draw: Euclidean, spectral on the internal blocks, spectral on all, and by the rule. Two linear maps, whose loss
+is quadratic, with the step size of the guarantees: on SwiGLU features (Figure 11) nr(G) crosses st(A) on the way, and in the control it
+is below from the start. And a SwiGLU network so small that nr(G) is near st(A) on its internal blocks, where each kind of steps has the
+best step size of a grid, chosen at each length in draws that do not judge; where that is an end of the grid nothing is decided.
+Compared are medians over draws of the logarithm of the loss, where a run that diverged has the loss at which it was stopped.
+
+Statements, thresholds, grids and numbers of draws were settled in trial runs of other draws than those judged here.
+"""
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+import xarray as xr
+from jaxtyping import Array, Float, Key
 
-from specjax.experiments.contract import Check, Data, Experiment, Table
-from specjax.experiments.means import STANDARD_ERRORS, mean_of
-from specjax.experiments.plots import COLORS, MARKERS
-from specjax.experiments.spectral_criterion.rank_switch_runs import (
-    LABELS,
-    LARGEST_GAIN,
-    NETWORKS,
-    REGIMES,
-    TARGETS,
-    THRESHOLDS,
-    WAYS,
-    Config,
-    Outcome,
-    dataset_of,
-    lead,
-    methods_of,
-    outcome_of,
-    rates_by,
-    rates_of,
-    regimes_of,
-    run,
-    sooner,
-    with_rates,
+from specjax import lab, sizes, sweep
+from specjax.experiments.ledgers import ledger
+from specjax.experiments.spectral_criterion.sparse_training import LIMIT, OPTIMIZERS, Problem, draw
+from specjax.models import layerwise_descent, mlp
+from specjax.models.layerwise_descent import CRITERION, SPECTRAL
+
+STEPS = {
+    "Euclidean": OPTIMIZERS["gd"],
+    "internal": OPTIMIZERS["spectral"],
+    "spectral": (SPECTRAL,) * 4,
+    "rule": (CRITERION,) * 4,
+}
+"""Thresholds of the four blocks of a network; a linear map has one block, and no internal ones."""
+PROBLEMS = ("features", "control")
+GUARANTEED = 0.5
+"""The step size of the guarantees, since the loss is without the ½ of the paper."""
+LINEAR_LIMIT = 1e9
+"""A linear map has diverged at this loss."""
+AHEAD = np.log10(1.2)
+"""Losses nearer than this factor are not told apart."""
+
+Data = dict[str, xr.Dataset]
+
+
+class Config(lab.Config):
+    """Sizes, lengths, and the grid of step sizes of the network in ascending order."""
+
+    inputs: int = lab.integer(12, least=3, help="inputs d of the network")
+    width: int = lab.integer(24, least=8, help="its hidden units h")
+    samples: int = lab.integer(256, least=8, help="its samples n")
+    rates: tuple[float, ...] = lab.numbers(0.0025, 0.005, 0.01, 0.02, above=0, help="its step sizes, ascending")
+    lengths: tuple[int, ...] = lab.sizes(150, 200, points=2, help="its iterations")
+    features: int = lab.integer(32, least=8, help="inputs k and outputs m of the linear maps; n = 4k, d = k/2")
+    linear_lengths: tuple[int, ...] = lab.sizes(90, 120, points=2, help="iterations of the linear maps")
+    linear_seeds: int = lab.seeds(48, least=16, help="draws of the linear maps")
+    seeds: int = lab.seeds(24, least=16, help="draws of the network that judge")
+    choosing: int = lab.integer(8, help="further draws of it, which choose the step sizes")
+    seed: int = lab.integer(
+        1, least=0, help="root of all randomness; others than this one's draws settled sizes and lengths"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.rates) < 3 or list(self.rates) != sorted(self.rates):
+            raise ValueError(f"rates needs 3 or more in ascending order, so that one lies inside, got {self.rates}.")
+
+
+def run(config: Config, key: Key[Array, ""]) -> Data:
+    """log10 of the loss over the first one, by kind of steps and length."""
+
+    def network(key: Array, rate: Array) -> dict[str, Array]:
+        problem = draw(key, "swiglu", config.samples, config.inputs, config.width)
+        return {"left": descend(problem, "swiglu", rate, config.lengths, LIMIT)}
+
+    def linear(key: Array, problem: Array) -> dict[str, Array]:
+        drawn = linear_problem(key, config.features, problem)
+        return {"left": descend(drawn, "relu", jnp.asarray(GUARANTEED), config.linear_lengths, LINEAR_LIMIT)}
+
+    def swept(name: str, measure: Callable[..., Any], over: sweep.axes.Over, seeds: int) -> xr.Dataset:
+        found = sweep.run(measure, over, seeds=seeds, key=sizes.stream(key, name))
+        return found.rename(left_dim_0="steps", left_dim_1="length")
+
+    # A loss that falls by thirty powers of ten is beyond float32.
+    with jax.enable_x64(True):
+        maps = swept("linear", linear, {"problem": sweep.values(0, 1)}, config.linear_seeds)
+    network_runs = swept("network", network, {"rate": sweep.values(*config.rates)}, config.choosing + config.seeds)
+    kinds = [kind for kind in STEPS if kind != "internal"]
+    return {
+        "network": network_runs.assign_coords(steps=list(STEPS), length=list(config.lengths)),
+        "linear": maps.assign_coords(steps=kinds, length=list(config.linear_lengths), problem=list(PROBLEMS)),
+    }
+
+
+def descend(
+    problem: Problem, activation: str, rate: Array, lengths: Sequence[int], limit: float
+) -> Float[Array, "steps lengths"]:
+    """log10 of the loss over the first one with every kind of steps that differs from the others."""
+    params, batch = problem
+
+    def one(thresholds: Array) -> Array:
+        found = layerwise_descent.descend(
+            params, batch, activation, rate, thresholds=thresholds, records=1, every=lengths[-1] + 1, limit=limit
+        )
+        return jnp.log10(found.loss[jnp.asarray(lengths)] / found.loss[0])
+
+    thresholds = dict.fromkeys(levels[: len(params)] for levels in STEPS.values())
+    return jax.vmap(one)(jnp.asarray(list(thresholds), rate.dtype))
+
+
+def linear_problem(key: Key[Array, ""], k: int, control: Array) -> Problem:
+    """W_0 = 0, inputs and targets, samples in rows; the two problems differ by a traced number, so that they share a program.
+
+    Features (0): SwiGLU of Gaussian inputs in k/2 dimensions, and a Gaussian W_# (Figure 11). Control (1): Gaussian inputs, of a stable
+    rank near that of whitened ones, and a W_# whose i-th column is a Gaussian one over i, so that the gradient has a low nuclear rank.
+    """
+    n, d = 4 * k, k // 2
+    shapes = ((n, d), (2 * k, d), (n, k), (k, k))
+    # One draw cut to pieces: a generator for each would take longer to compile than the training.
+    values = jax.random.normal(key, (sum(map(prod, shapes)),))
+    pieces = jnp.split(values, np.cumsum([prod(shape) for shape in shapes])[:-1])
+    inputs, weights, gaussian, target = (p.reshape(shape) for p, shape in zip(pieces, shapes, strict=True))
+    features = mlp.activated(inputs @ (weights / np.sqrt(d)).T, "swiglu")
+    x = jnp.where(control == 1, gaussian, features)
+    scale = jnp.where(control == 1, 1 / jnp.arange(1, k + 1, dtype=x.dtype), 1 / np.sqrt(k))
+    return (jnp.zeros((k, k), x.dtype),), (x, x @ (target * scale[None]).T)
+
+
+def best(config: Config, data: Data) -> xr.DataArray:
+    """Which step size of the network is best in the median of the draws that choose."""
+    return data["network"]["left"].isel(seed=slice(config.choosing)).median("seed").argmin("rate")
+
+
+def tuned(config: Config, data: Data) -> xr.DataArray:
+    """The network in the draws that judge, each kind of steps with its own step size."""
+    left = data["network"]["left"].isel(seed=slice(config.choosing, None))
+    return left.isel(rate=best(config, data)).drop_vars("rate")
+
+
+def lead(left: xr.DataArray, first: str, second: str) -> xr.DataArray:
+    """How far one kind of steps is ahead of another, log10 of the losses."""
+    ahead = left.sel(steps=second, drop=True) - left.sel(steps=first, drop=True)
+    return ahead.rename(f"log₁₀ loss, {second} less {first}")
+
+
+def leads(data: Data, problem: str, firsts: Sequence[str], seconds: Sequence[str]) -> xr.DataArray:
+    """The leads of pairs of steps on a linear map."""
+    left = data["linear"]["left"].sel(problem=problem, drop=True)
+    found = [lead(left, *pair) for pair in zip(firsts, seconds, strict=True)]
+    names = [f"{first} over {second}" for first, second in zip(firsts, seconds, strict=True)]
+    return xr.concat(found, xr.DataArray(names, dims="lead", name="lead")).rename("lead, log₁₀ loss")
+
+
+def in_place(target: str, source: str, of: str) -> Callable[[Config, Data], Data]:
+    """A control: the losses of one kind of steps in the place of another's."""
+    return lab.replacing(
+        "left",
+        lambda found: found["left"].where(found["steps"] != target, found["left"].sel(steps=source, drop=True)),
+        of=of,
+    )
+
+
+@lab.statement(
+    ("eq-1-5", "figure-11"),
+    "On SwiGLU features, with the step size of the guarantees, following the rule ends ahead of Euclidean and of spectral steps.",
+    corrected=True,
+    controls={"spectral steps in its place": in_place("rule", "spectral", "linear")},
+    along="length",
 )
-from specjax.experiments.verdicts import bound_check, lead_check
-
-PAPER = "spectral-criterion"
-RULE, OURS = f"{PAPER}, (1.5)", f"{PAPER}, (1.5) [ours]"
-LEAST, CLEAR = 1.01, 1.2
-"""Ahead is by more than the first factor of the loss, which equal runs are not, clearly ahead by more than the second."""
-RARER = 0.05
-"""The rule takes both steps where neither has a smaller share."""
+def rule_ahead_on_features(config: Config, data: Data) -> lab.Relation:
+    """The better step changes on the way, and the rule with it."""
+    found = leads(data, "features", ("rule", "rule"), ("Euclidean", "spectral"))
+    return lab.above(found, AHEAD, "a factor of 1.2", by="median")
 
 
-def checks(config: Config, data: Data) -> list[Check]:
-    """Whether the rule is ahead of always Euclidean and always spectral steps, with one rate and with own rates, and who keeps up."""
-    found = []
-    for regime in config.networks:
-        for way in WAYS:
-            found += [
-                _ahead(data, regime, way, "rule", "spectral", CLEAR),
-                _keeps_up(data, regime, way),
-            ]
-        found.append(_ahead(data, regime, "shared", "spectral", "euclidean"))
-    for way in WAYS:
-        found.append(_ahead(data, "features", way, "rule", "euclidean"))
-    found += [
-        _ahead(data, "features", "shared", "rule", "spectral"),
-        _ahead(data, "features", "own", "rule", "spectral", CLEAR),
-        _keeps_up(data, "features", "own"),
-        _ahead(data, "control", "shared", "rule", "spectral"),
-    ]
-    return [*found, *_choice_checks(data), _control_check(data)]
-
-
-def _where(regime: str, way: str) -> str:
-    return f"{REGIMES[regime]}, {WAYS[way]}"
-
-
-def _ahead(data: Data, regime: str, way: str, method: str, other: str, factor: float = LEAST) -> Check:
-    found = lead(outcome_of(data, regime), regime, way, method, other)
-    return lead_check(
-        f"{regime}-{way}-{method}-ahead-of-{other}",
-        RULE if method == "rule" else OURS,
-        f"{_where(regime, way)}: {LABELS[method]} ends {'clearly ' if factor == CLEAR else ''}ahead of {LABELS[other]}: log10 of the "
-        f"losses, each draw capped at a factor 2, against a factor {factor:g}.",
-        lead=found.mean,
-        stderr=found.stderr,
-        least=float(np.log10(factor)),
-    )
-
-
-def _keeps_up(data: Data, regime: str, way: str) -> Check:
-    return bound_check(
-        f"{regime}-{way}-spectral-keeps-up",
-        OURS,
-        f"{_where(regime, way)}: {LABELS['spectral']} ends no more than 20% of the loss behind {LABELS['rule']}, by the upper end of the "
-        "same mean.",
-        smallest_margin=float(np.log10(CLEAR)) - lead(outcome_of(data, regime), regime, way, "rule", "spectral").high,
-    )
-
-
-def _choice_checks(data: Data) -> list[Check]:
-    features, control = (_share(data, regime, "rule")[0] for regime in ("features", "control"))
-    rarer = np.minimum(features, 1 - features)
-    return [
-        bound_check(
-            "features-rule-takes-both",
-            f"{PAPER}, Figure 11",
-            "On SwiGLU features, at the shared rate, the rule takes both steps in the course of a run: share of the rarer one, mean less "
-            f"4 standard errors, above {RARER:.0%}.",
-            smallest_margin=mean_of(rarer).low - RARER,
-        ),
-        bound_check(
-            "control-rule-is-euclidean",
-            RULE,
-            "In the control, where nr(G) is below st(A) from the start, fewer than 1% of the steps of the rule are spectral in any draw.",
-            smallest_margin=0.01 - float(control.max()),
-        ),
-    ]
-
-
-def _control_check(data: Data) -> Check:
-    ahead = sooner(outcome_of(data, "control"), "control", "own", "rule", "spectral")
-    return lead_check(
-        "control-own-rule-sooner-than-spectral",
-        RULE,
-        f"{_where('control', 'own')}: {LABELS['rule']} reaches {TARGETS['control']:g} of the first loss sooner than {LABELS['spectral']}: "
-        "mean log2 of the iterations.",
-        lead=ahead.mean,
-        stderr=ahead.stderr,
-        least=float(np.log2(LEAST)),
-    )
-
-
-def _share(data: Data, regime: str, method: str) -> np.ndarray:
-    """The share of spectral steps among those before a run stops, (rates, draws), the mean over blocks."""
-    share = dataset_of(data, regime)["share"].values[:, :, methods_of(regime).index(method)]
-    return np.asarray(share.mean(axis=-1))
-
-
-def tables(config: Config, data: Data) -> list[Table]:
-    """What every method gains in every regime, and the leads of the rule."""
-    gains, leads = [], []
-    for regime in regimes_of(config):
-        name, outcome, rates = REGIMES[regime], outcome_of(data, regime), np.asarray(rates_of(config, regime))
-        for i, method in enumerate(methods_of(regime)):
-            cells = []
-            for way in WAYS:
-                used = rates_by(way, outcome)
-                gain, reached, diverged = (with_rates(values, used)[i] for values in outcome)
-                ran = ", ".join(f"{rate:g}" for rate in np.unique(rates[used[i]]))
-                mean, stderr = mean_of(gain)
-                cells += [
-                    ran,
-                    f"{mean:.2f} ± {stderr:.2f}",
-                    f"{np.median(reached):.0f}",
-                    f"{int(diverged.sum())}",
-                ]
-            gains.append((name, LABELS[method], f"{_share(data, regime, method)[0].mean():.2f}", *cells))
-            if method != "rule":
-                both = [lead(outcome, regime, way, "rule", method) for way in WAYS]
-                leads.append(
-                    (name, LABELS[method], *(f"{one.mean:+.3f} ({one.low:+.3f} to {one.high:+.3f})" for one in both))
-                )
-    ranks = []
-    for regime in regimes_of(config):
-        runs = dataset_of(data, regime).isel(rate=0)
-        ratio = runs["nuclear_rank"].values[:, 0, 0] / runs["stable_rank"].values[:, 0, 0]
-        ranks.append((REGIMES[regime], ", ".join(f"{block:.2f}" for block in np.median(ratio, axis=0))))
-    of_way = ("rate", "log10 of L_0/L_T", "iteration of the target", "diverged")
-    return [
-        Table(
-            f"Gains of {config.seeds} draws, mean ± standard error, at the shared rate and then at own rates; spectral: the share of such "
-            "steps at the shared rate",
-            ("regime", "method", "spectral", *of_way, *of_way),
-            tuple(gains),
-        ),
-        Table(
-            "Lead of the rule nr ≥ st, log10 of the losses, capped at a factor 2 in each draw: mean and 4 standard errors",
-            ("regime", "over", *WAYS.values()),
-            tuple(leads),
-        ),
-        Table("nr(G_ℓ)/st(A_(ℓ-1)) at the start, median over draws, by block", ("regime", "ratio"), tuple(ranks)),
-    ]
-
-
-def plot(config: Config, data: Data) -> Figure:
-    """Top: median losses at the shared rate. Bottom: the lead of the rule over every other method."""
-    regimes = regimes_of(config)
-    figure = Figure(figsize=(1 + 3.5 * len(regimes), 7.5), layout="constrained")
-    axes = figure.subplots(2, len(regimes))
-    for column, regime in enumerate(regimes):
-        _draw_losses(axes[0, column], data, regime)
-        axes[0, column].set_title(f"{REGIMES[regime]}, rate {rates_of(config, regime)[0]:g}", fontsize="medium")
-        _draw_leads(axes[1, column], outcome_of(data, regime), regime)
-    axes[0, 0].set_ylabel("loss over the first one, median")
-    figure.legend(
-        *axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncol=len(THRESHOLDS), fontsize="small"
-    )
-    axes[1, 0].legend(fontsize="small", loc="upper left")
-    return figure
-
-
-def _draw_losses(axes: Axes, data: Data, regime: str) -> None:
-    loss = dataset_of(data, regime)["loss"].values[0]
-    middle = np.median(loss / loss[..., :1], axis=0)
-    for method, color, marker in zip(THRESHOLDS, COLORS, MARKERS, strict=False):
-        if method in methods_of(regime):
-            line = np.maximum(middle[methods_of(regime).index(method)], 10**-LARGEST_GAIN)
-            every = len(line) // 5
-            start = list(THRESHOLDS).index(method) * every // len(THRESHOLDS)
-            axes.plot(
-                line,
-                marker=marker,
-                markevery=(start, every),
-                markersize=4,
-                color=color,
-                linewidth=1.3,
-                label=LABELS[method],
-            )
-    if regime not in NETWORKS:
-        axes.set_yscale("log")
-    axes.set_xlabel("iteration")
-
-
-def _draw_leads(axes: Axes, outcome: Outcome, regime: str) -> None:
-    others = [method for method in methods_of(regime) if method != "rule"]
-    for (way, label), color, marker, shift in zip(WAYS.items(), COLORS, MARKERS, (0.12, -0.12), strict=False):
-        leads = [lead(outcome, regime, way, "rule", other) for other in others]
-        axes.errorbar(
-            [one.mean for one in leads], np.arange(len(others)) + shift, xerr=[STANDARD_ERRORS * one.stderr for one in leads],
-            fmt=marker, color=color, capsize=3, markersize=5, label=label,
-        )  # fmt: skip
-    axes.axvline(0, color="0.6", linewidth=0.8)
-    axes.set_yticks(range(len(others)), [LABELS[other] for other in others], fontsize="small")
-    axes.set_ylim(len(others) - 0.5, -1.3)
-    axes.set_xlabel("lead of nr ≥ st in log10, ± 4 SE", fontsize="small")
-
-
-EXPERIMENT = Experiment(
-    name="rank-switch",
-    paper=PAPER,
-    source=f"{PAPER}, (1.5) and Section 1.2.1",
-    title="Does it pay to take spectral steps where nr(G) ≥ st(A)?",
-    summary=(
-        "On a linear map the rule nr(G) ≥ st(A) does what it promises: with the step sizes of its guarantee it beats both always Euclidean "
-        "and always spectral steps on SwiGLU features, where the better one changes on the way, and is the Euclidean method where that is "
-        "right. With a tuned rate spectral steps alone do as well on the features. In the networks it does not pay: there spectral steps "
-        "help where nr(G) is below st(A) as well, and following the rule gives that up."
-    ),
-    scales={
-        "smoke": Config(networks=(), features=48, linear_rates=(0.5, 0.9), seeds=4),
-        "quick": Config(),
-        "paper": Config(
-            inputs=48,
-            width=192,
-            samples=384,
-            gated_width=96,
-            gated_samples=1024,
-            features=100,
-            iterations=160,
-            linear_iterations=100,
+@lab.statement(
+    "eq-1-5",
+    "On a linear map with nr(G) below st(A) from the start, Euclidean steps and the rule end ahead of spectral ones, with the step size "
+    "of the guarantees.",
+    controls={
+        "spectral steps in the place of Euclidean ones": in_place("Euclidean", "spectral", "linear"),
+        "SwiGLU features": lab.replacing(
+            "left", lambda found: found["left"].sel(problem="features", drop=True) + 0 * found["left"], of="linear"
         ),
     },
-    run=run,
-    checks=checks,
-    plot=plot,
-    tables=tables,
-    refuted=frozenset(
-        {
-            *(f"{regime}-{way}-rule-ahead-of-spectral" for regime in NETWORKS for way in WAYS),
-            "features-own-rule-ahead-of-spectral",
-        }
-    ),
+    along="length",
 )
+def euclidean_ahead_in_control(config: Config, data: Data) -> lab.Relation:
+    """As (1.5) predicts, and as the paper says of Figure 11."""
+    found = leads(data, "control", ("Euclidean", "rule"), ("spectral", "spectral"))
+    return lab.above(found, AHEAD, "a factor of 1.2", by="median")
+
+
+def _of_network(says: str, first: str, second: str, *, corrected: bool = False) -> lab.Statement:
+    def at_end(config: Config, data: Data) -> str:
+        return lab.at_end(best(config, data).sel(steps=[first, second]), data["network"]["rate"], "step size")
+
+    @lab.statement(
+        "section-1-2-1-internal",
+        f"In the network, each with its own step size, {says}.",
+        name=f"{first}-ahead-of-{second.lower()}",
+        corrected=corrected,
+        controls={f"{second} steps in their place": in_place(first, second, "network")},
+        along="length",
+        holds=None,
+        unless=at_end,
+    )
+    def ahead(config: Config, data: Data) -> lab.Relation:
+        return lab.above(lead(tuned(config, data), first, second), AHEAD, "a factor of 1.2", by="median")
+
+    return ahead
+
+
+EXPERIMENT = lab.Experiment(
+    "rank-switch",
+    ledger("spectral-criterion"),
+    title="Does it pay to take spectral steps where nr(G) ≥ st(A)?",
+    summary="On a linear map the rule nr(G) ≥ st(A) does what it promises: with the step size of its guarantee it beats both always "
+    "Euclidean and always spectral steps on SwiGLU features, where the better one changes on the way, and is the Euclidean method where "
+    "that is right. Whether it pays in a small network, each kind of steps with its own step size, is open.",
+    config=Config,
+    measure=run,
+    statements=(
+        rule_ahead_on_features,
+        euclidean_ahead_in_control,
+        _of_network("internal spectral steps end ahead of Euclidean ones on all blocks", "internal", "Euclidean"),
+        _of_network(
+            "spectral steps on all blocks end ahead of the rule, so that they help where nr(G) is below st(A) as well",
+            "spectral", "rule", corrected=True,
+        ),
+    ),
+    scales={
+        "smoke": {
+            "width": 8, "samples": 32, "lengths": (10, 20), "seeds": 16, "choosing": 4,
+            "features": 16, "linear_lengths": (30, 40), "linear_seeds": 16,
+        },
+        "paper": {"width": 48, "features": 100, "lengths": (150, 200, 400), "seeds": 48, "choosing": 16},
+    },
+)  # fmt: skip

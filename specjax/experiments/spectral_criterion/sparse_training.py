@@ -1,217 +1,171 @@
 """Networks that learn x_1 x_2 x_3, by gradient descent and with spectral steps on the internal blocks: the runs of Figures 1, 4 and 18.
 
-Four layers without biases, R^d → R^h → R^h → R^h → R, all samples in every iteration. Three sweeps. "starts" has the ranks at
-initialization by size. "training" runs squared ReLU networks (Figures 1 and 4) and "gated" SwiGLU networks of two batch sizes (Figure 18),
-the smaller also with the step sizes of the figure; every draw by both methods. A run that diverges stops alone; it is counted, and left
-out of means.
+Four layers without biases, R^d → R^h → R^h → R^h → R, all samples in every iteration. A run that diverges stops alone.
 """
 
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Sequence
+from math import gcd
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Key
 
-from specjax import sizes, spectral, sweep
-from specjax.experiments.contract import Data
-from specjax.experiments.validation import check_root_seed, check_sizes
+from specjax import lab, sizes, spectral, sweep
 from specjax.models import layerwise_descent, mlp
 from specjax.models.layerwise_descent import EUCLIDEAN, SPECTRAL
 from specjax.sizes import AnySize
 from specjax.spectral.squaring import stable_rank_above
 
-METHODS = {"gd": "GD", "spectral": "SpecGD"}
-QUANTITIES = ("loss", "lasted", "stable_rank", "nuclear_rank")
-"""What is kept of a `Descent`."""
-INTERNAL = (2, 3)
-"""The blocks between the first and the last, of which SpecGD takes spectral steps."""
-GD, SPEC_GD = (EUCLIDEAN,) * 4, (EUCLIDEAN, SPECTRAL, SPECTRAL, EUCLIDEAN)
+OPTIMIZERS = {"gd": (EUCLIDEAN,) * 4, "spectral": (EUCLIDEAN, SPECTRAL, SPECTRAL, EUCLIDEAN)}
+"""GD, and SpecGD, which takes spectral steps of the blocks between the first and the last."""
+BLOCKS = (1, 2, 3, 4)
+INTERNAL = [2, 3]
 LIMIT = 1e3
 """A run has diverged where its loss is above this; the targets have variance 1."""
-CAP = float(np.log10(2))
-"""A draw counts for no more than a factor 2 of the losses where it is asked which method is ahead: a few draws lead by far more."""
-LEAST_ITERATIONS = 10
+
+Problem = tuple[mlp.Params, tuple[Float[Array, "n d"], Float[Array, "n m"]]]
+"""Weights, inputs and targets, samples in rows."""
+Data = dict[str, xr.Dataset]
 
 
-@dataclass(frozen=True)
-class Config:
-    """Sizes, step sizes and draws.
+class Config(lab.Config):
+    """Sizes, step sizes and lengths.
 
-    Of squared ReLU the first rates are those of the curves and the last are the figures'. Of SwiGLU the first ones are the figure's, with
-    which divergence is counted at the smaller batch, and the others are those of the curves at both batches.
+    The second step sizes of either network, and the third of SwiGLU, are the figures'. The first are those times one factor for both
+    methods, with which few draws diverge.
     """
 
-    inputs: int = field(default=24, metadata={"help": "inputs d"})
-    samples: int = field(default=96, metadata={"help": "samples n of the squared ReLU networks"})
-    width: int = field(default=96, metadata={"help": "hidden units h"})
-    gd_rates: tuple[float, ...] = field(default=(0.04, 0.081), metadata={"help": "step sizes of GD"})
-    spectral_rates: tuple[float, ...] = field(default=(0.025, 0.1), metadata={"help": "step sizes of SpecGD, as many"})
-    iterations: int = field(default=120, metadata={"help": "iterations of the squared ReLU networks"})
-    records: int = field(default=10, metadata={"help": "iterations at which ranks are computed"})
-    seeds: int = field(default=20, metadata={"help": "draws of data and weights"})
-    gated_samples: tuple[int, ...] = field(default=(96, 1536), metadata={"help": "two batch sizes of SwiGLU networks"})
-    gated_gd_rates: tuple[float, ...] = field(
-        default=(0.01, 0.005, 0.005),
-        metadata={"help": "step sizes of GD: the figure's at the smaller batch, and those of the curves"},
+    inputs: int = lab.integer(16, least=3, help="inputs d")
+    samples: int = lab.integer(64, least=8, help="samples n of the squared ReLU networks")
+    width: int = lab.integer(64, least=8, help="hidden units h")
+    gd_rates: tuple[float, ...] = lab.numbers(0.03, 0.081, above=0, help="two step sizes of GD")
+    spectral_rates: tuple[float, ...] = lab.numbers(0.037, 0.1, above=0, help="two of SpecGD")
+    lengths: tuple[int, ...] = lab.sizes(100, 200, points=2, help="iterations of the squared ReLU networks")
+    seeds: int = lab.seeds(40, least=16, help="draws of squared ReLU networks; fewer have no interval of the median")
+    gated_samples: tuple[int, ...] = lab.sizes(64, 256, least=8, points=2, help="two batch sizes of SwiGLU networks")
+    gated_gd_rates: tuple[float, ...] = lab.numbers(
+        0.0025, 0.01, 0.0035, above=0, help="step sizes of GD: two at the smaller batch, one at the larger"
     )
-    gated_spectral_rates: tuple[float, ...] = field(
-        default=(0.025, 0.006, 0.006), metadata={"help": "of SpecGD, as many"}
+    gated_spectral_rates: tuple[float, ...] = lab.numbers(0.00625, 0.025, 0.0015, above=0, help="of SpecGD, as many")
+    gated_lengths: tuple[int, ...] = lab.sizes(30, 60, points=2, help="iterations of the SwiGLU networks")
+    gated_seeds: int = lab.seeds(32, least=16, help="draws of SwiGLU networks")
+    fragile_seeds: int = lab.seeds(
+        16, least=16, help="draws of either with the larger step sizes, of which divergence is counted"
     )
-    gated_iterations: int = field(default=50, metadata={"help": "iterations of the SwiGLU networks"})
-    gated_seeds: tuple[int, ...] = field(default=(20, 20), metadata={"help": "draws at each batch size"})
-    starts: tuple[int, ...] = field(
-        default=(8, 16, 32, 64), metadata={"help": "inputs d of the ranks at initialization; n = h = 4d"}
+    starts: tuple[int, ...] = lab.sizes(
+        8, 16, 24, 32, 48, least=3, points=5, help="inputs d of the ranks at initialization; n = h = 4d"
     )
-    start_seeds: int = field(default=16, metadata={"help": "draws of each"})
-    seed: int = field(default=0, metadata={"help": "seed of all draws"})
+    start_inputs: int = lab.integer(32, least=3, help="inputs d of SwiGLU networks at initialization; h = 4d")
+    start_samples: tuple[int, ...] = lab.sizes(128, 2048, least=8, points=2, help="their two batch sizes")
+    start_seeds: int = lab.seeds(48, least=16, help="draws of each")
+    seed: int = lab.integer(2, least=0, help="root of all randomness; others than this one's draws settled the sizes")
 
     def __post_init__(self) -> None:
-        if min(self.inputs, *self.starts, 3) < 3 or min(self.samples, self.width) < 8:
-            raise ValueError(
-                "x_1 x_2 x_3 needs inputs and starts of at least 3, and networks samples and width of at least 8, got "
-                f"{self.inputs}, {self.starts}, {self.samples} and {self.width}."
-            )
-        check_sizes("starts", self.starts, least=3, points=2)
-        check_sizes("gated_samples", self.gated_samples, least=8, points=2)
-        if len(self.gated_samples) != 2 or len(self.gated_seeds) != 2:
-            raise ValueError(
-                f"gated_samples and gated_seeds are two numbers each, got {self.gated_samples} and {self.gated_seeds}."
-            )
-        _check_rates(self, "gd_rates", "spectral_rates", max(len(self.gd_rates), 2))
-        _check_rates(self, "gated_gd_rates", "gated_spectral_rates", 3)
-        for name in ("iterations", "gated_iterations"):
-            steps = getattr(self, name)
-            if self.records < 2 or steps < LEAST_ITERATIONS or steps % self.records:
-                raise ValueError(
-                    f"{name} must be a multiple of records >= 2, and at least {LEAST_ITERATIONS}, got {steps} and {self.records}."
-                )
-        for name in ("seeds", "gated_seeds", "start_seeds"):
-            if np.min(getattr(self, name)) < 3:
-                raise ValueError(f"{name} must be at least 3, for the runs that last, got {getattr(self, name)}.")
-        check_root_seed(self.seed)
+        super().__post_init__()
+        wanted = {"gd_rates": 2, "spectral_rates": 2, "gated_gd_rates": 3, "gated_spectral_rates": 3}
+        for name, count in (wanted | {"gated_samples": 2, "start_samples": 2}).items():
+            if len(getattr(self, name)) != count:
+                raise ValueError(f"{name} needs {count} numbers, got {getattr(self, name)}.")
 
 
-def _check_rates(config: Config, gd: str, spectral_name: str, count: int) -> None:
-    rates = getattr(config, gd), getattr(config, spectral_name)
-    if any(len(one) != count or not all(0 < rate < np.inf for rate in one) for one in rates):
-        raise ValueError(
-            f"{gd} and {spectral_name} need {count} positive step sizes each, got {rates[0]} and {rates[1]}."
+def run(config: Config, key: Key[Array, ""]) -> Data:
+    """Ranks at initialization by size, and both methods on every draw."""
+
+    def starts(key: Key[Array, ""], d: AnySize, h: AnySize) -> dict[str, Array]:
+        return ranks(draw(key, "relu_squared", h, d, h), "relu_squared")
+
+    def batches(key: Key[Array, ""], n: AnySize) -> dict[str, Array]:
+        return ranks(draw(key, "swiglu", n, config.start_inputs, 4 * config.start_inputs), "swiglu")
+
+    def relu(key: Key[Array, ""], gd: Array, spectral: Array, n: AnySize) -> dict[str, Array]:
+        problem = draw(key, "relu_squared", n, config.inputs, config.width)
+        return train(problem, "relu_squared", (gd, spectral), config.lengths, n)
+
+    def gated(key: Key[Array, ""], gd: Array, spectral: Array, n: AnySize) -> dict[str, Array]:
+        problem = draw(key, "swiglu", n, config.inputs, config.width)
+        return train(problem, "swiglu", (gd, spectral), config.gated_lengths, n)
+
+    def runs(samples: Sequence[int], gd: Sequence[float], spectral: Sequence[float]) -> sweep.axes.Axis:
+        return sweep.zipped(n=sweep.widths(*samples), gd=sweep.values(*gd), spectral=sweep.values(*spectral))
+
+    small, large = config.gated_samples
+    relu_runs = runs((config.samples,) * 2, config.gd_rates, config.spectral_rates)
+    gated_runs = runs((small, small, large), config.gated_gd_rates, config.gated_spectral_rates)
+    few = config.fragile_seeds
+    widths = sweep.zipped(d=sweep.widths(*config.starts), h=sweep.widths(*(4 * d for d in config.starts)))
+    found = {
+        # Hundreds of steps magnify rounding; that padding changes nothing is tested on a few.
+        name: sweep.run(measure, {dim: axis}, seeds=seeds, key=sizes.stream(key, name), check_padding=False)
+        for name, measure, dim, axis, seeds in (
+            ("relu", relu, "run", relu_runs, {"run": (config.seeds, few)}),
+            ("gated", gated, "run", gated_runs, {"run": (config.gated_seeds, few, config.gated_seeds)}),
+            ("starts", starts, "d", widths, config.start_seeds),
+            ("batches", batches, "n", sweep.widths(*config.start_samples), config.start_seeds),
         )
+    }
+    names = {f"{rank}_dim_0": "block" for rank in ("stable_rank", "nuclear_rank")}
+    return {
+        "relu": labelled(found["relu"], config.lengths),
+        "gated": labelled(found["gated"], config.gated_lengths),
+    } | {name: found[name].rename(names).assign_coords(block=list(BLOCKS)) for name in ("starts", "batches")}
 
 
-def draw(
-    key: Array, activation: str, n: AnySize, d: AnySize, h: AnySize
-) -> tuple[mlp.Params, tuple[Float[Array, "n d"], Float[Array, "n 1"]]]:
+def draw(key: Key[Array, ""], activation: str, n: AnySize, d: AnySize, h: AnySize) -> Problem:
     """Weights of torch's default distribution, Gaussian inputs and their targets x_1 x_2 x_3; zero on padding."""
-    weight_key, x_key = jax.random.split(key)
-    x = sizes.normal(x_key, (n, d))
-    params = mlp.init(weight_key, (d, h, h, h, 1), activation, distribution="uniform")
+    x = sizes.normal(sizes.stream(key, "inputs"), (n, d))
+    params = mlp.init(sizes.stream(key, "weights"), (d, h, h, h, 1), activation, distribution="uniform")
     return params, (x, jnp.prod(x[:, :3], axis=1, keepdims=True))
 
 
-def run(config: Config) -> Data:
-    """Ranks at initialization, and both methods on every draw, all of a sweep in one program or one for each batch size."""
+def ranks(problem: Problem, activation: str) -> dict[str, Float[Array, "4"]]:
+    """st(A_(ℓ-1)) and nr(G_ℓ) of every block."""
+    params, batch = problem
+    first, *internal, last = jax.grad(lambda p: mlp.loss(p, batch, activation))(params)
+    nuclear = [spectral.nuclear_rank(each) for each in (first[None], jnp.stack(internal), last[None])]
+    stable = [stable_rank_above(a) for a in mlp.layer_inputs(params, batch[0], activation)]
+    return {"stable_rank": jnp.stack(stable), "nuclear_rank": jnp.concatenate(nuclear)}
 
-    def starts(key: Array, d: AnySize, h: AnySize) -> dict[str, Array]:
-        params, batch = draw(key, "relu_squared", h, d, h)
-        inputs = mlp.layer_inputs(params, batch[0], "relu_squared")
-        gradients = jax.grad(lambda p: mlp.loss(p, batch, "relu_squared"))(params)
-        first, *internal, _ = gradients
-        nuclear = [spectral.nuclear_rank(first)[None], spectral.nuclear_rank(jnp.stack(internal))]
-        return {
-            "stable_rank": jnp.stack([stable_rank_above(a) for a in inputs]),
-            "nuclear_rank": jnp.concatenate(nuclear),
-        }
 
-    def trained(
-        key: Array, gd_rate: Array, spectral_rate: Array, activation: str, n: AnySize, iterations: int
-    ) -> dict[str, dict[str, Array]]:
-        params, batch = draw(key, activation, n, config.inputs, config.width)
-        found = {}
-        for name, rate, thresholds in (("gd", gd_rate, GD), ("spectral", spectral_rate, SPEC_GD)):
-            run = layerwise_descent.descend(
-                params,
-                batch,
-                activation,
-                rate,
-                thresholds=thresholds,
-                records=config.records,
-                every=iterations // config.records,
-                limit=LIMIT,
-                samples=n,
-            )
-            found[name] = {quantity: getattr(run, quantity) for quantity in QUANTITIES}
-        return found
+def train(
+    problem: Problem, activation: str, rates: Sequence[Array], lengths: Sequence[int], samples: AnySize
+) -> dict[str, Array]:
+    """Both methods on one draw, each with its step size: log10 of losses, and ranks of every block, at the iterations of `records`.
 
-    def training(key: Array, gd_rate: Array, spectral_rate: Array) -> dict[str, dict[str, Array]]:
-        return trained(key, gd_rate, spectral_rate, "relu_squared", config.samples, config.iterations)
+    Every quantity has the axes (optimizer, record), and ranks a third one, block. A run that has diverged has the loss `LIMIT` from there
+    on and ranks of 0.
+    """
+    params, batch = problem
+    at = records(lengths)
+    runs = [
+        layerwise_descent.descend(
+            params, batch, activation, rate, thresholds=thresholds, records=len(at), every=at.step,
+            limit=LIMIT, samples=samples,
+        )
+        for rate, thresholds in zip(rates, OPTIMIZERS.values(), strict=True)
+    ]  # fmt: skip
+    both = jax.tree.map(lambda *values: jnp.stack(values), *runs)
+    loss = both.loss[:, :: at.step]
+    found = {"stable_rank": both.stable_rank, "nuclear_rank": both.nuclear_rank}
+    return {"loss": jnp.log10(loss), **found}
 
-    def gated(key: Array, gd_rate: Array, spectral_rate: Array, n: AnySize) -> dict[str, dict[str, Array]]:
-        return trained(key, gd_rate, spectral_rate, "swiglu", n, config.gated_iterations)
 
-    key = jax.random.key(config.seed)
-    rates = sweep.zipped(gd_rate=sweep.values(*config.gd_rates), spectral_rate=sweep.values(*config.spectral_rates))
-    widths = sweep.zipped(d=sweep.widths(*config.starts), h=sweep.widths(*(4 * d for d in config.starts)))
-    small, large = config.gated_samples
-    batches = sweep.zipped(
-        n=sweep.widths(small, small, large),
-        gd_rate=sweep.values(*config.gated_gd_rates),
-        spectral_rate=sweep.values(*config.gated_spectral_rates),
-    )
-    return {
-        "starts": sweep.run(starts, {"d": widths}, seeds=config.start_seeds, key=sizes.stream(key, "starts")),
-        "training": sweep.run(training, {"rate": rates}, seeds=config.seeds, key=sizes.stream(key, "training")),
-        "gated": sweep.run(
-            gated,
-            {"n": batches},
-            seeds={"n": tuple(config.gated_seeds[i] for i in (0, 0, 1))},
-            key=sizes.stream(key, "gated"),
-        ),
+def records(lengths: Sequence[int]) -> range:
+    """The iterations at which a training that is judged at `lengths` is looked at, from 0 to the last."""
+    # At least every tenth, so that figures have curves.
+    return range(0, lengths[-1] + 1, gcd(10, *lengths))
+
+
+def labelled(found: xr.Dataset, lengths: Sequence[int]) -> xr.Dataset:
+    """What a sweep of `train` has found, with names for its axes, and with `lasts`: which runs have not diverged."""
+    names = {
+        f"{name}_dim_{place}": dim
+        for name in ("loss", "stable_rank", "nuclear_rank")
+        for place, dim in enumerate(("optimizer", "length", "block"))
+        if f"{name}_dim_{place}" in found.dims
     }
-
-
-class Runs(NamedTuple):
-    """One batch size or step size: the runs of both methods, by draw, in the units of `Descent`."""
-
-    gd: xr.Dataset
-    spectral: xr.Dataset
-
-    def diverged(self, method: str) -> np.ndarray:
-        """Which draws diverge."""
-        one: xr.Dataset = getattr(self, method)
-        return np.asarray(one["lasted"].values < one["loss"].shape[-1])
-
-    def lasting(self) -> np.ndarray:
-        """The draws that neither method loses.
-
-        Raises:
-            ValueError: if there are fewer than 2, which have no mean with a standard error.
-
-        """
-        draws = np.flatnonzero(~self.diverged("gd") & ~self.diverged("spectral"))
-        if draws.size < 2:
-            raise ValueError(f"Only {draws.size} draws last under both methods; lower the step sizes or add seeds.")
-        return draws
-
-    def lead(self, iteration: int) -> np.ndarray:
-        """log10 of GD's loss over SpecGD's at one iteration, in the lasting draws."""
-        gd, spectral_loss = (one["loss"].values[self.lasting(), iteration] for one in self)
-        return np.asarray(np.log10(gd / spectral_loss))
-
-    def ranks(self, method: str, which: str) -> np.ndarray:
-        """Ranks in the lasting draws, (draws, records, blocks)."""
-        one: xr.Dataset = getattr(self, method)
-        return np.asarray(one[which].values[self.lasting()])
-
-
-def runs_of(dataset: xr.Dataset, dim: str, index: int) -> Runs:
-    """The runs at one point of a sweep."""
-    point = dataset.isel({dim: index})
-    if "seeds" in point.coords:
-        point = point.isel(seed=slice(int(point.coords["seeds"])))
-    return Runs(
-        *(xr.Dataset({q: point[f"{method}.{q}"].transpose("seed", ...) for q in QUANTITIES}) for method in METHODS)
-    )
+    coordinates = {"optimizer": list(OPTIMIZERS), "length": list(records(lengths)), "block": list(BLOCKS)}
+    named = found.rename(names).assign_coords(coordinates)
+    # A little below the limit, for the logarithm's rounding.
+    return named.assign(lasts=named["loss"] < np.log10(LIMIT) - 1e-3)
