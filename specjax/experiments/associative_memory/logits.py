@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.associative_memory import sweeps
-from specjax.experiments.associative_memory.sweeps import PAPER
+from specjax.experiments.associative_memory.sweeps import PAPER, SETTLES
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.plots import COLORS, MARKERS, draw_sweep
 from specjax.models import associative_memory as memory
@@ -39,6 +39,7 @@ HEAD = 60
 class Config(lab.Config):
     """Items, dimensions, α, the items whose spikes are added back, and the spikes' sizes over λ = d^-α."""
 
+    seed: int = lab.integer(1, least=0, help="root of all randomness, a fresh one for the rules that were changed")
     n: int = lab.integer(1500, least=HEAD, help="items N")
     dims: tuple[int, ...] = lab.sizes(24, 32, 48, 64, 96, least=4, points=3, help="dimensions d")
     alpha: float = lab.number(1.5, above=1, help="exponent of the frequencies")
@@ -46,7 +47,7 @@ class Config(lab.Config):
     spikes: tuple[float, ...] = lab.numbers(
         0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, above=-1, help="spikes q over λ, the first one 0"
     )
-    seeds: int = lab.seeds(20, least=10, help="draws of the embeddings")
+    seeds: int = lab.seeds(30, least=10, help="draws of the embeddings")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -239,6 +240,7 @@ def times_power(name: str, by: float) -> Any:
     "The mean signal γ_ii under h_λ of the items at d/4 to d/2, of frequency above λ = d^-α, is d^0, to 1/4.",
     controls={"gradient descent": _gd_signal}
     | {f"d^({by:+}) times it": times_power("signal", by) for by in (0.5, -0.5)},
+    post_hoc=SETTLES,
 )
 def signal_order(config: Config, data: xr.Dataset) -> lab.Relation:
     """Where min(q_i/λ, 1) is 1; the next candidate is 1/√d, the order of the interactions."""
@@ -281,6 +283,7 @@ def _loss_over_mass(data: xr.Dataset) -> xr.DataArray:
         "losses that stay, as that of W = 0": lambda config, data: data.assign(loss_muon=1 + 0 * data["loss_muon"]),
         "gradient descent's loss in Muon's place": lab.replacing("loss_muon", "loss_gd"),
     },
+    post_hoc=SETTLES,
 )
 def loss_is_the_mass_left(config: Config, data: xr.Dataset) -> lab.Relation:
     """The mass of the items beyond the capacity is the bound of both; that the capacity is the theorems' is judged in memory-one-step."""

@@ -47,14 +47,15 @@ Data = Mapping[str, xr.Dataset]
 class Config(lab.Config):
     """Items, dimensions and exponents; what is judged uses the dimensions from `fit_from` on."""
 
+    seed: int = lab.integer(1, least=0, help="root of all randomness, a fresh one for the rules that were changed")
     n: int = lab.integer(10_000, least=2, help="items N")
     dims: tuple[int, ...] = lab.sizes(16, 32, 64, 96, 128, 192, least=4, points=2, help="dimensions d")
     fit_from: int = lab.integer(64, help="smallest d that is judged")
     alphas: tuple[float, ...] = lab.numbers(1.25, 1.5, 3.0, above=1, help="exponents of the frequencies")
     seeds: int = lab.seeds(30, least=10, help="draws of the embeddings")
-    descent_n: int = lab.integer(300, least=2, help="items N of the many draws of gradient descent")
+    descent_n: int = lab.integer(150, least=2, help="items N of the many draws of gradient descent")
     descent_dims: tuple[int, ...] = lab.sizes(48, 96, least=4, points=2, help="dimensions d of these")
-    descent_seeds: int = lab.seeds(5000, least=2 * GROUP, help="their number")
+    descent_seeds: int = lab.seeds(10_000, least=2 * GROUP, help="their number")
     far_seeds: int = lab.seeds(2, help="dimensions far out at which the formula's exponent is taken")
 
     def __post_init__(self) -> None:
@@ -190,6 +191,7 @@ def counts_by_formula(config: Config, data: Data) -> lab.Relation:
     ("theorem-3-1", "theorem-b-1"),
     "The counts of Muon and of Newton grow with d by the formula's exponents, to 0.05 in the mean over α.",
     controls=CONTROLS | OFF,
+    post_hoc="It asked for 0.025, at every α by itself, of which the noise of these draws is more than half; judged on a fresh seed.",
 )
 def exponents_by_formula(config: Config, data: Data) -> lab.Relation:
     """The slopes of straight lines through both, on logarithmic axes."""
@@ -227,6 +229,7 @@ def descent_by_formula(config: Config, data: Data) -> lab.Relation:
     "theorem-3-3",
     "The counts of gradient descent grow with d by the formula's exponents, to 0.05, at every α.",
     controls=DESCENT_CONTROLS | {f"the exponents {by:+}": moved(by, "descent") for by in (0.05, -0.05)},
+    post_hoc="It asked for 0.025, of which the noise of these draws is more than half; judged on a fresh seed.",
 )
 def descent_exponents_by_formula(config: Config, data: Data) -> lab.Relation:
     """As for the others."""
@@ -447,7 +450,6 @@ EXPERIMENT = lab.Experiment(
             "dims": (32, 64, 128, 256, 512, 1024),
             "fit_from": 128,
             "seeds": 16,
-            "descent_seeds": 6000,
         },
     },
     figure=figure,
