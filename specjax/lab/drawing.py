@@ -1,16 +1,18 @@
-"""The marks that figures of relations share."""
+"""The marks that figures share."""
 
 from dataclasses import replace
 
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, StrMethodFormatter
 
 from specjax import sweep
 from specjax.lab.estimates import Estimate, Number, estimate
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Okabe and Ito's, which colour-blind readers tell apart."""
+"""Okabe and Ito's, which colour-blind readers tell apart; where there are several curves, `MARKERS` go with them."""
+MARKERS = ("o", "s", "^", "D", "v", "P")
 
 
 def first_dim(values: xr.DataArray) -> str | None:
@@ -46,6 +48,24 @@ def draw_power(axes: Axes, draws: xr.DataArray, dim: str, name: str | None = Non
     except ValueError:
         draw_estimates(axes, estimate(draws), dim)
         axes.set_ylabel(str(name or draws.name or "mean"))
+
+
+def draw_sweep(
+    axes: Axes, data: xr.DataArray, dim: str, *, label: str, color: str, marker: str = "o", line: bool = False
+) -> None:
+    """Means over seeds against `dim` on logarithmic axes, with bars of two standard errors (from 2 seeds on)."""
+    mean, stderr = sweep.mean_and_stderr(data)
+    x = data[dim].values
+    style = marker + ("-" if line else "")
+    axes.errorbar(x, mean, yerr=2 * stderr, fmt=style, markersize=5, capsize=2, linewidth=1, color=color, label=label)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xticks(x, [f"{tick:g}" for tick in x])
+    axes.minorticks_off()
+    low, high = axes.get_ylim()
+    if high < 100 * low:  # too few decades to be read by powers of ten
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
 
 
 def draw_line(axes: Axes, values: xr.DataArray, like: xr.DataArray, dim: str | None, *, label: str, color: str) -> None:

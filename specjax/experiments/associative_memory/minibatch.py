@@ -19,7 +19,7 @@ from specjax import lab, sizes, sweep
 from specjax.experiments.associative_memory import sweeps
 from specjax.experiments.associative_memory.sweeps import NAMES, PAPER
 from specjax.experiments.ledgers import ledger
-from specjax.experiments.plots import COLORS, MARKERS
+from specjax.lab.drawing import COLORS, MARKERS
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize
 from specjax.theory import capacity

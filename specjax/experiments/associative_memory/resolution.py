@@ -14,7 +14,7 @@ from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.associative_memory import sweeps
 from specjax.experiments.associative_memory.sweeps import PAPER, SETTLES
 from specjax.experiments.ledgers import ledger
-from specjax.experiments.plots import COLORS, MARKERS, draw_sweep
+from specjax.lab.drawing import COLORS, MARKERS, draw_sweep
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize, active, mask
 from specjax.theory import capacity

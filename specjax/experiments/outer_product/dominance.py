@@ -14,7 +14,7 @@ from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.outer_product.layers import D_IN, D_OUT, GROWING_ROWS, LAYERS, problem, rank, rows
 from specjax.experiments.outer_product.statistics import at_infinity, gram
-from specjax.experiments.plots import draw_closed_form, draw_sweep
+from specjax.lab.drawing import draw_sweep
 from specjax.models.targets import low_rank_target, sign_target
 from specjax.sizes import AnySize
 from specjax.theory import deep_linear as linear_theory
@@ -212,7 +212,7 @@ def figure(config: Config, data: Data) -> Figure:
     expected = expected_ratios(config, config.widths)
     for index, (layer, label) in enumerate(LAYERS.items()):
         if np.all(expected[layer] > 0):
-            draw_closed_form(left, config.widths, expected[layer], color=f"C{index}", label=label, style="o-")
+            left.plot(config.widths, expected[layer], "o-", color=f"C{index}", linewidth=1.2, label=label)
         else:
             left.plot([], [], color=f"C{index}", label=f"{label}: zero")
         draw_sweep(right, data["layers"][f"{layer}.ratio"], "width", label=label, color=f"C{index}", line=True)

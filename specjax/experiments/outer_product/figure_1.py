@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.outer_product.layers import LAYERS, mask, problem
-from specjax.experiments.plots import draw_sweep
+from specjax.lab.drawing import draw_sweep
 from specjax.sizes import AnySize
 
 HIDDEN, OUTPUT = ["linear_hidden", "relu_hidden"], ["linear_output", "relu_output"]

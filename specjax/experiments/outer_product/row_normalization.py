@@ -16,7 +16,7 @@ from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.outer_product.layers import D_IN, D_OUT, LAYERS, problem
 from specjax.experiments.outer_product.statistics import at_infinity, gram
-from specjax.experiments.plots import draw_sweep
+from specjax.lab.drawing import draw_sweep
 from specjax.lab.relations.ends import DECAY
 from specjax.sizes import AnySize
 

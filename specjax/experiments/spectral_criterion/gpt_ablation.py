@@ -17,9 +17,9 @@ from matplotlib.figure import Figure
 
 from specjax.experiments.contract import Check, Data, Experiment, Table
 from specjax.experiments.means import STANDARD_ERRORS, mean_of
-from specjax.experiments.plots import COLORS, MARKERS, draw_mean
 from specjax.experiments.spectral_criterion.gpt_ablation_runs import ARMS, FIXED, Config, run
 from specjax.experiments.verdicts import bound_check, lead_check
+from specjax.lab.drawing import COLORS, MARKERS, draw_mean
 
 PAPER = "spectral-criterion"
 KINDS = {"plain": "non-gated", "gated": "gated"}

@@ -14,10 +14,10 @@ from matplotlib.figure import Figure
 from specjax import sizes, sweep
 from specjax.experiments.contract import Check, Data, Experiment, Table
 from specjax.experiments.means import mean_of
-from specjax.experiments.plots import draw_sweep, slope_label
 from specjax.experiments.spectral_criterion.spiked_models import ACCURACY, THETA, TIMES, measure_drawn, measure_spectra
 from specjax.experiments.validation import check_root_seed, check_sizes
 from specjax.experiments.verdicts import bound_check, difference_check, exponent_check, mean_check
+from specjax.lab.drawing import draw_sweep, slope_label
 from specjax.models import spiked
 from specjax.theory import gradient_rank as theory
 
