@@ -98,7 +98,6 @@ CONFIRMED = {
     "memory-lambda": {"resolution-as-polar", "sharp-resolution-is-polar", "s-bulk"},
     "memory-logits": {"slope", "signal-order", "signal-bound", "interactions", "loss-is-the-mass-left"},
     "rank-switch": {"features-shared-rule-ahead-of-spectral", "control-rule-is-euclidean"},
-    "gpt-ablation": {"gated-muon-gains", "gated-switch-beats-euclidean"},
     "after-initialization": {
         "learned",
         "step-sizes-inside",
@@ -113,7 +112,13 @@ CONFIRMED = {
         "muon-above-sgd",
         "muon-robust-outputs",
     },
-    "gpt-telemetry": {"perceptrons-far-below", "gradients-have-large-ranks", "inequality", "not-from-the-start", "no-fall"},
+    "gpt-telemetry": {
+        "perceptrons-far-below",
+        "gradients-have-large-ranks",
+        "inequality",
+        "not-from-the-start",
+        "no-fall",
+    },
 }
 REFUTED = {
     "target": {"target-is-left", "left-is-aligned", "real-preconditioner"},
@@ -127,7 +132,6 @@ REFUTED = {
     "figures-3-and-11": {"relu-rule-along-spectral"},
     "sparse-regression": {"gated-large-batch-coincides"},
     "recall-transformer": {"alike-when-uniform"},
-    "gpt-ablation": {"plain-switch-beats-spectral", "gated-switch-beats-spectral"},
     "after-initialization": {"distance-falls", "nearer-than-noise"},
 }
 
