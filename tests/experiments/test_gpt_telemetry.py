@@ -152,7 +152,7 @@ def test_a_text_that_cannot_be_read_is_told_in_a_sentence(tmp_path, capsys):
     empty = tmp_path / "empty.txt"
     empty.write_text("")
     out = ["--text", str(empty), "--out", str(tmp_path / "out")]
-    for name in ("gpt-telemetry",):
+    for name in ("gpt-telemetry", "gpt-ablation"):
         assert cli.main(["run", name, "--scale", "smoke", *out]) == 2
         assert f"The text {empty} is empty; give a file with some text in it." in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

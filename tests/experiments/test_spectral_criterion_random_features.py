@@ -142,8 +142,13 @@ def test_sizes_and_times_of_the_figures():
         (one_step.Config, "smooth_seeds", 1, r"smooth_seeds must be at least 20, got 1\."),
         (arc_cosine.Config, "row_seeds", 259, r"row_seeds must be at least 260, got 259\."),
         (arc_cosine.Config, "ds", (16, 32), r"ds needs 5 or more different sizes in ascending order, each at least 8"),
-        (random_features.Config, "large_ds", (), r"large_ds needs 5 or more different sizes in ascending order, each"),
-        (random_features.Config, "seeds", 2, r"seeds must be at least 10, for an exponent with an interval, got 2\."),
+        (random_features.Config, "large_ds", (), r"large_ds needs 2 or more different sizes in ascending order, each"),
+        (
+            random_features.Config,
+            "ds",
+            (8, 16, 32, 64, 128),
+            r"ds needs 5 or more .* in ascending order, each at least 10",
+        ),
         (figures_14_15.Config, "points", 1, r"points must be at least 2, got 1\."),
         (
             figures_14_15.Config,

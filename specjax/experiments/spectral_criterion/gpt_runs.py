@@ -160,7 +160,7 @@ def run(
     axis = sweep.zipped(**{name: sweep.values(*map(float, column)) for name, column in columns.items()})
     found = sweep.run(measure, {"cell": axis}, seeds=config.seeds, key=key)
     entropy = text.unigram_entropy(contents.train)
-    named = {name: values.rename(_names(name, values, dims)) for name, values in found.data_vars.items()}
+    named = {name: values.rename(_names(str(name), values, dims)) for name, values in found.data_vars.items()}
     joined = xr.Dataset(named, attrs=found.attrs).drop_vars(columns).assign_coords(step=steps, arm=("cell", list(arms)))
     return joined.assign(entropy=((), np.asarray(entropy)))
 

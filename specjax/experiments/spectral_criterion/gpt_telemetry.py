@@ -6,6 +6,7 @@ bytes for tokens, and cannot refute it. Where they differ the statement is ours,
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -48,7 +49,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         ranks = training.measure_ranks(transformer.loss, model, seen)
 
         def table(tree: Transformer) -> Array:
-            ends = [jnp.full(config.blocks, end) for end in (tree.embedding, tree.head)]
+            ends = [jnp.full(config.blocks, end) for end in (tree.embedding, tree.head) if end is not None]
             return jnp.stack([*(getattr(tree.blocks, name) for name in BLOCK), *ends])
 
         embedded = stable_rank_above(model.embedding[seen.tokens[:, :-1].reshape(-1)])
@@ -74,7 +75,7 @@ def trained(data: xr.Dataset, *matrices: str) -> xr.Dataset:
 
 def geometric(ranks: xr.DataArray) -> xr.DataArray:
     """The mean over blocks: what is typical of them."""
-    return np.exp(np.log(ranks).mean("block"))
+    return xr.ufuncs.exp(xr.ufuncs.log(ranks).mean("block"))
 
 
 def share(*matrices: str) -> Callable[[Config, xr.Dataset], xr.DataArray]:
@@ -106,7 +107,9 @@ def values_over_outputs(config: Config, data: xr.Dataset) -> xr.DataArray:
 
 def ends_over_blocks(config: Config, data: xr.Dataset) -> xr.DataArray:
     """The margins of embedding and head over the geometric mean of those in the blocks."""
-    return margin("embedding", "head")(config, data) / np.exp(np.log(margin(*BLOCK)(config, data)).mean("matrix"))
+    return margin("embedding", "head")(config, data) / xr.ufuncs.exp(
+        xr.ufuncs.log(margin(*BLOCK)(config, data)).mean("matrix")
+    )
 
 
 def embedded(config: Config, data: xr.Dataset) -> xr.DataArray:
@@ -215,7 +218,7 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
     return drawn
 
 
-SCALES = {
+SCALES: dict[str, dict[str, Any]] = {
     "smoke": {"width": 32, "blocks": 1, "heads": 1, "context": 16, "steps": 100, "records": 2, "seeds": 4},
     "paper": {"width": 384, "blocks": 6, "heads": 6, "context": 256, "batch": 64, "steps": 5000, "records": 10,
               "muon_rate": 0.005, "table_rate": 0.003},

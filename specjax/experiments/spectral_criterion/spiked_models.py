@@ -1,13 +1,16 @@
 """Spiked second moments and their spectra: what the gradient's nuclear rank does before, in and after the window, for one draw.
 
-`measure_drawn` draws both models with Gaussian teachers and takes singular values; `measure_spectra` has an orthogonal teacher, for
-which the rank is a closed form in the eigenvalues. The experiment is `random_features`.
+`measure_drawn` draws both models with Gaussian teachers and takes singular values. `measure_spectra` has an orthogonal teacher, for
+which rank and gap are closed forms in the eigenvalues. The experiment is `random_features`.
 """
+
+import math
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Key
 
 from specjax import sizes, spectral
 from specjax.models import random_features as model
@@ -15,105 +18,102 @@ from specjax.models import spiked
 from specjax.sizes import AnySize
 from specjax.theory import gradient_rank as theory
 
-MULTI, MULTI_LOW = 0.9, 0.75
-"""Powers u and ℓ of the largest and the smallest of two spikes (Assumptions F and H)."""
+BULK = (0.1, 1.5)
+"""Of the drawn models: wide, so that two of its directions are far from alike."""
+MULTI, MULTI_LOW, WEAK = 0.9, 0.75, 0.6
+"""Powers u and ℓ of the larger and the smaller one of two spikes, and that of a single one that is smaller than its u = 1 allows."""
 OFFSET = 1.0
-"""c of η = 1/(c + ‖B‖_op) (Lemma 3.5 and Theorem 3.9)."""
-LINEAR = 0.5
-"""The window of linear rank is nr >= k/2; the longer one nr >= k/log k."""
+"""c of η = 1/(c + ‖B‖_op) with one spike of d (Lemma 3.5 and Theorem 3.9)."""
 THETA = 20.0
 """ηt at which the rank is compared with its late law."""
 ACCURACY = 1e-3
 """Relative and absolute gap to which the steps of gradient descent are counted."""
-TIMES = np.geomspace(0.02, 60, 200)
-"""t/λ_1 at which the rank is followed along the window."""
+TIMES = np.geomspace(0.5, 60, 160)
+"""t/λ_1 at which the gap is followed."""
 
 
-def measure_drawn(key: Array, d: int) -> dict[str, dict[str, Array]]:
-    """One spiked and one multi-spiked draw of models I and II, with the same Gaussian teacher of variance 1/d."""
-    *keys, key_teacher = jax.random.split(key, 3)
-    teacher = model.weights(key_teacher, d, d)
-    # A spike of 0 is none. Both are drawn by one generator, which takes long to compile.
-    spikes = jnp.asarray([[float(d), 0.0], [float(d) ** MULTI, float(d) ** MULTI_LOW]])
-    single, several = (
-        spiked.Moments(b, b_bar)
-        for b, b_bar in zip(
-            *jax.vmap(lambda one, s: spiked.teacher_student(one, d, s, s, d // 2))(jnp.stack(keys), spikes), strict=True
-        )
+def measure_drawn(key: Key[Array, ""], d: int) -> dict[str, Array]:
+    """Models I and II with one spike of d, with two, and with a weak one, and the same Gaussian teacher of variance 1/d.
+
+    Nuclear ranks by model ("i", "ii") and time, and what the statements put beside them.
+    """
+    teacher, rank, size = model.weights(sizes.stream(key, "teacher"), d, d), d // 2, float(d)
+    # A spike of 0 is none. What is alike is one program, since decompositions and generators take long to compile.
+    spikes = jnp.asarray([[size, 0.0], [size**MULTI, size**MULTI_LOW], [size**WEAK, 0.0]])
+    b, b_bar = jax.vmap(lambda one, s: spiked.teacher_student(one, d, s, s, rank, BULK))(
+        jax.random.split(sizes.stream(key, "spikes"), 3), spikes
     )
-    first, second = (model.trajectory(single.b, cross, teacher, offset=OFFSET) for cross in (single.b, single.b_bar))
-    later, later_second = (model.trajectory(several.b, cross, teacher) for cross in (several.b, several.b_bar))
-    start, end = _steps(2 * d ** (MULTI - MULTI_LOW) * np.log(d)), _steps(d**MULTI)
-    steps = {"step_0": 0, "start": start, "end": end}
-    points = {
-        "realizable": (first, {"step_0": 0, "step_1": 1}),
-        "teacher": (second, {"step_0": 0, "step_1": 1}),
-        "multi": (later, steps),
-        "multi_teacher": (later_second, steps),
+    paths = jax.vmap(lambda one: model.trajectory(one, one, teacher))(b)
+    paths = paths._replace(rate=1 / (jnp.asarray([OFFSET, 0.0, 0.0]) + paths.eigenvalues[:, -1]))
+    left, _, right = jnp.linalg.svd(b_bar[:2])
+
+    def gradients(initial: Array, points: Sequence[tuple[int, float | int]]) -> list[Array]:
+        kinds, steps = np.asarray([kind for kind, _ in points]), jnp.asarray([round(t) for _, t in points])
+        chosen = jax.tree.map(lambda leaf: leaf[kinds], paths)._replace(initial=initial @ paths.vectors[kinds])
+        return list(jax.vmap(model.rotated_gradient_at)(chosen, steps))
+
+    burnt, window = 2 * size ** (MULTI - MULTI_LOW) * math.log(d), size**MULTI
+    times = {"start": (0, 0), "first": (0, 1), "strong": (0, d), "late": (0, size * math.log(d)), "dead": (0, d**2)}
+    times |= {"burnt": (1, burnt), "window": (1, window), "weak": (2, d)}
+    kinds, points = np.asarray([kind for kind, _ in times.values()]), tuple(times.values())
+    drawn = gradients(-teacher @ b[kinds], points) + gradients(-teacher @ b_bar[kinds], points)
+    found = dict(zip((f"{m}_{time}" for m in ("i", "ii") for time in times), drawn, strict=True))
+    places, columns = jnp.arange(d), teacher @ left
+
+    def along(kind: int, kept: Array) -> Array:
+        return jnp.where(kept, columns[kind], 0) @ left[kind].T
+
+    # Blind to the left spike direction; two rows along singular vectors at the ends of the bulk; blind to all of the bulk but for one.
+    blind, two = along(0, places > 0), jnp.zeros_like(teacher).at[:2].set(left[0][:, np.asarray([1, rank - 2])].T)
+    coherent = along(1, (places == 2) | (places > rank + 1))
+    others = gradients(-jnp.stack([blind, two, coherent]) @ b_bar[np.asarray([0, 0, 1])], ((0, 0), (0, 1), (1, window)))
+    found |= dict(zip(("ii_blind", "ii_two", "ii_coherent"), others, strict=True))
+    matrices = found | {
+        "teacher": teacher,
+        "coherent": coherent,
+        "bulk_one": jnp.where(places < rank, columns[0], 0),
+        "bulk_two": jnp.where((places > 1) & (places < rank - 2), columns[1], 0),
     }
-    # One decomposition of all gradients compiles faster than one for each.
-    gradients = [model.rotated_gradient_at(path, t) for path, times in points.values() for t in times.values()]
-    found = iter(spectral.nuclear_rank(jnp.stack(gradients)))
-    ranks = {name: {time: next(found) for time in times} for name, (_, times) in points.items()}
-    return {**ranks, "bounds": _bounds(teacher, single, first, ranks)}
-
-
-def _steps(t: float) -> int:
-    return max(round(float(t)), 1)
-
-
-def _bounds(
-    teacher: Array, single: spiked.Moments, path: model.Trajectory, ranks: dict[str, dict[str, Array]]
-) -> dict[str, Array]:
-    """Both sides of the inequalities of Sections 3.1.2, 3.1.3 and 3.2.3."""
-    values, top = path.eigenvalues, path.vectors[:, -1]
-    largest = spectral.spectral_norm(teacher)
-    kept = jnp.linalg.norm(teacher @ top)
-    initial = largest * jnp.sum(values) / (kept * values[-1] - largest * jnp.linalg.norm(values[:-1]))
-    factors = theory.gradient_factors(values, path.rate, 1)
-    condition = jnp.max(factors) / jnp.min(factors)
-    left, _, right = jnp.linalg.svd(single.b_bar)
-    nuclear = spectral.nuclear_norm((teacher @ left)[:, : teacher.shape[0] // 2])
+    nuclear = dict(zip(matrices, spectral.nuclear_norm(jnp.stack(list(matrices.values()))), strict=True))
+    frobenius = {name: jnp.linalg.norm(matrix) for name, matrix in matrices.items()}
+    ranks = {name: (nuclear[name] / frobenius[name]) ** 2 for name in matrices}
+    values = paths.eigenvalues[0]
+    factors = theory.gradient_factors(values, paths.rate[0], 1)
+    printed, error = nuclear["bulk_one"] / frobenius["teacher"], size ** (MULTI - MULTI_LOW)
+    lower, upper = nuclear["bulk_two"] - 2 * error, frobenius["teacher"] + np.sqrt(2) * error
+    inside = [(lower / nuclear[name], frobenius[name] / upper) for name in ("ii_burnt", "ii_window")]
     return {
-        # Where the denominator is not positive the inequality says nothing.
-        "initial_margin": jnp.where(initial > 0, initial - jnp.sqrt(ranks["realizable"]["step_0"]), 1.0),
-        "condition": condition,
-        "first_margin": ranks["realizable"]["step_1"] - spectral.nuclear_rank(teacher) / condition**2,
-        "printed_bound": nuclear / jnp.linalg.norm(teacher),
-        "corrected_bound": (nuclear / jnp.linalg.norm(teacher)) ** 2,
-        "sine": jnp.sqrt(jnp.maximum(1 - (right[0] @ top) ** 2, 0)),
+        **{name: ranks[name] for name in found},
+        "condition": jnp.max(factors) / jnp.min(factors),
+        "condition_of_b": values[-1] / values[0],
+        "printed": ranks["ii_first"] / printed,
+        "printed_two": ranks["ii_two"] / np.sqrt(2),
+        "square": printed**2 / ranks["ii_first"],
+        "square_at_start": printed**2 / ranks["ii_start"],
+        "sine": jnp.sqrt(jnp.maximum(1 - (right[0, 0] @ paths.vectors[0, :, -1]) ** 2, 0)),
+        "norms": jnp.max(jnp.asarray(inside)),
+        "norms_at_start": jnp.linalg.norm(teacher @ b_bar[1]) / upper,
+        "incoherent": ranks["teacher"] / ranks["ii_window"],
+        "coherent": ranks["coherent"] / ranks["ii_coherent"],
     }
 
 
-def measure_spectra(key: Array, d: AnySize) -> dict[str, Array]:
-    """Windows for one spike of d above a uniform bulk, and the counter-example to Theorem 3.6: one spike of √d, with u = 1.
+def measure_spectra(key: Key[Array, ""], d: AnySize) -> dict[str, Array]:
+    """One spike of d above a uniform bulk, η = 1/d: steps to both accuracies, and the rank late, all over d.
 
     Padded eigenvalues are zero, and add nothing to any sum.
     """
     low, high = spiked.BULK
-    place, count = jnp.arange(sizes.padded(d)), jnp.asarray(sizes.active(d), jnp.result_type(float))
+    count = jnp.asarray(sizes.active(d), jnp.result_type(float))
     bulk = jnp.where(sizes.mask(d), low + (high - low) * sizes.uniform(key, (d,)), 0)
-    spectrum, weak = (jnp.where(place == 0, spike, bulk) for spike in (count, jnp.sqrt(count)))
-    rate = 1 / jnp.max(spectrum)
-    steps = jnp.maximum(jnp.round(jnp.asarray(TIMES) * count), 1).astype(jnp.int32)
-    ranks, gaps = jax.lax.map(
-        lambda t: (
-            theory.orthogonal_teacher_nuclear_rank(spectrum, rate, t),
-            theory.expected_gap(spectrum, rate, t),
-        ),
-        steps,
-    )
-    theta_steps, whole = jnp.round(THETA * count).astype(jnp.int32), count.astype(jnp.int32)
+    spectrum = jnp.where(jnp.arange(sizes.padded(d)) == 0, count, bulk)
+    steps = jnp.round(jnp.asarray(TIMES) * count).astype(jnp.int32)
+    gaps = jax.lax.map(lambda t: theory.expected_gap(spectrum, 1 / count, t), steps)
+    late = jnp.round(THETA * count).astype(jnp.int32)
     return {
-        "ranks": ranks,
-        "relative_cost": last_time(steps, gaps, ACCURACY * theory.expected_gap(spectrum, rate, 0)),
-        "absolute_cost": last_time(steps, gaps, jnp.asarray(ACCURACY)),
-        "linear_window": last_time(steps, ranks, LINEAR * count),
-        "late_window": last_time(steps, ranks, count / jnp.log(count)),
-        "late_ratio": theory.orthogonal_teacher_nuclear_rank(spectrum, rate, theta_steps)
-        / theory.late_nuclear_rank_uniform(count, low, high, THETA),
-        "at_d": theory.orthogonal_teacher_nuclear_rank(spectrum, rate, whole),
-        "weak_at_d": theory.orthogonal_teacher_nuclear_rank(weak, 1 / jnp.max(weak), whole),
+        "relative": last_time(steps, gaps, ACCURACY * theory.expected_gap(spectrum, 1 / count, 0)) / count,
+        "absolute": last_time(steps, gaps, jnp.asarray(ACCURACY)) / count,
+        "late": theory.orthogonal_teacher_nuclear_rank(spectrum, 1 / count, late) / count,
     }
 
 
