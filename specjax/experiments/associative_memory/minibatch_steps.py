@@ -164,6 +164,7 @@ def small_batches_are_stored(config: Config, data: Data) -> lab.Relation:
         "the number of samples": lab.replacing("count", lambda data: data.t + 0 * data["count"], of="capacity"),
         "a number that does not grow": lab.replacing("count", 3, of="capacity"),
     },
+    post_hoc="It asked for 0.05, which a smoke run showed to be less than what a finite d adds; judged on a fresh seed.",
 )
 def small_batches_rate(config: Config, data: Data) -> lab.Relation:
     """It is (B T)^(1/α) for many samples of many more items, up to a factor, where the number of samples has the exponent 1."""
@@ -263,7 +264,9 @@ EXPERIMENT = lab.Experiment(
         rare_items_are_sporadic,
         batch_of_the_hessian,
     ),
+    # Sizes and draws were chosen by runs with smaller seeds.
     scales={
+        "quick": {"seed": 1},
         "smoke": {
             "n": 1000,
             "d": 32,

@@ -11,20 +11,10 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Key
 
-<<<<<<< HEAD
-from specjax import sizes, sweep
-from specjax.experiments.contract import Check, Data, Experiment, Table
-from specjax.experiments.means import mean_of
-from specjax.experiments.spectral_criterion.spiked_models import ACCURACY, THETA, TIMES, measure_drawn, measure_spectra
-from specjax.experiments.validation import check_root_seed, check_sizes
-from specjax.experiments.verdicts import bound_check, difference_check, exponent_check, mean_check
-from specjax.lab.drawing import draw_sweep, slope_label
-=======
 from specjax import lab, sizes, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.spectral_criterion.growth import SLOWEST, Growth
 from specjax.experiments.spectral_criterion.spiked_models import ACCURACY, THETA, WEAK, measure_drawn, measure_spectra
->>>>>>> main
 from specjax.models import spiked
 from specjax.theory import gradient_rank as theory
 
