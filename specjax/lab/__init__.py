@@ -23,7 +23,6 @@ from specjax.lab.experiment import SCALES as SCALES
 from specjax.lab.experiment import Data as Data
 from specjax.lab.experiment import Experiment as Experiment
 from specjax.lab.forms import closed_form as closed_form
-from specjax.lab.grids import at_end as at_end
 from specjax.lab.ledger import Citation as Citation
 from specjax.lab.ledger import Ledger as Ledger
 from specjax.lab.ledger import Row as Row

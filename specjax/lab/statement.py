@@ -24,7 +24,6 @@ from specjax.lab.relations import Relation
 Judge = Callable[[Any, Any], Relation]
 Rival = Number | Callable[[Any, Any], Number]
 Control = Callable[[Any, Any], Any]
-Reason = Callable[[Any, Any], str]
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,6 @@ class Statement:
     corrected: bool = False
     along: str | None = None
     post_hoc: str = ""
-    unless: Reason | None = None
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", self.name):
@@ -95,13 +93,13 @@ class Statement:
         """The verdict on `data`, after every rival, control and perturbation was tried."""
         relation = self.relation(config, data)
         rivals = self.rival_numbers(config, data)
-        found = self._found(config, data, relation, rivals)
+        found = self._along(relation, rivals)
         attacks = tuple(self._attacks(config, data, relation, rivals))
         return Judgement(self, found, attacks, _survivors(found, attacks))
 
     def find(self, config: Any, data: Any) -> Finding:
         """What the numbers say, before any attack: for who needs the numbers and not the verdict."""
-        return self._found(config, data, self.relation(config, data), self.rival_numbers(config, data))
+        return self._along(self.relation(config, data), self.rival_numbers(config, data))
 
     def rival_numbers(self, config: Any, data: Any) -> dict[str, Number]:
         """What each rival predicts for these data."""
@@ -121,12 +119,6 @@ class Statement:
         for name, perturbed in relation.perturbed().items():
             attacks.append(Attack("perturbation", name, self._attacked(perturbed, rivals)))
         return attacks
-
-    def _found(self, config: Any, data: Any, relation: Relation, rivals: Mapping[str, Number]) -> Finding:
-        """The finding along all lengths, or that these data may decide nothing."""
-        found = self._along(relation, rivals)
-        reason = "" if self.unless is None else self.unless(config, data)
-        return replace(found, verdict="inconclusive", turns=False, reason=reason) if reason else found
 
     def _along(self, relation: Relation, rivals: Mapping[str, Number]) -> Finding:
         """The finding, or where a length is a dimension of the data, the one that all lengths agree on."""
@@ -163,7 +155,6 @@ def statement(
     corrected: bool = False,
     along: str | None = None,
     post_hoc: str = "",
-    unless: Reason | None = None,
 ) -> Callable[[Judge], Statement]:
     """Makes a statement of a function of configuration and data that returns a relation.
 
@@ -178,8 +169,6 @@ def statement(
         corrected: Whether it is ours, put in the place of what the cited rows say.
         along: The dimension of the data that is the length of a training: the verdict must be the same at every length.
         post_hoc: Why its rule was changed after data were seen; it is then judged on fresh seeds.
-        unless: A function of configuration and data that says why these data may decide nothing, such as a grid whose best is at its end
-            (:func:`specjax.lab.at_end`); an empty sentence where they may.
 
     Raises:
         ValueError: no rival and no control, no row cited, or a name that is not in kebab-case.
@@ -188,9 +177,7 @@ def statement(
     def named(relation: Judge) -> Statement:
         called = name or getattr(relation, "__name__", "").replace("_", "-")
         rows = (cites,) if isinstance(cites, str) else tuple(cites)
-        return Statement(
-            called, rows, says, relation, rivals or {}, controls or {}, holds, corrected, along, post_hoc, unless
-        )
+        return Statement(called, rows, says, relation, rivals or {}, controls or {}, holds, corrected, along, post_hoc)
 
     return named
 

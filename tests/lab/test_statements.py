@@ -237,34 +237,3 @@ def test_an_experiment_judges_and_draws_itself(fine):
 def test_what_is_no_statement_does_not_import(fine, call, match):
     with pytest.raises(ValueError, match=match):
         call(fine)
-
-
-def test_a_grid_whose_best_is_at_its_end_decides_nothing_and_is_named():
-    """The best of three step sizes at two sizes, of which the second has it at an end."""
-    grid = xr.DataArray([0.1, 0.2, 0.4], dims="rate")
-    best = xr.DataArray([1, 2], {"d": [8, 16]}, "d")
-    assert lab.at_end(best.isel(d=[0, 0]), grid, "step size") == ""
-    assert lab.at_end(best, grid, "step size") == "The best step size at d = 16 is 0.4, the largest of its grid."
-    assert (
-        lab.at_end(xr.DataArray(0), grid, "rate") == "The best rate at the only point is 0.1, the smallest of its grid."
-    )
-    with pytest.raises(ValueError, match=r"A grid of rates is one-dimensional and ascends, got \[0\.4, 0\.2, 0\.1\]\."):
-        lab.at_end(best, grid[::-1], "rate")
-
-    def judged_with(at):
-        @lab.statement(
-            "theorem-1",
-            "y is above 1.",
-            controls={"zero": zero},
-            unless=lambda config, data: lab.at_end(at, grid, "step size"),
-        )
-        def above(config, data):
-            return lab.above(data["y"], 1.0, "1")
-
-        assert above.find(Config(), DATA).verdict == judged(above).verdict
-        return judged(above)
-
-    assert judged_with(best.isel(d=[0])).verdict == "confirmed"
-    undecided = judged_with(best)
-    assert undecided.verdict == "inconclusive"
-    assert undecided.reason == "The best step size at d = 16 is 0.4, the largest of its grid."

@@ -5,6 +5,7 @@ too large. Here the first draws choose, and the others judge.
 """
 
 from itertools import product
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -71,9 +72,18 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     ) -> dict[str, Array]:
         architecture = Architecture(task.vocabulary, d, config.length, activation=None, project=False)
         batch = Size(config.batches[-1], sequences)
-        settings = {"iterations": config.iterations, "evaluation": config.evaluation}
-        rates = jnp.stack([muon, adamw, sgd])
-        return train(key, task, architecture, rates, batch, exponents=(trigger, output), **settings)._asdict()
+        rates, exponents = jnp.stack([muon, adamw, sgd]), (trigger, output)
+        found = train(
+            key,
+            task,
+            architecture,
+            rates,
+            batch,
+            exponents=exponents,
+            iterations=config.iterations,
+            evaluation=config.evaluation,
+        )
+        return found._asdict()
 
     # One axis for all, since batched products of more than eight axes fail on a CPU (jaxlib 0.10).
     points = list(product(config.dims, config.settings.values(), zip(*config.rates, strict=True)))
@@ -94,7 +104,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
 
 def labelled(config: Config, found: xr.Dataset) -> xr.Dataset:
     """The sweep with its cells taken apart, and everything named."""
-    coords = {
+    coords: dict[str, list[Any] | np.ndarray] = {
         "d": list(config.dims),
         "setting": list(config.settings),
         "rate": np.arange(len(config.muon_rates)),

@@ -120,6 +120,7 @@ def train(
 
 def moved_on(model: Transformer, task: Recall) -> Transformer:
     """The model that predicts, where it would predict an item of V, the next one in its place."""
+    assert model.head is not None  # of an architecture that has one
     head = jnp.concatenate([model.head[: padded(task.items)], jnp.roll(model.head[padded(task.items) :], 1, axis=0)])
     return eqx.tree_at(lambda one: one.head, model, head)
 

@@ -167,21 +167,23 @@ def alike_when_uniform(config: Config, data: Data) -> lab.Relation:
 
 def figure(config: Config, data: Data) -> Figure:
     """Figures 7, 8 and 9: a curve for each optimizer, with bars of two standard errors."""
-    first, last = ({"iteration": place, "drop": True} for place in (0, -1))
+    first, last = 0, -1
     inside, outside, recalled = (after_start(data, quantity) for quantity in ("inside", "outside", "recalled"))
     uniform, after = outside.sel(setting="uniform", drop=True), f"after {config.iterations[-1]} iterations"
     panels = {
-        f"7: {name}, after {config.iterations[at['iteration']]} iterations": (by_dimension(config, values.isel(**at)),)
+        f"7: {name}, after {config.iterations[at]} iterations": (
+            by_dimension(config, values.isel(iteration=at, drop=True)),
+        )
         for at in (first, last)
         for name, values in (("ID", inside), ("OOD", outside))
     } | {
-        f"8a: OOD, d = {config.dims[-1]}": (by_batch(config, outside.isel(**last)),),
-        f"8b: R(W_V), d = {config.dims[-1]}": (by_batch(config, recalled.isel(**last)),),
+        f"8a: OOD, d = {config.dims[-1]}": (by_batch(config, outside.isel(iteration=last, drop=True)),),
+        f"8b: R(W_V), d = {config.dims[-1]}": (by_batch(config, recalled.isel(iteration=last, drop=True)),),
         "9a: OOD, outputs uniform and skewed (dashed)": tuple(
-            values.isel(**last) for values in (uniform, by_dimension(config, outside))
+            values.isel(iteration=last, drop=True) for values in (uniform, by_dimension(config, outside))
         ),
         "9b: OOD, triggers uniform and skewed (dashed)": tuple(
-            values.isel(**last) for values in (uniform, outside.sel(setting="triggers", drop=True))
+            values.isel(iteration=last, drop=True) for values in (uniform, outside.sel(setting="triggers", drop=True))
         ),
     }
     drawn = Figure(figsize=(15, 6.5), layout="constrained")

@@ -192,9 +192,6 @@ def euclidean_ahead_in_control(config: Config, data: Data) -> lab.Relation:
 
 
 def _of_network(says: str, first: str, second: str, *, corrected: bool = False) -> lab.Statement:
-    def at_end(config: Config, data: Data) -> str:
-        return lab.at_end(best(config, data).sel(steps=[first, second]), data["network"]["rate"], "step size")
-
     @lab.statement(
         "section-1-2-1-internal",
         f"In the network, each with its own step size, {says}.",
@@ -203,10 +200,10 @@ def _of_network(says: str, first: str, second: str, *, corrected: bool = False) 
         controls={f"{second} steps in their place": in_place(first, second, "network")},
         along="length",
         holds=None,
-        unless=at_end,
     )
     def ahead(config: Config, data: Data) -> lab.Relation:
-        return lab.above(lead(tuned(config, data), first, second), AHEAD, "a factor of 1.2", by="median")
+        found = lab.above(lead(tuned(config, data), first, second), AHEAD, "a factor of 1.2", by="median")
+        return lab.within_grid(found, best(config, data).sel(steps=[first, second]), data["network"].sizes["rate"])
 
     return ahead
 
