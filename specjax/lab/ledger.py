@@ -7,7 +7,7 @@ A ledger is a TOML file with one table for each row, under the row's id:
     where = "Section 3.2"
     says = "One sentence that says what the paper states, with its conditions."
     finding = "One sentence that says what was found."        # where something was
-    because = "Owed: no experiment yet."                      # where no statement of an experiment cites the row
+    because = "Proof device: used only for Theorem 4."        # where no statement of an experiment cites the row
 
 The status of a row is never typed: it follows from the verdicts of the statements that cite it.
 """

@@ -15,7 +15,6 @@ STATUSES = {
     "depends": "the verdict turns along the length of a training",
     "open": "inconclusive, or a correction of ours refuted",
     "not run": "its experiments are not among these results, or at smoke scale only",
-    "owed": "to be judged; no statement on the lab cites it yet",
     "not judged": "trivial, a proof device, or out of reach; the row says which",
 }
 """The words for where a row stands, and what they mean, in the order of the page."""

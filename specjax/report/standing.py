@@ -37,11 +37,6 @@ class Standing(NamedTuple):
     cited: tuple[Cited, ...]
 
     @property
-    def label(self) -> str:
-        """The status, with those rows set apart that are not judged yet but will be."""
-        return "owed" if self.status == "not judged" and self.row.because.startswith("Owed") else self.status
-
-    @property
     def sentence(self) -> str:
         """What was found, or where nothing was written of that, what the paper says."""
         return self.row.finding or self.row.says
@@ -77,12 +72,12 @@ class Paper(NamedTuple):
     @property
     def folded(self) -> tuple[Standing, ...]:
         """The rows that need no judging, or could not be judged."""
-        return tuple(row for row in self.rows if row.label == "not judged")
+        return tuple(row for row in self.rows if row.status == "not judged")
 
     @property
     def shown(self) -> tuple[Standing, ...]:
         """All other rows."""
-        return tuple(row for row in self.rows if row.label != "not judged")
+        return tuple(row for row in self.rows if row.status != "not judged")
 
     def cited_by(self, result: Result) -> tuple[lab.Row, ...]:
         """The rows that statements of an experiment cite."""
