@@ -247,7 +247,7 @@ def slope_of(data: Data, name: str) -> xr.DataArray:
     return sweeps.slopes(values.copy(data=np.log(values.values.astype(float))))
 
 
-def _scale(name: str, cites: str, says: str) -> lab.Statement:
+def _scale(name: str, cites: str, says: str, holds: bool | None = True) -> lab.Statement:
     """One scale of the spectrum has its exponent; medians and means of logarithms, since Σ 1/s_k has no mean."""
 
     def moved(by: float) -> Callable[[Config, Data], Data]:
@@ -260,6 +260,7 @@ def _scale(name: str, cites: str, says: str) -> lab.Statement:
         says,
         name=name.replace("_", "-"),
         controls={f"d^({by:+}) times it": moved(by) for by in (0.5, -0.5)} | others,
+        holds=holds,
     )
     def scale(config: Config, data: Data) -> lab.Relation:
         slope = slope_of(data, name)
@@ -346,7 +347,8 @@ EXPERIMENT = lab.Experiment(
         iterates_tend_to_one,
         _scale("s_bulk", "appendix-b-2-bulk", "The bulk singular value s_(d/2) of the gradient falls as d^-α."),
         _scale("s_min", "lemma-c-3", "The smallest singular value of the gradient falls as d^(-α-1)."),
-        _scale("inverse_sum", "lemma-c-3", "The sum of the inverse singular values of the gradient grows as d^(α+1)."),
+        # Confirmed on one set of draws, and on another not quite.
+        _scale("inverse_sum", "lemma-c-3", "The sum of the inverse singular values grows as d^(α+1).", holds=None),
     ),
     # Sizes and draws were chosen by runs with smaller seeds.
     scales={

@@ -34,7 +34,8 @@ PAST = 9
 """The step of which it does."""
 NULL = 3
 """Columns beyond the rank in Lemma 7 (ii)."""
-DIGITS = (16, 100)
+DIGITS = 100
+"""Far more than the runs lose."""
 ALMOST, NINE_IN_TEN, MOST = 0.99, 0.9, 0.5
 
 
@@ -272,27 +273,21 @@ def _norms(x: Array) -> Array:
 
 
 def _digits(config: Config, key: Array) -> xr.Dataset:
-    """Theorem 1(a) with a slow decay and one prefactor: the error at its number of steps, by rank and digits."""
+    """Theorem 1(a) with a slow decay and one prefactor: the error at its number of steps and at half of it, by rank."""
     keys = jax.random.split(key, config.exact_seeds)
     d, kappa = config.exact_d, config.kappas[-1]
     bases = np.asarray(jax.vmap(lambda key: factorization_spectra.orthonormal(key, d, d))(keys))
     rates = np.asarray(
         jax.vmap(lambda key: _rates(sizes.stream(key, "rates"), SLOW, steps(config, "1a-slow"), each_step=False))(keys)
     )
-    ranks, found = {"d": d, "below d": d - 2}, np.empty((2, len(DIGITS), config.exact_seeds))
+    ranks, found = {"d": d, "below d": d - 2}, np.empty((2, 2, config.exact_seeds))
     for place, rank in enumerate(ranks.values()):
         spectrum = np.asarray(_spectrum(d, rank, jnp.asarray(kappa)))
-        for column, digits in enumerate(DIGITS):
-            _, errors = many_digits.from_scalars(many_digits.factorization, bases, spectrum, START, rates, digits)
-            found[place, column] = errors[:, -1]
-    coordinates = {"rank": list(ranks), "digits": list(DIGITS), "seed": range(config.exact_seeds)}
-    return xr.Dataset({"error": (("rank", "digits", "seed"), found)}, coordinates)
-
-
-def few_digits(config: Config, data: Any) -> Any:
-    """A control: the runs with 16 digits in the place of those with 100."""
-    found = data["digits"]
-    return {**data, "digits": found.assign_coords(digits=found.digits.values[::-1])}
+        _, errors = many_digits.from_scalars(many_digits.factorization, bases, spectrum, START, rates, DIGITS)
+        found[place] = errors[:, -1], errors[:, errors.shape[1] // 2]
+    coordinates = {"rank": list(ranks), "seed": range(config.exact_seeds)}
+    dims = ("rank", "seed")
+    return xr.Dataset({"error": (dims, found[:, 0]), "halfway": (dims, found[:, 1])}, coordinates)
 
 
 def large_start(config: Config, data: Any) -> Any:
@@ -323,11 +318,11 @@ def _in_time(name: str, cites: str, says: str, quantity: str, theorem: str) -> l
 @lab.statement(
     "theorem-1a",
     f"So are the matrix runs with many digits, at ρ = {SLOW}, with r = d and with r < d.",
-    controls={f"{DIGITS[0]} digits": few_digits},
+    controls={"half of the steps": lab.replacing("error", "halfway", of="digits")},
 )
 def many(config: Config, data: Any) -> lab.Relation:
     """By the Frobenius norm, an upper bound."""
-    return lab.identity(data["digits"]["error"].sel(digits=DIGITS[-1]), tolerance=config.accuracy)
+    return lab.identity(data["digits"]["error"], tolerance=config.accuracy)
 
 
 @lab.statement(
@@ -524,8 +519,7 @@ EXPERIMENT = lab.Experiment(
             "seeds": 60,
             "map_seeds": 40,
             "exact_d": 3,
-            # Two runs in five lose the end with 16 digits, others on other processors: so many that one does on each.
-            "exact_seeds": 12,
+            "exact_seeds": 3,
         },
         "paper": {
             "d": 20,
