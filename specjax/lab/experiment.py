@@ -1,6 +1,6 @@
 """An experiment: a configuration, a run that returns labelled data, and statements about them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Generic, TypeVar
 
@@ -106,7 +106,7 @@ class Experiment(Generic[ConfigT]):
             {s.name: (s.relation(config, data), s.rival_numbers(config, data)) for s in self.statements}
         )
 
-    def tabulate(self, config: ConfigT, data: Data) -> list[Table]:
-        """Its own tables, then the numbers of its statements point by point."""
+    def tabulate(self, config: ConfigT, data: Data, judgements: Sequence[Judgement]) -> list[Table]:
+        """Its own tables, then the numbers of its judgements point by point."""
         own = [] if self.tables is None else self.tables(config, data)
-        return [*own, table_of_points({s.name: s.find(config, data) for s in self.statements})]
+        return [*own, table_of_points({judged.statement.name: judged.finding for judged in judgements})]

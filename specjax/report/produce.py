@@ -35,11 +35,12 @@ def produce(experiment: Experiment[Any], scale: str, config: Config, out: Path) 
     except ValueError as error:
         raise Refused(str(error)) from error
     try:
-        checks = tuple(map(Check.of, experiment.judge(config, data)))
+        judgements = experiment.judge(config, data)
     except ValueError as error:
         kept = store.save_unjudged(out, experiment.name, data)
         raise Refused(f"{error} The data of the run are kept in {kept}.") from error
-    tables = tuple(experiment.tabulate(config, data))
+    checks = tuple(map(Check.of, judgements))
+    tables = tuple(experiment.tabulate(config, data, judgements))
     figure = experiment.draw(config, data)
     seconds = round(time.perf_counter() - start, 3)
     result = Result(dataclasses.replace(record, seconds=seconds), checks, tables)

@@ -42,10 +42,11 @@ def test_an_experiment_runs_and_judges_and_draws_what_it_found(name, smoke_data,
     config = experiment.at("smoke")
     data = smoke_data(name)
     data_are_finite_and_labelled(data)
-    checks = tuple(map(lab.Check.of, experiment.judge(config, data)))
+    judgements = experiment.judge(config, data)
+    checks = tuple(map(lab.Check.of, judgements))
     checks_can_be_read(checks)
     assert [c.name for c in checks if c.verdict == OPPOSITE.get(c.expected)] == []
-    tables_are_rectangles_of_text(experiment.tabulate(config, data))
+    tables_are_rectangles_of_text(experiment.tabulate(config, data, judgements))
     figure = experiment.draw(config, data)
     assert all(axes.has_data() for axes in figure.axes)
     record = record_module.describe(experiment, "smoke", config)
