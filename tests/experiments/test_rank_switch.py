@@ -110,7 +110,7 @@ def test_a_best_step_size_at_the_end_of_the_grid_decides_nothing_and_is_named():
     inside, outside = (statement.find(CONFIG, made(best)) for best in ("middle", "first"))
     assert inside.verdict == "refuted"
     assert outside.verdict == "inconclusive"
-    assert outside.reason == "The best step size at steps = rule, length = 10 is 0.1, the smallest of its grid."
+    assert outside.reason == "The best of the grid is the smallest at steps = rule: a better one may lie beyond."
 
 
 def test_nr_is_above_st_at_the_start_on_features_and_below_it_in_the_control():
