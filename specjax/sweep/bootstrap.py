@@ -148,17 +148,18 @@ def resample(
         return means[None], stderrs[None]
     rng = np.random.default_rng(seed)
     n = sample.y.shape[1]
-    deviations = sample.deviations(means)
+    deviations, there = sample.deviations(means), sample.present.astype(np.float64)
+    # One product for the sums of all three.
+    columns = np.concatenate([there, deviations, deviations**2]).T
     found: list[tuple[np.ndarray, np.ndarray]] = []
     wanted = resamples
     while wanted:
         rows = min(wanted, max(1, _BATCH_ENTRIES // n))
         drawn = rng.integers(n, size=(rows, n)) + n * np.arange(rows)[:, None]
-        counts = np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n)
-        own = counts @ sample.present.T.astype(np.float64)
-        counts, own = counts[own.min(axis=1) > 0], own[own.min(axis=1) > 0]
-        moved = counts @ deviations.T / own
-        second = counts @ (deviations**2).T / own
+        counts = np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float64)
+        own, moved, second = np.split(counts @ columns, 3, axis=1)
+        whole = own.min(axis=1) > 0
+        own, moved, second = own[whole], moved[whole] / own[whole], second[whole] / own[whole]
         variance = second - moved**2
         # A resample that repeats one seed has no spread; what the subtraction leaves of it is rounding.
         variance = np.where(variance > 1e-12 * second, variance, 0.0)

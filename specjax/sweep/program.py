@@ -138,8 +138,11 @@ def build(
 # sweep with one svd for each layer never ended. This scheduler keeps most of a program's operations one after the other; two that share no
 # memory can still meet. So the pool gets more threads than calls can meet, on machines of few cores: XLA reads their number when its
 # first array is made, and a number that the user has set stays.
-_ONE_AT_A_TIME: dict[str, str | bool] = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
+_ONE_AT_A_TIME: dict[str, str | bool | int] = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
 _LEAST_THREADS = 8
+# LLVM at full effort takes twice as long to compile what a sweep is made of, and the programs are no faster (docs/benchmarks.md).
+_EFFORT = "xla_backend_optimization_level"
+_QUICK_TO_COMPILE: dict[str, str | bool | int] = {_EFFORT: 1}
 if (os.cpu_count() or 1) < _LEAST_THREADS:
     os.environ.setdefault("PJRT_NPROC", str(_LEAST_THREADS))
 
@@ -192,10 +195,15 @@ def compile_program(
     coordinates: Coordinates,
     mesh: Mesh | None = None,
 ) -> Compiled:
-    """Compiles `program` for chunks of `chunk` seeds, ahead of time; see :func:`trace_program`."""
+    """Compiles `program` for chunks of `chunk` seeds, ahead of time; see :func:`trace_program`.
+
+    On a CPU at XLA's level of optimization 1, unless XLA_FLAGS or JAX's own switch for quick compilation say otherwise.
+    """
     lowered = trace_program(program, key_data, chunk, coordinates, mesh).lower()
     lapack = "@lapack_" in lowered.as_text()
-    return Compiled(lowered.compile(_ONE_AT_A_TIME if lapack else None), lapack)
+    chosen = _EFFORT in os.environ.get("XLA_FLAGS", "") or jax.config.read("jax_disable_most_optimizations")
+    effort = {} if chosen or jax.default_backend() != "cpu" else _QUICK_TO_COMPILE
+    return Compiled(lowered.compile({**(_ONE_AT_A_TIME if lapack else {}), **effort}), lapack)
 
 
 def is_key(array: Any) -> bool:

@@ -115,8 +115,8 @@ def by_row(*values: float | int) -> xr.DataArray:
 def _expectations(d0: int, d1: int, d2: int, norm_squared: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """The four numbers of the exact gradient, and of the gradient at one input."""
     with jax.enable_x64(True):
-        # Any target of that norm: they depend on nothing else of it.
-        target = jnp.full((d2, d0), np.sqrt(norm_squared / (d0 * d2)))
+        # Any target of that norm, of which two outputs tell those of all: they depend on nothing else of it.
+        target = jnp.full((2, d0), np.sqrt(norm_squared / (d0 * d2)))
         of_g2 = (theory.expected_outer_product_2(target, d1), theory.one_input_outer_product_2(target, d1))
         of_g1 = (
             (theory.diagonal_1(d0, d1, d2, norm_squared), theory.off_diagonal_1(d0, d2)),

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -33,12 +34,14 @@ class ScalesAs(Relation):
         return self.exponent
 
     def against(self, rival: Number) -> "ScalesAs":
-        """With another exponent."""
-        return replace(self, exponent=rival)
+        """With another exponent; the fits, which know nothing of it, are the same."""
+        other = replace(self, exponent=rival)
+        vars(other)["_fitted"] = self._fitted
+        return other
 
     def judge(self, rivals: Mapping[str, Number]) -> Finding:
         """Confirmed if the interval of every fitted exponent has the prediction inside, and every rival is outside of one."""
-        found, reasons = self._fitted()
+        found, reasons = self._fitted
         distances = finding.distances(found, rivals)
         away = found.distance(self.exponent)
         verdict: Verdict = "inconclusive"
@@ -69,6 +72,7 @@ class ScalesAs(Relation):
         dims = [str(dim) for dim in self.draws.dims if dim not in (self.dim, draw_dim(self.draws))]
         return [dict(zip(dims, place, strict=True)) for place in np.ndindex(*(self.draws.sizes[dim] for dim in dims))]
 
+    @cached_property
     def _fitted(self) -> tuple[Estimate, xr.DataArray]:
         """The exponent at each point, and why it says nothing there, empty where it does."""
         dim = draw_dim(self.draws)
