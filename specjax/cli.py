@@ -9,8 +9,6 @@ import difflib
 import os
 import sys
 import textwrap
-import time
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatch
@@ -163,7 +161,7 @@ def _run_one(experiment: "Experiment[Any]", scale: str, config: "Config", out: P
 
     with _told_in_one_sentence():
         report.require_room(out, [experiment.name])
-    unfinished = _unfinished(experiment, config, out)
+    unfinished = report.begin(experiment.name, config, out)
     try:
         with told_now_and_then():
             result = report.produce(experiment, scale, config, out)
@@ -176,16 +174,6 @@ def _run_one(experiment: "Experiment[Any]", scale: str, config: "Config", out: P
         _print_plans(out / experiment.name)
     _print_places([result], out)
     return 0
-
-
-def _unfinished(experiment: "Experiment[Any]", config: "Config", out: Path) -> Path:
-    """Where the run keeps what it has so far; says so if an interrupted one has left something there."""
-    from specjax import report
-
-    folder = report.unfinished_in(out, experiment.name, config)
-    if folder.is_dir() and any(path.is_dir() for path in folder.iterdir()):
-        print(f"specjax: {experiment.name} goes on from what is kept in {folder}", file=sys.stderr)
-    return folder
 
 
 def _print_plans(folder: Path) -> None:
@@ -207,13 +195,18 @@ def _reproduce(arguments: list[str]) -> int:
     parser.add_argument(
         "--only", metavar="PATTERN", help="experiments whose name contains PATTERN or matches it (*, ?)"
     )
+    parser.add_argument(
+        "--jobs",
+        metavar="N",
+        type=_jobs,
+        help="experiments at a time, each in a process of its own (default: 2 on a CPU of two cores or more, else 1)",
+    )
     given = parser.parse(arguments)
     scale, out = _scale(given.scale), _out(given.out)
     if given.only == "":
         raise UserError("--only needs a part of a name, as in `--only figure`; leave it out to run all experiments.")
     from specjax import experiments, report
-    from specjax.report import cells, comparison, records
-    from specjax.sweep.progress import told_now_and_then
+    from specjax.report import cells, comparison, records, reproduction
 
     names = [name for name in experiments.names() if _selected(name, given.only)]
     if not names:
@@ -222,29 +215,29 @@ def _reproduce(arguments: list[str]) -> int:
         report.require_room(out, names)
         recorded = records.load_all()
 
-    results, failures, unfinished = [], [], []
-    for place, name in enumerate(names, start=1):
-        print(f"[{place}/{len(names)}] {name} ...", flush=True)
-        start = time.perf_counter()
-        try:
-            experiment = experiments.load(name)
-            config = experiment.at(scale)
-            kept = _unfinished(experiment, config, out)
-            with told_now_and_then():
-                result = report.produce(experiment, scale, config, out)
-        except Exception as error:
-            # One experiment that fails must not cost the others their run.
-            traceback.print_exc()
-            failures.append(f"{name} failed with {type(error).__name__}: {_sentence(error)}")
-            outcome = "failed"
-        else:
-            results.append(result)
-            unfinished.append(kept)
-            outcome = cells.counts(result.checks)
-        print(f"[{place}/{len(names)}] {name}: {time.perf_counter() - start:.1f} s, {outcome}", flush=True)
+    jobs = reproduction.jobs_here() if given.jobs is None else given.jobs
+    if jobs > 1:
+        names = reproduction.longest_first(names, recorded)
+    begun, outcomes = 0, []
+
+    def begin(name: str) -> None:
+        nonlocal begun
+        begun += 1
+        print(f"[{begun}/{len(names)}] {name} ...", flush=True)
+
+    for outcome in reproduction.attempts(names, scale, out, jobs, begin):
+        outcomes.append(outcome)
+        if outcome.trace:
+            print(outcome.trace, end="", file=sys.stderr)
+        told = "failed" if outcome.result is None else cells.counts(outcome.result.checks)
+        print(f"[{len(outcomes)}/{len(names)}] {outcome.name}: {outcome.seconds:.1f} s, {told}", flush=True)
     # Not before: the same command, interrupted at the last experiment, computes none of the others again.
-    for kept in unfinished:
-        report.discard(kept)
+    for outcome in outcomes:
+        if outcome.kept is not None:
+            report.discard(outcome.kept)
+    outcomes.sort(key=lambda outcome: experiments.names().index(outcome.name))
+    results = [outcome.result for outcome in outcomes if outcome.result is not None]
+    failures = [outcome.failure for outcome in outcomes if outcome.result is None]
     problems = failures + cells.surprises(results)
     if results:
         _print_checks(results)
@@ -393,6 +386,12 @@ def _out(text: str) -> Path:
     if not text:
         raise UserError("--out needs the name of a folder, as in `--out results`.")
     return Path(text)
+
+
+def _jobs(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise UserError(f"--jobs needs a whole number from 1 on, got {text!r}; write e.g. --jobs 2.")
+    return int(text)
 
 
 def _selected(name: str, pattern: str | None) -> bool:

@@ -251,6 +251,8 @@ COMMANDS = {
     "reproduce quick": "There is no place for 'quick' here; see `specjax reproduce --help`.",
     "reproduce --only": "--only: expected one argument; see `specjax reproduce --help`.",
     "reproduce --only=": "--only needs a part of a name, as in `--only figure`; leave it out to run all experiments.",
+    "reproduce --jobs 0": "--jobs needs a whole number from 1 on, got '0'; write e.g. --jobs 2.",
+    "reproduce --jobs two": "--jobs needs a whole number from 1 on, got 'two'; write e.g. --jobs 2.",
     "reproduce --out=": "--out needs the name of a folder, as in `--out results`.",
     "verify": "the following arguments are required: PATH; see `specjax verify --help`.",
     "verify one two": "There is no place for 'two' here; see `specjax verify --help`.",

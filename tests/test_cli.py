@@ -91,8 +91,12 @@ FILES = {"config.json", "data.nc", "figure.png", "thumbnail.webp", "checks.json"
 
 @pytest.fixture(autouse=True)
 def register(monkeypatch, tmp_path):
-    """Make the given experiments the only ones; at first TOY and OTHER. The default results folder is under tmp_path."""
+    """Make the given experiments the only ones; at first TOY and OTHER. The default results folder is under tmp_path.
+
+    One at a time: other processes know nothing of them.
+    """
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("specjax.report.reproduction.jobs_here", lambda: 1)
 
     def only(*toys):
         for toy in toys:

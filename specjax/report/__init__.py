@@ -12,5 +12,5 @@ from specjax.report.store import load as load
 from specjax.report.store import load_all as load_all
 from specjax.report.store import load_data as load_data
 from specjax.report.store import require_room as require_room
+from specjax.report.unfinished import begin as begin
 from specjax.report.unfinished import discard as discard
-from specjax.report.unfinished import unfinished_in as unfinished_in

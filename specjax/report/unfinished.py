@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,6 +27,14 @@ def unfinished_in(out: Path, name: str, config: Any) -> Path:
     """The folder of an experiment at a configuration, which need not exist."""
     digest = hashlib.sha256(json.dumps(dataclasses.asdict(config), sort_keys=True).encode()).hexdigest()
     return out / FOLDER / f"{name}-{digest[:_LETTERS]}"
+
+
+def begin(name: str, config: Any, out: Path) -> Path:
+    """`unfinished_in`; says on standard error if an interrupted run has left something there."""
+    folder = unfinished_in(out, name, config)
+    if folder.is_dir() and any(path.is_dir() for path in folder.iterdir()):
+        print(f"specjax: {name} goes on from what is kept in {folder}", file=sys.stderr)
+    return folder
 
 
 @contextmanager
