@@ -229,8 +229,8 @@ def _reproduce(arguments: list[str]) -> int:
         outcomes.append(outcome)
         if outcome.trace:
             print(outcome.trace, end="", file=sys.stderr)
-        told = "failed" if outcome.result is None else cells.counts(outcome.result.checks)
-        print(f"[{len(outcomes)}/{len(names)}] {outcome.name}: {outcome.seconds:.1f} s, {told}", flush=True)
+        found = "failed" if outcome.result is None else cells.counts(outcome.result.checks)
+        print(f"[{len(outcomes)}/{len(names)}] {outcome.name}: {outcome.seconds:.1f} s, {found}", flush=True)
     # Not before: the same command, interrupted at the last experiment, computes none of the others again.
     for outcome in outcomes:
         if outcome.kept is not None:

@@ -31,7 +31,7 @@ def test_a_benchmark_prints_the_agreement_and_ratios_to_its_reference(script):
 
 def test_every_benchmark_is_tested():
     scripts = {path.name for path in BENCHMARKS.glob("*.py") if "__main__" in path.read_text()}
-    assert scripts == {*REFERENCES, "polar.py", "recovery.py"}
+    assert scripts == {*REFERENCES, "compilation.py", "polar.py", "recovery.py"}
 
 
 def test_the_benchmark_of_the_polar_factor_agrees_before_it_times():
@@ -54,3 +54,12 @@ def test_the_benchmark_of_recovery_counts_the_same_items_both_ways():
     assert [int(d) for d, _, _ in counts] == [16, 32]
     assert all(0 < int(row) <= int(count) for _, count, row in counts)
     assert len(done.stdout.split("fraction")[1].split("load")[0].split()) == 1 + 2 * 7
+
+
+def test_the_benchmark_of_compilation_agrees_at_all_levels():
+    """Asserted in the script, before anything is timed."""
+    command = [sys.executable, "-W", "error", str(BENCHMARKS / "compilation.py"), "--smoke"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(re.findall(r"^  .*: largest difference", done.stdout, re.MULTILINE)) == 5
+    assert len(re.findall(r", level [0-3] +\d", done.stdout)) == 20

@@ -85,7 +85,7 @@ def _start() -> None:
 
 
 def _named(function: Callable[[str], T], name: str) -> T:
-    with redirect_stderr(_Named(name)):  # type: ignore[type-var]  # it takes any text stream
+    with redirect_stderr(_Named(name)):
         return function(name)
 
 
