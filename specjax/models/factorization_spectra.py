@@ -31,13 +31,6 @@ class AlignedStart(NamedTuple):
     frame: Float[Array, "k r"]
 
 
-def linear_spectrum(rank: int, kappa: ArrayLike, largest: ArrayLike = 1.0) -> Float[Array, " r"]:
-    """`rank` eigenvalues in equal steps from `largest` down to `largest`/κ; for rank 1 `largest` alone. κ >= 1 may be traced."""
-    check_condition_number(kappa)
-    kappa, largest, place = _places(rank, kappa, largest)
-    return largest * (1 - place * (1 - 1 / kappa))
-
-
 def logarithmic_spectrum(rank: int, kappa: ArrayLike, largest: ArrayLike = 1.0) -> Float[Array, " r"]:
     """`rank` eigenvalues in equal ratios from `largest` down to `largest`/κ; for rank 1 `largest` alone. κ >= 1 may be traced."""
     check_condition_number(kappa)

@@ -10,7 +10,6 @@ from jaxtyping import Array, Float, Key
 
 from specjax.models.targets import check_symmetric, check_target
 from specjax.sizes import AnySize, normal
-from specjax.spectral.one_by_one import eigh
 
 
 def init(d: int) -> Float[Array, "d d"]:
@@ -21,13 +20,6 @@ def init(d: int) -> Float[Array, "d d"]:
 def covariance(inputs: Float[Array, "d n"]) -> Float[Array, "d d"]:
     """S = (1/N) Σ x_i x_iᵀ of the inputs in the columns (eq. 19)."""
     return inputs @ inputs.T / inputs.shape[1]
-
-
-def inputs_with_covariance(s: Float[Array, "d d"], basis: Float[Array, "n d"]) -> Float[Array, "d n"]:
-    """N inputs x_i, in columns, whose covariance is exactly S, from any `basis` of d orthonormal columns, N >= d: √N S^{1/2} basisᵀ."""
-    values, vectors = eigh(s)
-    root = (vectors * jnp.sqrt(values)[None, :]) @ vectors.T
-    return jnp.sqrt(jnp.asarray(basis.shape[0], s.dtype)) * root @ basis.T
 
 
 def loss(q: Float[Array, "d d"], s: Float[Array, "d d"]) -> Float[Array, ""]:

@@ -3,11 +3,6 @@
 from specjax.spectral.accuracy import PolarError as PolarError
 from specjax.spectral.accuracy import factor_error as factor_error
 from specjax.spectral.accuracy import method_error as method_error
-from specjax.spectral.blocks import block_energy as block_energy
-from specjax.spectral.blocks import diagonal_block_share as diagonal_block_share
-from specjax.spectral.blocks import muon_metric as muon_metric
-from specjax.spectral.blocks import row_blocks as row_blocks
-from specjax.spectral.blocks import row_metric as row_metric
 from specjax.spectral.dominance import diagonal_mean as diagonal_mean
 from specjax.spectral.dominance import dominance_ratio as dominance_ratio
 from specjax.spectral.dominance import off_diagonal as off_diagonal
@@ -46,3 +41,4 @@ from specjax.spectral.polar import polar as polar
 from specjax.spectral.ranks import estimate_ranks as estimate_ranks
 from specjax.spectral.ranks import estimate_stable_rank as estimate_stable_rank
 from specjax.spectral.ranks import power_iteration as power_iteration
+from specjax.spectral.row_metric import row_metric as row_metric

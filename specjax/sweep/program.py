@@ -140,9 +140,9 @@ def build(
 # first array is made, and a number that the user has set stays.
 _ONE_AT_A_TIME: dict[str, str | bool | int] = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
 _LEAST_THREADS = 8
-# LLVM at full effort takes twice as long to compile what a sweep is made of, and the programs are no faster (docs/benchmarks.md).
+# LLVM at full effort takes twice to four times as long to compile what a sweep is made of, for programs that run as fast; at none they take
+# another third less, and run two to four times slower (docs/benchmarks.md).
 _EFFORT = "xla_backend_optimization_level"
-_QUICK_TO_COMPILE: dict[str, str | bool | int] = {_EFFORT: 1}
 if (os.cpu_count() or 1) < _LEAST_THREADS:
     os.environ.setdefault("PJRT_NPROC", str(_LEAST_THREADS))
 
@@ -194,15 +194,18 @@ def compile_program(
     chunk: int,
     coordinates: Coordinates,
     mesh: Mesh | None = None,
+    *,
+    runs_once: bool = False,
 ) -> Compiled:
     """Compiles `program` for chunks of `chunk` seeds, ahead of time; see :func:`trace_program`.
 
-    On a CPU at XLA's level of optimization 1, unless XLA_FLAGS or JAX's own switch for quick compilation say otherwise.
+    On a CPU at XLA's level of optimization 1, or 0 for what `runs_once`, unless XLA_FLAGS or JAX's own switch for quick compilation say
+    otherwise.
     """
     lowered = trace_program(program, key_data, chunk, coordinates, mesh).lower()
     lapack = "@lapack_" in lowered.as_text()
     chosen = _EFFORT in os.environ.get("XLA_FLAGS", "") or jax.config.read("jax_disable_most_optimizations")
-    effort = {} if chosen or jax.default_backend() != "cpu" else _QUICK_TO_COMPILE
+    effort = {} if chosen or jax.default_backend() != "cpu" else {_EFFORT: 0 if runs_once else 1}
     return Compiled(lowered.compile({**(_ONE_AT_A_TIME if lapack else {}), **effort}), lapack)
 
 

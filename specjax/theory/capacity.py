@@ -4,10 +4,6 @@ All are asymptotic statements. `specjax.theory.finite_capacity` has counts at fi
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-import numpy as np
 
 from specjax.theory.closed_forms import check_in
 
@@ -72,34 +68,6 @@ def singular_value_exponents(alpha: float) -> dict[str, float]:
     """
     check_alpha(alpha)
     return {"bulk": -alpha, "smallest": -alpha - 1, "inverse_sum": alpha + 1, "resolution": -alpha}
-
-
-@dataclass(frozen=True)
-class InverseAlphaFit:
-    """Exponents fitted as c1 + c2/α, with standard errors."""
-
-    c1: float
-    c2: float
-    c1_stderr: float
-    c2_stderr: float
-
-
-def inverse_alpha_fit(alphas: Sequence[float], exponents: Sequence[float], stderrs: Sequence[float]) -> InverseAlphaFit:
-    """Weighted least squares of exponents on 1 and 1/α (the solid lines of Figure 2); the errors are those of independent exponents.
-
-    Raises:
-        ValueError: fewer than two different α, or a standard error that is not positive.
-    """
-    x, y, errors = 1 / np.asarray(alphas, float), np.asarray(exponents, float), np.asarray(stderrs, float)
-    if len(set(x.tolist())) < 2:
-        raise ValueError(f"A fit of c1 + c2/α needs two or more different α, got {tuple(alphas)}.")
-    if not np.all(errors > 0):
-        raise ValueError("A fit of c1 + c2/α needs positive standard errors; run more seeds.")
-    design = np.stack([np.ones_like(x), x], axis=1) / errors[:, None]
-    covariance = np.linalg.inv(design.T @ design)
-    c1, c2 = covariance @ design.T @ (y / errors)
-    e1, e2 = np.sqrt(np.diagonal(covariance))
-    return InverseAlphaFit(float(c1), float(c2), float(e1), float(e2))
 
 
 def check_alpha(alpha: float) -> None:

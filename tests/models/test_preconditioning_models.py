@@ -18,10 +18,9 @@ def _case():
     return rng.standard_normal((D, N)), rng.standard_normal((D, D)), rng.standard_normal((50, D))
 
 
-def test_spectra_are_linear_and_logarithmic_from_the_largest_to_the_smallest():
-    np.testing.assert_allclose(factorization_spectra.linear_spectrum(3, 4.0, 2.0), [2, 1.25, 0.5])
+def test_the_spectrum_is_logarithmic_from_the_largest_to_the_smallest():
     np.testing.assert_allclose(factorization_spectra.logarithmic_spectrum(3, 4.0, 2.0), [2, 1, 0.5])
-    np.testing.assert_allclose(factorization_spectra.linear_spectrum(1, 4.0), [1])
+    np.testing.assert_allclose(factorization_spectra.logarithmic_spectrum(1, 4.0), [1])
     traced = jax.jit(lambda kappa: factorization_spectra.logarithmic_spectrum(3, kappa))(jnp.asarray(100.0))
     np.testing.assert_allclose(traced, [1, 0.1, 0.01])
 
@@ -110,14 +109,6 @@ def test_the_gradient_is_that_of_the_loss_and_the_condition_number_is_cubed(case
     assert float(jnp.sum(jnp.abs(in_context_regression.init(D)))) == 0
 
 
-def test_inputs_can_be_built_for_a_covariance(case):
-    inputs, _, _ = case
-    s = in_context_regression.covariance(jnp.asarray(inputs))
-    basis = factorization_spectra.orthonormal(jax.random.key(0), 7, D)
-    built = in_context_regression.inputs_with_covariance(s, basis)
-    np.testing.assert_allclose(in_context_regression.covariance(built), s, atol=1e-12)
-
-
 def test_matrix_regression_has_its_gradient_and_its_condition_number():
     inputs = matrix_regression.conditioned_inputs(jax.random.key(0), 4, 6, 25.0)
     assert np.linalg.cond(inputs @ inputs.T) == pytest.approx(25)
@@ -139,9 +130,9 @@ def test_matrix_regression_has_its_gradient_and_its_condition_number():
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda: factorization_spectra.linear_spectrum(3, 0.5), "at least 1, got 0.5"),
+        (lambda: factorization_spectra.logarithmic_spectrum(3, 0.5), "at least 1, got 0.5"),
         (lambda: factorization_spectra.logarithmic_spectrum(0, 2.0), "at least one eigenvalue, got rank=0"),
-        (lambda: factorization_spectra.linear_spectrum(2, 2.0, -1.0), "positive finite eigenvalues"),
+        (lambda: factorization_spectra.logarithmic_spectrum(2, 2.0, -1.0), "positive finite eigenvalues"),
         (
             lambda: factorization_spectra.target(jax.random.key(0), 3, jnp.asarray([1.0, -1.0])),
             "positive finite eigenvalues",

@@ -53,21 +53,6 @@ def test_several_steps(alpha):
     assert capacity.multi_step_exponents("muon", alpha, 3, 1.0)[1:] == [min(e, 1 / alpha) for e in muon[1:4]]
 
 
-def test_the_fit_recovers_its_constants():
-    alphas, stderrs = np.array([1.2, 1.5, 2.0, 3.0]), np.array([0.01, 0.02, 0.01, 0.03])
-    exact = capacity.inverse_alpha_fit(alphas.tolist(), (1 + 0.5 / alphas).tolist(), stderrs.tolist())
-    assert (exact.c1, exact.c2) == pytest.approx((1, 0.5))
-    rng = np.random.default_rng(0)
-    noisy = [
-        capacity.inverse_alpha_fit(alphas.tolist(), (1 + 0.5 / alphas + stderrs * z).tolist(), stderrs.tolist())
-        for z in rng.standard_normal((2000, 4))
-    ]
-    for name in ("c1", "c2"):
-        values = np.array([getattr(fit, name) for fit in noisy])
-        # The standard deviation of 2000 draws is known to 1.6 %.
-        assert values.std() == pytest.approx(getattr(exact, f"{name}_stderr"), rel=0.07)
-
-
 def reference_count(optimizer, d, n, alpha, rng):
     """One draw in float64, by dense linear algebra and a dense comparison of all N² logits."""
     u, v = rng.standard_normal((2, n, d)) / np.sqrt(d)
@@ -151,14 +136,6 @@ def test_the_orthogonal_signal_is_one_when_items_are_few():
             "Several steps are predicted for 'gd' and 'muon', not 'newton'.",
         ),
         (lambda: capacity.multi_step_exponents("gd", 1.5, -1), "The number of steps must not be negative, got -1."),
-        (
-            lambda: capacity.inverse_alpha_fit([1.5], [1.0], [0.1]),
-            "A fit of c1 + c2/α needs two or more different α, got (1.5,).",
-        ),
-        (
-            lambda: capacity.inverse_alpha_fit([1.5, 2], [1, 1], [0.1, 0]),
-            "A fit of c1 + c2/α needs positive standard errors; run more seeds.",
-        ),
         (lambda: finite_capacity.expected_count("muon", 8, 8, 1.5), "A count needs 2 <= d < n, got d=8 and n=8."),
         (lambda: finite_capacity.expected_count("muon", 1, 8, 1.5), "A count needs 2 <= d < n, got d=1 and n=8."),
         (
