@@ -31,7 +31,7 @@ def test_a_benchmark_prints_the_agreement_and_ratios_to_its_reference(script):
 
 def test_every_benchmark_is_tested():
     scripts = {path.name for path in BENCHMARKS.glob("*.py") if "__main__" in path.read_text()}
-    assert scripts == {*REFERENCES, "polar.py", "recovery.py"}
+    assert scripts == {*REFERENCES, "polar.py", "recovery.py", "moments.py"}
 
 
 def test_the_benchmark_of_the_polar_factor_agrees_before_it_times():
@@ -54,3 +54,13 @@ def test_the_benchmark_of_recovery_counts_the_same_items_both_ways():
     assert [int(d) for d, _, _ in counts] == [16, 32]
     assert all(0 < int(row) <= int(count) for _, count, row in counts)
     assert len(done.stdout.split("fraction")[1].split("load")[0].split()) == 1 + 2 * 7
+
+
+def test_the_benchmark_of_moments_finds_the_same_polynomials():
+    """That they are the same is asserted in the script, of every word that is enumerated."""
+    command = [sys.executable, "-W", "error", str(BENCHMARKS / "moments.py"), "--smoke"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [
+        int(n) for n in re.findall(r"^tr.* layers? +\d+ +(\d+) +\d+\.\d+ +\d+\.\d+ ", done.stdout, re.MULTILINE)
+    ] == [3, 15, 105, 9, 27]

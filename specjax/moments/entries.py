@@ -66,7 +66,9 @@ def _gather(inputs: Sequence[Any], _: tuple[Size, ...], params: Mapping[str, Any
         )
     starts = [_place(index) if axis in numbers.start_index_map else 0 for axis in range(word.ndim)]
     taken = _taken(word, starts, tuple(size_of(extent) for extent in params["slice_sizes"]))
-    return taken.sum(tuple(numbers.collapsed_slice_dims)) if numbers.collapsed_slice_dims else taken
+    return (
+        taken.sum(tuple(int(axis) for axis in numbers.collapsed_slice_dims)) if numbers.collapsed_slice_dims else taken
+    )
 
 
 def _place(index: Expression) -> int:

@@ -63,7 +63,7 @@ def _dot_general(inputs: Sequence[Any], _: tuple[Size, ...], params: Mapping[str
 
 
 def _reduce_sum(inputs: Sequence[Any], _: tuple[Size, ...], params: Mapping[str, Any]) -> Value:
-    return inputs[0].sum(tuple(params["axes"]))
+    return inputs[0].sum(tuple(int(axis) for axis in params["axes"]))
 
 
 def _transpose(inputs: Sequence[Any], _: tuple[Size, ...], params: Mapping[str, Any]) -> Value:

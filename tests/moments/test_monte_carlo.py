@@ -9,7 +9,7 @@ from specjax import moments
 from specjax.models import deep_linear
 from specjax.moments.expression import contract
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("unchecked")]
 
 SIZES = {"d": 3, "k": 2, "n": 4}
 SHAPES = {"U": ("d", "k"), "W": ("d", "d"), "V": ("n", "k"), "M": ("d", "k"), "v": ("n",)}
