@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from specjax.moments.expression import Expression, contract, uniform
 from specjax.moments.graph import Size
 from specjax.moments.values import Places, Rule, Value, constant_number, every, number, size_of, spread
@@ -66,9 +68,8 @@ def _gather(inputs: Sequence[Any], _: tuple[Size, ...], params: Mapping[str, Any
         )
     starts = [_place(index) if axis in numbers.start_index_map else 0 for axis in range(word.ndim)]
     taken = _taken(word, starts, tuple(size_of(extent) for extent in params["slice_sizes"]))
-    return (
-        taken.sum(tuple(int(axis) for axis in numbers.collapsed_slice_dims)) if numbers.collapsed_slice_dims else taken
-    )
+    collapsed = tuple(int(axis) for axis in numbers.collapsed_slice_dims)
+    return taken.sum(collapsed) if collapsed else taken
 
 
 def _place(index: Expression) -> int:
@@ -81,7 +82,7 @@ def _place(index: Expression) -> int:
     return int(constant_number(value))
 
 
-def _taken(word: Expression, starts: Sequence[int], shape: tuple[Size, ...]) -> Expression:
+def _taken(word: Expression, starts: Sequence[Any], shape: tuple[Size, ...]) -> Expression:
     """Whole axes, and of others one place, as an axis of size 1."""
     result, pins = [], {}
     for axis, (size, kept, start) in enumerate(zip(word.shape, shape, starts, strict=True)):
@@ -91,7 +92,11 @@ def _taken(word: Expression, starts: Sequence[int], shape: tuple[Size, ...]) -> 
                 raise ValueError(
                     f"The function takes {kept} of {size} entries; only whole axes and single places are followed."
                 )
-            pins[axis] = start
+            if not isinstance(start, int | np.integer):
+                raise ValueError(
+                    f"The function takes the place {start}; entries are followed at places that are numbers from 0 on."
+                )
+            pins[axis] = int(start)
     return contract((word,), (every(word),), result, sizes={word.ndim + axis: 1 for axis in pins}, pins=pins)
 
 

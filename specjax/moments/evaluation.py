@@ -21,23 +21,24 @@ def evaluate(shape: Sequence[Size], terms: Mapping[Graph, Polynomial], values: M
         shape: That of the expression.
         terms: Its contractions with their coefficients.
         values: By name: sizes and scales, numbers or arrays that broadcast against each other, and constants, arrays of their shapes. The
-            sizes of constants need not be given. A size that is the extent of an axis of the result is one int.
+            sizes of constants need not be given, and what the expression has not is left out. A size that is the extent of an axis
+            of the result is one int.
 
     Returns:
         float64, of the broadcast shape of sizes and scales, then the axes of the expression.
 
     Raises:
-        ValueError: Gaussian symbols that are left, a name without a value, constants of the wrong shape.
+        ValueError: Gaussian symbols that are left, a name without a value, constants of the wrong shape or without the entry that is
+            asked for.
     """
     symbols = _symbols(terms)
     if random := [name for name, symbol in symbols.items() if isinstance(symbol, Gaussian)]:
         raise ValueError(f"An expression has a value after `expectation`, and the symbols {random} are Gaussian.")
+    named = {n for c in terms.values() for n in c.names} | {size for size in shape if isinstance(size, str)}
+    of_constants = {size for symbol in symbols.values() for size in symbol.shape if isinstance(size, str)}
     arrays = {name: values[name] for name in symbols if name in values}
-    sizes = _sizes(symbols, arrays, {name: value for name, value in values.items() if name not in symbols})
-    needed = (
-        {n for c in terms.values() for n in c.names} | {size for size in shape if isinstance(size, str)} | set(symbols)
-    )
-    _check_names(needed, values, {**sizes, **arrays})
+    sizes = _sizes(symbols, arrays, {name: values[name] for name in named | of_constants if name in values})
+    _check_names(named | set(symbols), values, {**sizes, **arrays})
     with jax.enable_x64(True):
         batch = jnp.broadcast_shapes(*(jnp.shape(value) for value in sizes.values()))
         numbers = {name: jnp.broadcast_to(jnp.asarray(value, jnp.float64), batch) for name, value in sizes.items()}
@@ -55,14 +56,18 @@ def exact(shape: Sequence[Size], terms: Mapping[Graph, Polynomial], values: Mapp
     """A scalar without symbols at integer or rational sizes and scales, or arrays of them: an int or a Fraction, or an object array.
 
     Raises:
-        ValueError: an expression with axes or symbols, a name without a value, a value that is neither int nor Fraction.
+        ValueError: an expression with axes, symbols or roots of sizes, a name without a value, a value that is neither int nor Fraction.
     """
     if shape or any(graph for graph in terms):
         raise ValueError(
             "An exact value is that of a scalar without symbols left; call the expression for a float64 one."
         )
-    _check_names({name for coefficient in terms.values() for name in coefficient.names}, values, values)
-    numbers = {name: _exact_numbers(name, value) for name, value in values.items()}
+    powers = {(name, power) for c in terms.values() for monomial in c.terms for name, power in monomial}
+    if roots := sorted(name for name, power in powers if not isinstance(power, int)):
+        raise ValueError(f"The expression has roots of {', '.join(roots)}; call it for a float64 value.")
+    needed = {name for name, _ in powers}
+    _check_names(needed, values, values)
+    numbers = {name: _exact_numbers(name, values[name]) for name in needed}
     zero = sum((0 * number for number in numbers.values()), start=Fraction(0))
     total = sum((coefficient.evaluate(numbers) for coefficient in terms.values()), start=zero)
     return np.frompyfunc(lambda x: int(x) if x.denominator == 1 else x, 1, 1)(total)
@@ -138,7 +143,8 @@ def _operands(
         array, kept = constants[symbol.name], []
         for axis, leg in reversed(list(enumerate(legs))):
             if component.vertices[leg].pin >= 0:
-                array = jnp.take(array, component.vertices[leg].pin, axis=axis)
+                place = _within(component.vertices[leg].pin, array.shape[axis], symbol.name)
+                array = jnp.take(array, place, axis=axis)
             else:
                 kept.append(labels[leg])
         operands += [array, kept[::-1]]
@@ -146,9 +152,17 @@ def _operands(
         for place, slot in enumerate(vertex.slots):
             size = int(extent[shape[slot]])
             if vertex.pin >= 0:
-                operands += [jnp.zeros(size).at[vertex.pin].set(1), [slot]]
+                operands += [jnp.zeros(size).at[_within(vertex.pin, size, "the identity")].set(1), [slot]]
             elif place > 0:
                 operands += [jnp.eye(size), [vertex.slots[0], slot]]
             elif not component.nodes:
                 operands += [jnp.ones(size), [slot]]
     return operands, count
+
+
+def _within(place: int, size: int, name: str) -> int:
+    if place >= size:
+        raise ValueError(
+            f"The expression has the entry at place {place} of an axis of {name}, which here has the size {size}."
+        )
+    return place

@@ -82,7 +82,7 @@ class _Paired(NamedTuple):
     number: Exact
 
 
-@lru_cache(maxsize=1 << 15)
+@lru_cache(maxsize=1 << 12)
 def _paired(graph: Graph) -> tuple[_Paired, ...]:
     """One step of integration by parts: the graphs without one Gaussian node and another of its symbol, each with its multiple."""
     counts = _counts(graph)

@@ -37,6 +37,10 @@ class Expression:
     shape: tuple[Size, ...]
     terms: Mapping[Graph, Polynomial]
 
+    # A named size has no end to iterate to, and NumPy's numbers leave products with expressions to these.
+    __iter__ = None
+    __array_ufunc__ = None
+
     def __post_init__(self) -> None:
         kept = {graph: coefficient for graph, coefficient in self.terms.items() if coefficient}
         object.__setattr__(self, "terms", MappingProxyType(kept))

@@ -194,7 +194,7 @@ def _connected(vertices: Sequence[Vertex], nodes: Sequence[Node]) -> Iterator[tu
             yield [], [(symbol, legs)]
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=1 << 14)
 def _canonical(vertices: tuple[Vertex, ...], nodes: tuple[Node, ...]) -> Component:
     """The least labelling of a connected graph, by refinement of colours and trial of each vertex of a class that stays undecided.
 

@@ -27,6 +27,8 @@ class Polynomial:
         object.__setattr__(self, "terms", MappingProxyType(kept))
 
     def __add__(self, other: "PolynomialLike") -> "Polynomial":
+        if not isinstance(other, Polynomial | Real):
+            return NotImplemented
         return summed((self, polynomial(other)))
 
     def __mul__(self, other: "PolynomialLike") -> "Polynomial":
@@ -52,12 +54,16 @@ class Polynomial:
         return Polynomial({tuple((name, _plain(p * exponent)) for name, p in monomial): _root(number, exponent)})
 
     def __truediv__(self, other: "PolynomialLike") -> "Polynomial":
+        if not isinstance(other, Polynomial | Real):
+            return NotImplemented
         return self * polynomial(other) ** -1
 
     def __neg__(self) -> "Polynomial":
         return self * -1
 
     def __sub__(self, other: "PolynomialLike") -> "Polynomial":
+        if not isinstance(other, Polynomial | Real):
+            return NotImplemented
         return self + -polynomial(other)
 
     def __rsub__(self, other: "PolynomialLike") -> "Polynomial":

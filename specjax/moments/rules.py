@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-
 from specjax.moments.entries import ENTRY_RULES
 from specjax.moments.expression import Expression, as_expression, contract, uniform
 from specjax.moments.graph import Size
@@ -107,13 +105,6 @@ def _same(inputs: Sequence[Any], _shape: tuple[Size, ...], _params: Any) -> Valu
     return inputs[0]
 
 
-def _convert(inputs: Sequence[Any], _: tuple[Size, ...], params: Mapping[str, Any]) -> Value:
-    word = inputs[0]
-    if isinstance(word, Expression) and word.symbols and not np.issubdtype(params["new_dtype"], np.inexact):
-        raise ValueError(f"The function rounds entries to {params['new_dtype']}, which is not polynomial.")
-    return word
-
-
 def _dimension(_: Sequence[Any], _shape: tuple[Size, ...], params: Mapping[str, Any]) -> Value:
     return as_expression(_read(ast.parse(str(params["dim"]).replace("^", "**"), mode="eval").body))
 
@@ -161,9 +152,8 @@ RULES: Mapping[str, Rule] = {
     "add_any": _add,
     "and": _multiply,
     "broadcast_in_dim": _broadcast_in_dim,
-    "convert_element_type": _convert,
+    "convert_element_type": _same,
     "copy": _same,
-    "copy_p": _same,
     "dim_as_value": _dimension,
     "div": _divide,
     "dot_general": _dot_general,

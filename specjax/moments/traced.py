@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import export
 from jax.extend.core import Jaxpr, Literal
 
@@ -80,7 +81,7 @@ def _run(jaxpr: Jaxpr, constants: Sequence[Value], arguments: Sequence[Value]) -
 
     for equation in jaxpr.eqns:
         inputs = [read(atom) for atom in equation.invars]
-        if inner := _inner(equation.params):
+        if inner := _inner(equation.primitive.name, equation.params):
             program, held = inner
             # Of the versions for several platforms the first argument says which.
             passed = inputs[1:] if "branches_platforms" in equation.params else inputs
@@ -100,8 +101,23 @@ def _applied(equation: Any, inputs: Sequence[Value]) -> Value:
             f"The function is not followed through {name!r}, applied to shape {shapes}: words are polynomials, made of products, sums, "
             "traces, transposes, entries and elementwise powers."
         )
+    if _rounds(equation):
+        raise ValueError(
+            f"The function rounds, or counts bits, by {name!r} to {equation.outvars[0].aval.dtype}; words are polynomials."
+        )
     shape = tuple(size_of(extent) for extent in equation.outvars[0].aval.shape)
     return RULES[name](inputs, shape, equation.params)
+
+
+def _rounds(equation: Any) -> bool:
+    """Whether an operation on integers or truth values is another one than on numbers: conversions, quotients and bits."""
+    name, made = equation.primitive.name, np.dtype(equation.outvars[0].aval.dtype).kind
+    if name in ("and", "not"):
+        return made != "b"
+    if name == "convert_element_type":
+        given = np.dtype(equation.invars[0].aval.dtype).kind
+        return (made in "iub" and given not in "iub") or (made == "b" and given != "b")
+    return name == "div" and made in "iu"
 
 
 def _called(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
@@ -110,12 +126,12 @@ def _called(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
     return function(*bound.args, **bound.kwargs)
 
 
-def _inner(params: Mapping[str, Any]) -> tuple[Jaxpr, Sequence[Any]] | None:
+def _inner(name: str, params: Mapping[str, Any]) -> tuple[Jaxpr, Sequence[Any]] | None:
     """The program of an equation that calls one, as `jit` and custom derivatives do; loops call theirs many times and are none."""
-    if "length" in params or "cond_jaxpr" in params:
-        return None
     if "branches_platforms" in params:
         return params["branches"][0].jaxpr, params["branches"][0].consts
+    if name not in _CALLS:
+        return None
     for key in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
         program = params.get(key)
         if isinstance(program, Jaxpr):
@@ -123,6 +139,12 @@ def _inner(params: Mapping[str, Any]) -> tuple[Jaxpr, Sequence[Any]] | None:
         if program is not None:
             return program.jaxpr, program.consts
     return None
+
+
+_CALLS = frozenset(
+    ("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat2", "custom_jvp_call", "custom_vjp_call")
+)
+"""Operations that run one program once, under the names of the versions of JAX that are supported."""
 
 
 def _symbols(name: str, given: Any, make: Callable[..., Expression]) -> Any:

@@ -72,6 +72,20 @@ def test_exact_values_are_integers_of_any_length_and_fractions():
     assert values[1, 2] == found.exact(d=3, k=2)
 
 
+def test_what_an_expression_has_not_is_left_out_of_its_values():
+    """A target that an odd power took away has no say in the shape."""
+    found = moments.expectation(U @ U.T)
+    assert found(d=2, k=3, Phi=np.ones((5, 7))).shape == (2, 2)
+    assert moments.trace(found).exact(d=2, k=3, n=[1, 2]) == 6
+
+
+def test_expressions_are_no_sequences_and_numbers_of_numpy_multiply_them():
+    with pytest.raises(TypeError):
+        list(U)
+    assert np.float64(2) * U == 2 * U == np.int64(2) * U
+    assert 1 + moments.trace(M) == K / K + moments.trace(M) == moments.trace(M) - -1
+
+
 def test_numbers_are_the_simplest_fractions_that_were_written():
     assert (0.1 * U).terms == (Fraction(1, 10) * U).terms
     assert (U / 3.0).terms == (Fraction(1, 3) * U).terms == (U * (1 / 3)).terms
@@ -173,6 +187,15 @@ BAD = [
         "The covariance along axis 0 must have its size n, got shape ('d', 'd').",
     ),
     (lambda: U(d=2, k=3), "An expression has a value after `expectation`, and the symbols ['U'] are Gaussian."),
+    (
+        lambda: M[0, 3](M=np.eye(3)),
+        "The expression has the entry at place 3 of an axis of M, which here has the size 3.",
+    ),
+    (
+        lambda: moments.identity("d")[3](d=2),
+        "The expression has the entry at place 3 of an axis of the identity, which here has the size 2.",
+    ),
+    (lambda: (K**0.5 * moments.ones()).exact(k=4), "The expression has roots of k; call it for a float64 value."),
     (lambda: moments.trace(M)(), "A value needs M; got nothing."),
     (lambda: moments.expectation(U @ U.T)(k=2), "A value needs d; got k."),
     (

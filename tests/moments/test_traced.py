@@ -119,7 +119,12 @@ REFUSED = [
         "The function makes an axis of size d*k; sizes of axes are names or numbers, so keep axes apart.",
     ),
     (lambda u: u * jnp.arange(u.shape[1], dtype=u.dtype)[None], "The function is not followed through"),
-    (lambda u: u.astype(int), "The function rounds entries to int64, which is not polynomial."),
+    (
+        lambda u: u.astype(int),
+        "The function rounds, or counts bits, by 'convert_element_type' to int64; words are polynomials.",
+    ),
+    (lambda u: u * jax.lax.div(jnp.asarray(u.shape[0]), 2), "The function rounds, or counts bits, by 'div' to int64"),
+    (lambda u: u[-1:], "The function takes the place"),
     (lambda u: jnp.eye(u.shape[0], k=1), "only an identity and single places are followed, no other diagonal."),
     (lambda u: u[::2], "The function makes an axis of size floordiv(d + 1, 2); sizes of axes are names or numbers"),
 ]
