@@ -31,8 +31,13 @@ def expectation(word: Expression, *, most: int = 20_000) -> Expression:
         An expression of the same shape without Gaussian symbols. A word with an odd number of factors of a symbol adds nothing.
 
     Raises:
+        TypeError: something else than an expression.
         ValueError: a word of which more than `most` different ones are left at some stage; the message says for how long it would run.
     """
+    if not isinstance(word, Expression):
+        raise TypeError(
+            f"An expectation is that of an Expression, got {type(word).__name__}; of several at once, jax.tree.map(expectation, words)."
+        )
     started = time.perf_counter()
     levels: dict[int, dict[Graph, _Coefficient]] = {}
     for graph, polynomial in word.terms.items():

@@ -225,3 +225,12 @@ BAD = [
 def test_a_wrong_call_is_refused_in_one_sentence(call, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         call()
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_several_words_at_once_are_mapped():
+    with pytest.raises(
+        TypeError, match=r"^An expectation is that of an Expression, got tuple; of several at once, jax.tree.map"
+    ):
+        moments.expectation((U, U))
+    assert jax.tree.map(moments.expectation, (U, U @ U.T)) == (0 * U, K * moments.identity("d"))
