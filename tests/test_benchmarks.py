@@ -31,7 +31,7 @@ def test_a_benchmark_prints_the_agreement_and_ratios_to_its_reference(script):
 
 def test_every_benchmark_is_tested():
     scripts = {path.name for path in BENCHMARKS.glob("*.py") if "__main__" in path.read_text()}
-    assert scripts == {*REFERENCES, "compilation.py", "polar.py", "recovery.py"}
+    assert scripts == {*REFERENCES, "compilation.py", "moments.py", "polar.py", "recovery.py"}
 
 
 def test_the_benchmark_of_the_polar_factor_agrees_before_it_times():
@@ -63,3 +63,13 @@ def test_the_benchmark_of_compilation_agrees_at_all_levels():
     assert done.returncode == 0, done.stderr
     assert len(re.findall(r"^  .*: largest difference", done.stdout, re.MULTILINE)) == 5
     assert len(re.findall(r", level [0-3] +\d", done.stdout)) == 20
+
+
+def test_the_benchmark_of_moments_finds_the_same_polynomials():
+    """That they are the same is asserted in the script, of every word that is enumerated."""
+    command = [sys.executable, "-W", "error", str(BENCHMARKS / "moments.py"), "--smoke"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [
+        int(n) for n in re.findall(r"^tr.* layers? +\d+ +(\d+) +\d+\.\d+ +\d+\.\d+ ", done.stdout, re.MULTILINE)
+    ] == [3, 15, 105, 9, 27]

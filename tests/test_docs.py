@@ -50,12 +50,13 @@ def test_the_code_of_a_page_runs(page, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_the_tutorial_prints_what_it_shows(capsys):
-    code, shown = blocks("tutorial.md", "python"), blocks("tutorial.md", "text")
-    assert len(code) == len(shown) + 1
+@pytest.mark.parametrize(("page", "silent"), [("tutorial.md", 1), ("exact-moments.md", 0)])
+def test_a_page_prints_what_it_shows(page, silent, capsys):
+    code, shown = blocks(page, "python"), blocks(page, "text")
+    assert len(code) == len(shown) + silent
     names = {}
     for block in code:
-        exec(compile(block, "tutorial.md", "exec"), names)
+        exec(compile(block, page, "exec"), names)
     prints_what_it_shows(capsys.readouterr().out, "\n".join(shown))
 
 

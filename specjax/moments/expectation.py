@@ -1,0 +1,170 @@
+"""Exact expectations, variances and covariances of words in Gaussian matrices.
+
+Integration by parts (Isserlis 1918, Stein 1981): E[X_ab f(X)] = Σ_cd Cov(X_ab, X_cd) E[∂f/∂X_cd]. On a graph it takes one Gaussian node
+away together with each other node of its symbol in turn, and joins the two at each of their axes. The words that are left are met many
+times, rotated, transposed, with other names of indices, and are one graph. So all words of one length are carried together, from the
+longest down, each once with its coefficient, and no pairing is enumerated: tr((U Uᵀ)⁹) has 34 million of them, and fewer than 30 different
+graphs are left at any length.
+"""
+
+import math
+import time
+from collections import Counter
+from functools import lru_cache
+from typing import NamedTuple
+
+from specjax.moments.expression import Expression, contract
+from specjax.moments.graph import Component, Gaussian, Graph, Node, Vertex, assemble, merge, unpack
+from specjax.moments.polynomial import Exact, Monomial, Polynomial, times
+
+_Coefficient = dict[Monomial, Exact]
+
+
+def expectation(word: Expression, *, most: int = 20_000) -> Expression:
+    """E[word], exact at every size: polynomials in sizes and scales times contractions of the constants.
+
+    Args:
+        word: A scalar, a matrix or an array of any rank; the expectation is that of each entry.
+        most: How many different words may be left at once, which bounds memory and time.
+
+    Returns:
+        An expression of the same shape without Gaussian symbols. A word with an odd number of factors of a symbol adds nothing.
+
+    Raises:
+        TypeError: something else than an expression.
+        ValueError: a word of which more than `most` different ones are left at some stage; the message says for how long it would run.
+    """
+    if not isinstance(word, Expression):
+        raise TypeError(
+            f"An expectation is that of an Expression, got {type(word).__name__}; of several at once, jax.tree.map(expectation, words)."
+        )
+    started = time.perf_counter()
+    levels: dict[int, dict[Graph, _Coefficient]] = {}
+    for graph, polynomial in word.terms.items():
+        counts = _counts(graph)
+        if all(count % 2 == 0 for count in counts.values()):
+            level = levels.setdefault(counts.total(), {})
+            level[graph] = dict(polynomial.terms)
+    longest = max(levels, default=0)
+    expanded = 0
+    for length in range(longest, 0, -2):
+        below = levels.setdefault(length - 2, {})
+        for graph, coefficient in levels.pop(length, {}).items():
+            expanded += 1
+            for paired in _paired(graph):
+                _add(below.setdefault(paired.graph, {}), coefficient, paired.monomial, paired.number)
+            if len(below) > most:
+                raise ValueError(_too_long(below, length, longest, most, (time.perf_counter() - started) / expanded))
+    return Expression(word.shape, {graph: Polynomial(c) for graph, c in levels.get(0, {}).items()})
+
+
+def covariance(a: Expression, b: Expression, *, most: int = 20_000) -> Expression:
+    """E[a b] - E[a] E[b], entry by entry of two expressions of one shape; ValueError as `expectation`, and for two shapes."""
+    if a.shape != b.shape:
+        raise ValueError(f"A covariance entry by entry needs equal shapes, got {a.shape} and {b.shape}.")
+    means = [expectation(each, most=most) for each in (a, b)]
+    return expectation(a * b, most=most) - means[0] * means[1]
+
+
+def variance(word: Expression, *, most: int = 20_000) -> Expression:
+    """The variance of each entry, exact; ValueError as `expectation`."""
+    return covariance(word, word, most=most)
+
+
+def total_variance(word: Expression, *, most: int = 20_000) -> Expression:
+    """E‖word‖_F² - ‖E word‖_F², the sum of the variances of all entries, a scalar; ValueError as `expectation`."""
+    axes = tuple(range(word.ndim))
+    mean = expectation(word, most=most)
+    squared = contract((word, word), (axes, axes), ())
+    return expectation(squared, most=most) - contract((mean, mean), (axes, axes), ())
+
+
+class _Paired(NamedTuple):
+    """What is left of a graph, and the number and sizes by which it is multiplied."""
+
+    graph: Graph
+    monomial: Monomial
+    number: Exact
+
+
+@lru_cache(maxsize=1 << 12)
+def _paired(graph: Graph) -> tuple[_Paired, ...]:
+    """One step of integration by parts: the graphs without one Gaussian node and another of its symbol, each with its multiple."""
+    counts = _counts(graph)
+    name = min(counts, key=lambda name: (counts[name], name))
+    first = next(c for c, component in enumerate(graph) if any(symbol.name == name for symbol, _ in component.nodes))
+    total: Counter[tuple[Graph, Monomial]] = Counter()
+    variance: Polynomial | None = None
+    for c, component in enumerate(graph[first:], first):
+        together = (graph[first],) if c == first else (graph[first], component)
+        others = tuple(rest for r, rest in enumerate(graph) if r not in (first, c))
+        vertices, nodes = unpack(together)
+        pivot = next(n for n, (symbol, _) in enumerate(nodes) if symbol.name == name)
+        start = 0 if c == first else len(graph[first].nodes)
+        for n in range(start, len(nodes)):
+            if n == pivot or nodes[n][0].name != name:
+                continue
+            variance = nodes[n][0].variance  # type: ignore[union-attr]
+            joined = _join(vertices, nodes, pivot, n)
+            if joined is not None:
+                left, number, monomial = joined
+                total[tuple(sorted((*left, *others))), monomial] += number
+    if variance is None:
+        return ()
+    return tuple(
+        _Paired(left, times(monomial, power), number * scale)
+        for (left, monomial), number in total.items()
+        for power, scale in variance.terms.items()
+    )
+
+
+def _join(
+    vertices: list[Vertex], nodes: list[Node], a: int, b: int
+) -> tuple[tuple[Component, ...], int, Monomial] | None:
+    """The graph with two nodes of one symbol replaced by their covariance; None where that is zero."""
+    symbol, legs = nodes[a]
+    assert isinstance(symbol, Gaussian)
+    rest = [node for n, node in enumerate(nodes) if n not in (a, b)]
+    same = []
+    for factor, ends in zip(symbol.covariance, zip(legs, nodes[b][1], strict=True), strict=True):
+        if factor is None:
+            same.append(ends)
+        else:
+            rest.append((factor, ends))
+    merged = merge(vertices, same)
+    if merged is None:
+        return None
+    kept, place = merged
+    found = assemble(kept, [(each, tuple(place[leg] for leg in ends)) for each, ends in rest])
+    return found.graph, found.number, found.monomial
+
+
+def _add(total: _Coefficient, coefficient: _Coefficient, monomial: Monomial, number: Exact) -> None:
+    for power, value in coefficient.items():
+        product = times(power, monomial)
+        total[product] = total.get(product, 0) + value * number
+
+
+def _counts(graph: Graph) -> Counter[str]:
+    """How often each Gaussian symbol occurs."""
+    return Counter(symbol.name for component in graph for symbol, _ in component.nodes if isinstance(symbol, Gaussian))
+
+
+def _too_long(graphs: dict[Graph, _Coefficient], length: int, longest: int, most: int, seconds: float) -> str:
+    """What came, and how long the rest takes where no two of the words that are left turn out to be the same."""
+    steps = 0
+    for graph in graphs:
+        pairings = math.prod(math.prod(range(count - 1, 0, -2)) for count in _counts(graph).values())
+        steps += pairings
+    return (
+        f"The word is too long: of {longest} Gaussian factors, after {(longest - length) // 2 + 1} of {longest // 2} pairings, more than "
+        f"most={most} different words are left, with up to {steps:.1e} pairings, which would take up to {_duration(seconds * steps)}; "
+        "shorten the word, name fewer different constants, or raise most."
+    )
+
+
+def _duration(seconds: float) -> str:
+    for unit, length in (("years", 3.15e7), ("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}" if seconds < 1e6 * length else f"{seconds / length:.0e} {unit}"
+    return f"{seconds:.0f} seconds"

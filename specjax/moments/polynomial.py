@@ -1,0 +1,257 @@
+"""Polynomials in named sizes and scales: rational coefficients, rational powers of either sign, all exact."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from numbers import Integral, Rational, Real
+from types import MappingProxyType
+from typing import Any
+
+Exact = int | Fraction
+Monomial = tuple[tuple[str, Exact], ...]
+"""Names with their powers, sorted by name, no power zero: (("d", 2), ("k", 1)) is d² k."""
+
+
+@dataclass(frozen=True, eq=False)
+class Polynomial:
+    """A sum of rational coefficients times monomials. Operators +, -, *, ** and / take exact numbers and polynomials alike.
+
+    A power that is no positive integer, and a divisor, must be one monomial: k**-1 and (4 * k)**Fraction(1, 2) are, (d + 1)**-1 is not.
+    """
+
+    terms: Mapping[Monomial, Exact]
+
+    def __post_init__(self) -> None:
+        kept = {monomial: _plain(number) for monomial, number in self.terms.items() if number}
+        object.__setattr__(self, "terms", MappingProxyType(kept))
+
+    def __add__(self, other: "PolynomialLike") -> "Polynomial":
+        if not isinstance(other, Polynomial | Real):
+            return NotImplemented
+        return summed((self, polynomial(other)))
+
+    def __mul__(self, other: "PolynomialLike") -> "Polynomial":
+        if not isinstance(other, Polynomial | Real):
+            return NotImplemented
+        total: dict[Monomial, Exact] = {}
+        for b, y in polynomial(other).terms.items():
+            for a, x in self.terms.items():
+                product = times(a, b)
+                total[product] = total.get(product, 0) + x * y
+        return Polynomial(total)
+
+    def __pow__(self, power: int | float | Fraction) -> "Polynomial":
+        if isinstance(power, Integral) and power >= 0:
+            result = polynomial(1)
+            for _ in range(int(power)):
+                result = result * self
+            return result
+        if len(self.terms) != 1:
+            raise ValueError(f"Only one monomial has the power {power}, got {self}.")
+        ((monomial, number),) = self.terms.items()
+        exponent = Fraction(rational(power))
+        return Polynomial({tuple((name, _plain(p * exponent)) for name, p in monomial): _root(number, exponent)})
+
+    def __truediv__(self, other: "PolynomialLike") -> "Polynomial":
+        if not isinstance(other, Polynomial | Real):
+            return NotImplemented
+        return self * polynomial(other) ** -1
+
+    def __neg__(self) -> "Polynomial":
+        return self * -1
+
+    def __sub__(self, other: "PolynomialLike") -> "Polynomial":
+        if not isinstance(other, Polynomial | Real):
+            return NotImplemented
+        return self + -polynomial(other)
+
+    def __rsub__(self, other: "PolynomialLike") -> "Polynomial":
+        return polynomial(other) - self
+
+    def __rtruediv__(self, other: "PolynomialLike") -> "Polynomial":
+        return polynomial(other) / self
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Polynomial | Rational) and self.terms == polynomial(other).terms  # type: ignore[arg-type]
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.terms.items()))
+
+    def __bool__(self) -> bool:
+        return bool(self.terms)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    __repr__ = __str__
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The sizes and scales that occur."""
+        return frozenset(name for monomial in self.terms for name, _ in monomial)
+
+    def text(self, latex: bool = False) -> str:
+        """The sum as it is written, the highest degree first; with `latex` for LaTeX, without dollars."""
+        ordered = sorted(self.terms.items(), key=lambda item: (-sum(power for _, power in item[0]), item[0]))
+        return joined([(number, monomial_text(monomial, latex)) for monomial, number in ordered], latex)
+
+    def evaluate(self, values: Mapping[str, Any]) -> Any:
+        """The sum in the arithmetic of `values`: exact for int and Fraction, and elementwise for arrays of them."""
+        total: Any = 0
+        for monomial, number in self.terms.items():
+            term: Any = number
+            for name, power in monomial:
+                term = term * values[name] ** power
+            total = total + term
+        return total
+
+
+PolynomialLike = Polynomial | int | float | Fraction
+
+
+def symbol(name: str) -> Polynomial:
+    """Make a polynomial of the name of a size or a scale, for variances and coefficients; with k so made, 2 / k is one too.
+
+    Raises:
+        ValueError: a name that is no identifier.
+    """
+    return Polynomial({((check_name(name), 1),): 1})
+
+
+def polynomial(number: PolynomialLike) -> Polynomial:
+    """A number as a polynomial; a float is the simplest fraction that rounds to it, so that 0.1 is 1/10."""
+    return number if isinstance(number, Polynomial) else Polynomial({(): rational(number)})
+
+
+def rational(number: Real | float) -> Exact:
+    """The simplest fraction that rounds to `number` in float64, and what is exact as it is.
+
+    Raises:
+        ValueError: a number that is not finite.
+    """
+    if isinstance(number, Rational):
+        return _plain(Fraction(number))
+    if not math.isfinite(number):
+        raise ValueError(f"Coefficients are finite numbers, got {number}.")
+    for digits in range(1, 16):
+        simple = Fraction(float(number)).limit_denominator(10**digits)
+        if float(simple) == float(number):
+            return _plain(simple)
+    return _plain(Fraction(float(number)))
+
+
+def summed(polynomials: Iterable[Polynomial]) -> Polynomial:
+    """The sum of any number of polynomials."""
+    total: dict[Monomial, Exact] = {}
+    for each in polynomials:
+        for monomial, number in each.terms.items():
+            total[monomial] = total.get(monomial, 0) + number
+    return Polynomial(total)
+
+
+def times(a: Monomial, b: Monomial) -> Monomial:
+    """The product of two monomials."""
+    if not a or not b:
+        return a or b
+    powers = dict(a)
+    for name, power in b:
+        powers[name] = powers.get(name, 0) + power
+    return tuple(sorted((name, power) for name, power in powers.items() if power))
+
+
+def check_name(name: str) -> str:
+    """The name, if it is an identifier such as "d", "d_0" or "Phi"; ValueError if not."""
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ValueError(f'A name is an identifier such as "d", "d0" or "Phi", got {name!r}.')
+    return name
+
+
+def joined(terms: Iterable[tuple[Exact, str]], latex: bool = False) -> str:
+    """A sum of numbers times factors that are written already; an empty factor is one."""
+    text = ""
+    for number, factor in terms:
+        sign = (" - " if number < 0 else " + ") if text else ("-" if number < 0 else "")
+        size = _plain(Fraction(-number if number < 0 else number))
+        written = f"\\frac{{{size.numerator}}}{{{size.denominator}}}" if latex and size.denominator != 1 else str(size)
+        text += sign + (written if not factor else factor if size == 1 else f"{written} {factor}")
+    return text or "0"
+
+
+def monomial_text(monomial: Monomial, latex: bool = False) -> str:
+    """A monomial as it is written; powers with ^, in LaTeX in braces."""
+    factors = []
+    for name, power in monomial:
+        base = name_text(name, latex)
+        exponent = f"{{{power}}}" if latex else str(power) if isinstance(power, int) and power > 0 else f"({power})"
+        factors.append(base if power == 1 else f"{base}^{exponent}")
+    return " ".join(factors)
+
+
+def name_text(name: str, latex: bool = False) -> str:
+    """A name; in LaTeX a Greek letter where it is one, and what follows a letter (d0, d_in) as its subscript."""
+    if not latex:
+        return name
+    stem, subscript = _split_name(name)
+    letter = f"\\{stem}" if stem.lower() in _GREEK else stem if len(stem) == 1 else f"\\mathrm{{{stem}}}"
+    return letter + (f"_{{{subscript}}}" if subscript else "")
+
+
+_GREEK = frozenset(
+    [
+        "alpha",
+        "beta",
+        "gamma",
+        "delta",
+        "epsilon",
+        "zeta",
+        "eta",
+        "theta",
+        "iota",
+        "kappa",
+        "lambda",
+        "mu",
+        "nu",
+        "xi",
+        "pi",
+        "rho",
+        "sigma",
+        "tau",
+        "upsilon",
+        "phi",
+        "chi",
+        "psi",
+        "omega",
+    ]
+)
+
+
+def _split_name(name: str) -> tuple[str, str]:
+    """What stands on the line and what is the subscript."""
+    stem, _, subscript = name.partition("_")
+    letters = stem.rstrip("0123456789")
+    return (letters or stem), (stem[len(letters) :] if letters else "") + subscript
+
+
+def _plain(number: Exact) -> Exact:
+    """An int where the number is one: its arithmetic is ten times as fast as a fraction's."""
+    return number if isinstance(number, int) else int(number) if number.denominator == 1 else number
+
+
+def _root(number: Exact, exponent: Fraction) -> Exact:
+    """The power of a number where it is rational; ValueError where it is not."""
+    base = Fraction(number) ** exponent.numerator
+    above, below = (_whole_root(part, exponent.denominator) for part in (base.numerator, base.denominator))
+    if above is None or below is None:
+        raise ValueError(f"{number} has no rational power {exponent}; give the whole scale a name of its own.")
+    return _plain(Fraction(above, below))
+
+
+def _whole_root(number: int, degree: int) -> int | None:
+    if degree == 1:
+        return number
+    near = round(number ** (1 / degree)) if number >= 0 else -1
+    return next((root for root in (near - 1, near, near + 1) if root >= 0 and root**degree == number), None)

@@ -1,0 +1,166 @@
+"""Words of functions: what a JAX function of Gaussian matrices computes, as an expression, if it is polynomial.
+
+The function is traced with symbolic sizes, those of `jax.export`, so nothing depends on the numbers that sizes have: derivatives by
+`jax.grad`, `vmap`, means over axes and divisions by sizes are followed as they are.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import export
+from jax.extend.core import Jaxpr, Literal
+
+from specjax.moments.entries import OF_PLACES
+from specjax.moments.expression import Expression, as_expression
+from specjax.moments.graph import Size
+from specjax.moments.polynomial import symbol
+from specjax.moments.rules import RULES
+from specjax.moments.values import Places, Value, literal, size_of
+from specjax.moments.words import constant as constant_symbol
+from specjax.moments.words import gaussian as gaussian_symbol
+
+
+def of(
+    function: Callable[..., Any],
+    *,
+    gaussian: Mapping[str, Any],
+    constant: Mapping[str, Any] | None = None,
+) -> Any:
+    """The expression that a function computes from Gaussian and constant arrays.
+
+    Args:
+        function: Of arrays, with arguments of the names below. It may use products, sums, traces, transposes, elementwise polynomials,
+            entries at literal places, derivatives, `vmap` and division by sizes; all must be polynomial in the arrays.
+        gaussian: For each argument its shape, names of sizes or numbers, with independent N(0, 1) entries; or a symbol made by
+            `moments.gaussian`; or a list of these, for which the function gets a tuple, with symbols `name_1`, `name_2`, and so on.
+        constant: The same for arguments that are not random. One of shape () is a scale, as a step size: it stands in the
+            coefficients.
+
+    Returns:
+        An expression for each array that the function returns, in the same structure.
+
+    Raises:
+        ValueError: an operation that is not polynomial, or that is not known here, by name; an argument that is both Gaussian and
+            constant.
+    """
+    constant = constant or {}
+    if both := sorted(set(gaussian) & set(constant)):
+        raise ValueError(f"An argument is Gaussian or constant, and {', '.join(both)} is both.")
+    arguments = {
+        **{name: _symbols(name, given, gaussian_symbol) for name, given in gaussian.items()},
+        **{name: _symbols(name, given, _constant) for name, given in constant.items()},
+    }
+    leaves = jax.tree.leaves(arguments)
+    dims = _symbolic_dims(leaves)
+    specs = jax.tree.map(
+        lambda e: jax.ShapeDtypeStruct(tuple(dims.get(size, size) for size in e.shape), jnp.float64), arguments
+    )
+    # In float64 a literal such as 0.1 still is the number that was written.
+    with jax.enable_x64(True):
+        closed, returned = jax.make_jaxpr(lambda given: _called(function, given), return_shape=True)(specs)
+    results = _run(closed.jaxpr, [literal(value) for value in closed.consts], leaves)
+    expressions = []
+    for result in results:
+        if not isinstance(result, Expression):
+            raise ValueError("The function returns places of an array, not a polynomial in its entries.")
+        expressions.append(result)
+    return jax.tree.unflatten(jax.tree.structure(returned), expressions)
+
+
+def _run(jaxpr: Jaxpr, constants: Sequence[Value], arguments: Sequence[Value]) -> list[Value]:
+    """The values that a program returns, equation after equation."""
+    known: dict[Any, Value] = dict(zip(jaxpr.constvars, constants, strict=True))
+    known.update(zip(jaxpr.invars, arguments, strict=True))
+
+    def read(atom: Any) -> Value:
+        return literal(atom.val) if isinstance(atom, Literal) else known[atom]
+
+    for equation in jaxpr.eqns:
+        inputs = [read(atom) for atom in equation.invars]
+        if inner := _inner(equation.primitive.name, equation.params):
+            program, held = inner
+            # Of the versions for several platforms the first argument says which.
+            passed = inputs[1:] if "branches_platforms" in equation.params else inputs
+            outputs = _run(program, [literal(value) for value in held], passed)
+        else:
+            outputs = [_applied(equation, inputs)]
+        known.update(zip(equation.outvars, outputs, strict=True))
+    return [read(atom) for atom in jaxpr.outvars]
+
+
+def _applied(equation: Any, inputs: Sequence[Value]) -> Value:
+    """The value of one operation; ValueError for one that has no rule."""
+    name = equation.primitive.name
+    if name not in RULES or (name not in OF_PLACES and any(isinstance(each, Places) for each in inputs)):
+        shapes = " and ".join(str(each.shape) for each in inputs)
+        raise ValueError(
+            f"The function is not followed through {name!r}, applied to shape {shapes}: words are polynomials, made of products, sums, "
+            "traces, transposes, entries and elementwise powers."
+        )
+    if _rounds(equation):
+        raise ValueError(
+            f"The function rounds, or counts bits, by {name!r} to {equation.outvars[0].aval.dtype}; words are polynomials."
+        )
+    shape = tuple(size_of(extent) for extent in equation.outvars[0].aval.shape)
+    return RULES[name](inputs, shape, equation.params)
+
+
+def _rounds(equation: Any) -> bool:
+    """Whether an operation on integers or truth values is another one than on numbers: conversions, quotients and bits."""
+    name, made = equation.primitive.name, np.dtype(equation.outvars[0].aval.dtype).kind
+    if name in ("and", "not"):
+        return made != "b"
+    if name == "convert_element_type":
+        given = np.dtype(equation.invars[0].aval.dtype).kind
+        return (made in "iub" and given not in "iub") or (made == "b" and given != "b")
+    return name == "div" and made in "iu"
+
+
+def _called(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
+    """The function at arguments by name, which are passed in place where it takes them so: `jax.grad` counts those."""
+    bound = inspect.signature(function).bind(**given)
+    return function(*bound.args, **bound.kwargs)
+
+
+def _inner(name: str, params: Mapping[str, Any]) -> tuple[Jaxpr, Sequence[Any]] | None:
+    """The program of an equation that calls one, as `jit` and custom derivatives do; loops call theirs many times and are none."""
+    if "branches_platforms" in params:
+        return params["branches"][0].jaxpr, params["branches"][0].consts
+    if name not in _CALLS:
+        return None
+    for key in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
+        program = params.get(key)
+        if isinstance(program, Jaxpr):
+            return program, ()
+        if program is not None:
+            return program.jaxpr, program.consts
+    return None
+
+
+_CALLS = frozenset(
+    ("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat2", "custom_jvp_call", "custom_vjp_call")
+)
+"""Operations that run one program once, under the names of the versions of JAX that are supported."""
+
+
+def _symbols(name: str, given: Any, make: Callable[..., Expression]) -> Any:
+    if isinstance(given, list):
+        return tuple(_symbols(f"{name}_{place}", each, make) for place, each in enumerate(given, 1))
+    if isinstance(given, Expression):
+        return given
+    if not isinstance(given, tuple):
+        raise ValueError(f"The argument {name!r} needs a shape such as ('d', 'k') or a symbol, got {given!r}.")
+    return make(name, *given)
+
+
+def _constant(name: str, *shape: Size) -> Expression:
+    return constant_symbol(name, *shape) if shape else as_expression(symbol(name))
+
+
+def _symbolic_dims(expressions: Sequence[Expression]) -> dict[Size, Any]:
+    names = sorted({size for expression in expressions for size in expression.shape if isinstance(size, str)})
+    return dict(zip(names, export.symbolic_shape(", ".join(names)), strict=True)) if names else {}

@@ -1,0 +1,88 @@
+"""What the equations of a traced function pass on: expressions, places along an axis, and how they meet in one shape."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from specjax.moments.expression import Expression, contract, uniform
+from specjax.moments.graph import Size
+from specjax.moments.polynomial import Polynomial, rational
+
+
+@dataclass(frozen=True)
+class Places:
+    """The array whose entries are their own place along one axis, counted from zero: what identities and masks are made of."""
+
+    shape: tuple[Size, ...]
+    axis: int
+
+
+Value = Expression | Places
+Rule = Callable[[Sequence[Any], tuple[Size, ...], Mapping[str, Any]], Value]
+
+
+def literal(value: Any) -> Expression:
+    """A number of the program, or an array all of whose entries are one.
+
+    Raises:
+        ValueError: an array with entries that differ: what it is at other sizes is not known.
+    """
+    array = np.asarray(value)
+    if array.size == 0 or (array != array.ravel()[0]).any():
+        raise ValueError(
+            f"The function has an array of shape {array.shape} with numbers of its own; pass it as an argument, in `constant`."
+        )
+    return uniform(array.shape, rational(array.ravel()[0].item()))
+
+
+def size_of(extent: Any) -> Size:
+    """The size of an axis of the program: a number, or a name.
+
+    Raises:
+        ValueError: a combination of sizes, as an axis of two that were joined has.
+    """
+    if isinstance(extent, int | np.integer):
+        return int(extent)
+    if not (name := str(extent)).isidentifier():
+        raise ValueError(
+            f"The function makes an axis of size {name}; sizes of axes are names or numbers, so keep axes apart."
+        )
+    return name
+
+
+def every(word: Any) -> tuple[int, ...]:
+    """The axes, as labels of a contraction."""
+    return tuple(range(len(word.shape)))
+
+
+def spread(word: Expression, shape: tuple[Size, ...], dims: Sequence[int] | None = None) -> Expression:
+    """The operand in a larger shape: along axes that it lacks, or has with size 1, nothing changes.
+
+    `dims` are its axes there, by default all, or none for a scalar.
+    """
+    if word.shape == shape:
+        return word
+    dims = dims if dims is not None else range(len(shape)) if word.shape else ()
+    # An axis of size 1 that becomes a longer one: its one entry everywhere, which is its sum.
+    labels = [dim if size == shape[dim] else len(shape) + dim for dim, size in zip(dims, word.shape, strict=True)]
+    return contract((word,), (labels,), range(len(shape)), sizes=dict(enumerate(shape)))
+
+
+def number(word: Any, what: str) -> Polynomial:
+    """The polynomial in sizes and scales that an array has in every entry; ValueError for entries of symbols."""
+    try:
+        return word.value
+    except ValueError as error:
+        raise ValueError(
+            f"The function is not polynomial: {what!r} of something that is no number, of shape {word.shape}."
+        ) from error
+
+
+def constant_number(value: Polynomial) -> int | Fraction:
+    """A polynomial that is a number; ValueError where it has sizes or scales."""
+    if value.names:
+        raise ValueError(f"The function needs a number to decide by, and has {value}, which depends on sizes.")
+    return value.terms.get((), 0)

@@ -1,0 +1,191 @@
+"""Expectations, variances and covariances against the enumeration of pairings and against identities that need no enumeration."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specjax import moments
+from specjax.moments.expression import contract
+from tests.moments import pairings
+
+SIZES = ({"d": 2, "k": 3}, {"d": 3, "k": 1})
+SHAPES = {"U": ("d", "k"), "W": ("d", "d"), "X": ("k", "d"), "M": ("d", "k"), "S": ("d", "d"), "v": ("k",)}
+S = moments.constant("S", "d", "d", symmetric=True)
+SYMBOLS = {
+    "U": moments.gaussian("U", "d", "k"),
+    "W": moments.gaussian("W", "d", "d"),
+    "X": moments.gaussian("X", "k", "d", covariance={1: S}),
+    "M": moments.constant("M", "d", "k"),
+    "S": S,
+    "v": moments.constant("v", "k"),
+}
+COVARIANCES = ((("X", 1), "S"),)
+
+
+def arrays(sizes):
+    """Integers, so that every contraction is exact in float64."""
+    rng = np.random.default_rng(7)
+    drawn = {
+        name: rng.integers(-3, 4, [sizes[size] for size in SHAPES[name]]).astype(float) for name in ("M", "S", "v")
+    }
+    return {**drawn, "S": drawn["S"] + drawn["S"].T}
+
+
+def agrees(word, nodes, out):
+    """The engine's expectation of `word` is that of the pairings of `nodes`, at all sizes that are tried."""
+    found = moments.expectation(word)
+    for sizes in SIZES:
+        constants = arrays(sizes)
+        wanted = pairings.expectation(nodes, out, SHAPES, sizes, constants, COVARIANCES)
+        used = {name: array for name, array in constants.items() if name in found.symbols}
+        np.testing.assert_array_equal(found(**sizes, **used), wanted)
+
+
+@st.composite
+def chains(draw):
+    """A product of up to eight Gaussian factors and some constants, whose sizes chain, and whether its trace is taken."""
+    start = here = draw(st.sampled_from(["d", "k"]))
+    factors, random = [], 0
+    length = draw(st.integers(2, 10))
+    while len(factors) < length or here != start:
+        name = draw(st.sampled_from(["U", "W", "X", "U", "M", "S"]))
+        if name not in ("M", "S"):
+            random += 1
+        if random > 8:
+            name = "M"
+        rows, columns = SHAPES[name]
+        if here not in (rows, columns):
+            continue
+        turned = here != rows or (rows == columns and draw(st.booleans()))
+        factors.append((name, turned))
+        here = rows if turned else columns
+    return factors, draw(st.booleans())
+
+
+@pytest.mark.integration
+@given(chains())
+def test_random_products_agree_with_the_pairings(chain):
+    factors, traced = chain
+    word = None
+    for name, turned in factors:
+        factor = SYMBOLS[name].T if turned else SYMBOLS[name]
+        word = factor if word is None else word @ factor
+    last = 0 if traced else len(factors)
+    ends = [*range(len(factors)), last]
+    nodes = [
+        (name, (ends[i + 1], ends[i]) if turned else (ends[i], ends[i + 1])) for i, (name, turned) in enumerate(factors)
+    ]
+    agrees(moments.trace(word) if traced else word, nodes, () if traced else (0, last))
+
+
+@st.composite
+def contractions(draw):
+    """Up to eight nodes whose axes share labels in any way, as in elementwise powers and diagonals, and some labels as axes."""
+    labels = {"d": (0, 1, 2), "k": (3, 4)}
+    names = draw(st.lists(st.sampled_from(["U", "U", "W", "X", "M", "S", "v"]), min_size=1, max_size=7))
+    nodes = [(name, tuple(draw(st.sampled_from(labels[size])) for size in SHAPES[name])) for name in names]
+    used = sorted({label for _, ends in nodes for label in ends})
+    out = draw(st.lists(st.sampled_from(used), max_size=2, unique=True))
+    return nodes, tuple(out)
+
+
+@given(contractions())
+def test_random_contractions_agree_with_the_pairings(contraction):
+    nodes, out = contraction
+    word = contract([SYMBOLS[name] for name, _ in nodes], [labels for _, labels in nodes], out)
+    agrees(word, nodes, out)
+
+
+@given(contractions(), st.permutations(range(8)), st.permutations(range(3)), st.permutations((3, 4)))
+def test_a_word_has_one_form_however_it_is_written(contraction, order, rows, columns):
+    """The same nodes in another order, the indices with other names."""
+    nodes, out = contraction
+    renamed = dict(zip(range(5), (*rows, *columns), strict=True))
+    other = [nodes[place] for place in order if place < len(nodes)]
+    words = [
+        contract([SYMBOLS[name] for name, _ in some], [labels for _, labels in some], axes)
+        for some, axes in (
+            (nodes, out),
+            (
+                [(name, tuple(renamed[label] for label in labels)) for name, labels in other],
+                [renamed[label] for label in out],
+            ),
+        )
+    ]
+    assert words[0] == words[1]
+    assert hash(words[0]) == hash(words[1])
+
+
+def wishart(power):
+    u = moments.gaussian("U", "d", "k")
+    return moments.trace(moments.matrix_power(u @ u.T, power))
+
+
+def test_eighteen_factors_have_the_narayana_numbers_and_all_pairings():
+    """The highest degree of E tr(U Uᵀ)ⁿ counts planar pairings by the Narayana numbers; at d = k = 1 it is E x^(2n) = (2n - 1)!!."""
+    n = 9
+    found = moments.expectation(wishart(n))
+    assert found.exact(d=1, k=1) == math.prod(range(1, 2 * n, 2))
+    top = moments.orders(found, "w", d=moments.symbol("w"), k=moments.symbol("c") * moments.symbol("w")).leading
+    narayana = [math.comb(n, r) * math.comb(n, r - 1) // n for r in range(1, n + 1)]
+    assert [top.value.terms[(("c", r),) if r > 1 else (("c", 1),)] for r in range(1, n + 1)] == narayana
+
+
+def test_two_layers_of_sixteen_factors_do_not_know_the_order_of_their_widths():
+    """Traces of powers of a product of Gaussian matrices have that symmetry (Ipsen and Kieburg, 2014)."""
+    first, second = moments.gaussian("W1", "d1", "d0"), moments.gaussian("W2", "d2", "d1")
+    product = second @ first
+    found = moments.expectation(moments.trace(moments.matrix_power(product @ product.T, 4)))
+    assert found.exact(d0=1, d1=1, d2=1) == 105**2
+    assert len({found.exact(d0=a, d1=b, d2=c) for a, b, c in itertools.permutations((2, 3, 5))}) == 1
+
+
+@pytest.mark.parametrize("power", [1, 2, 3, 4])
+def test_the_squared_norm_moves_a_word_by_its_degree(power):
+    """E[‖U‖² f] = (d k + deg f) E f for a homogeneous f, by integration by parts in the radius alone."""
+    u, word = moments.gaussian("U", "d", "k"), wishart(power)
+    d, k = moments.symbol("d"), moments.symbol("k")
+    mean = moments.expectation(word)
+    assert moments.expectation(moments.squared_norm(u) * word) == mean * (d * k + 2 * power)
+    assert moments.covariance(moments.squared_norm(u), word) == mean * (2 * power)
+
+
+def test_the_variance_of_wishart_entries_is_k_and_twice_k():
+    u = moments.gaussian("U", "d", "k")
+    w, k = u @ u.T, moments.symbol("k")
+    assert moments.variance(w) == k * (moments.ones("d", "d") + moments.identity("d"))
+    assert moments.variance(w[0, 1]).value == k
+    assert moments.variance(w[2, 2]).value == 2 * k
+    assert moments.total_variance(w).value == k * moments.symbol("d") * (moments.symbol("d") + 1)
+    assert moments.covariance(w[0, 0], w[1, 1]).value == 0
+
+
+def test_a_variance_scales_each_pair():
+    sigma, k = moments.symbol("sigma"), moments.symbol("k")
+    scaled = moments.gaussian("U", "d", "k", variance=sigma**2 / k)
+    unit = moments.expectation(wishart(3)).value
+    found = moments.expectation(moments.trace(moments.matrix_power(scaled @ scaled.T, 3))).value
+    assert found == unit * sigma**6 / k**3
+
+
+def test_an_odd_word_is_zero_at_once():
+    """Also one of 31 factors, which have 10¹⁷ pairings of all but one."""
+    w = moments.gaussian("W", "n", "n")
+    long = w
+    for _ in range(30):
+        long = long @ w
+    assert moments.expectation(long).terms == {}
+    assert moments.expectation(long).shape == ("n", "n")
+
+
+def test_a_word_of_different_constants_is_refused_with_its_time():
+    u = moments.gaussian("U", "d", "d")
+    word = u
+    for n in range(9):
+        word = word @ moments.constant(f"A{n}", "d", "d") @ u
+    with pytest.raises(ValueError, match="of 10 Gaussian factors, after 3 of 5 pairings, more than most=99 different"):
+        moments.expectation(moments.trace(word), most=99)

@@ -1,0 +1,145 @@
+"""Random words, and statistics of trainings, against draws."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import moments
+from specjax.models import deep_linear
+from specjax.moments.expression import contract
+
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("unchecked")]
+
+SIZES = {"d": 3, "k": 2, "n": 4}
+SHAPES = {"U": ("d", "k"), "W": ("d", "d"), "V": ("n", "k"), "M": ("d", "k"), "v": ("n",)}
+SYMBOLS = {
+    name: (moments.constant if name in ("M", "v") else moments.gaussian)(name, *shape) for name, shape in SHAPES.items()
+}
+DRAWS = 20_000
+
+
+def random_scalar(rng):
+    """A contraction of at most four pairs: a list of nodes with labels, each size with two or three labels to share."""
+    labels = {"d": (0, 1, 2), "k": (3, 4), "n": (5, 6)}
+    names = [*rng.choice(["U", "W", "V"], rng.integers(1, 4)), *rng.choice(["M", "v"], rng.integers(0, 3))]
+    names += [name for name in names if name not in ("M", "v")]
+    return [(str(name), tuple(int(rng.choice(labels[size])) for size in SHAPES[name])) for name in names]
+
+
+def nearest_wrong(word, values):
+    """How far the value moves at the least if the coefficient of one monomial changes by one."""
+    moved = []
+    for part in word.parts():
+        ((number,),) = [coefficient.terms.values() for coefficient in part.terms.values()]
+        moved.append(abs(float((part / number)(**values))))
+    return min(moved)
+
+
+def test_two_hundred_words_have_the_mean_of_their_draws_and_wrong_coefficients_do_not():
+    rng = np.random.default_rng(5)
+    draws = {name: rng.normal(size=(DRAWS, *(SIZES[size] for size in SHAPES[name]))) for name in ("U", "W", "V")}
+    constants = {name: rng.integers(1, 3, [SIZES[size] for size in SHAPES[name]]).astype(float) for name in ("M", "v")}
+    worst, rejected, words = 0.0, 0, 0
+    while words < 200:
+        nodes = random_scalar(rng)
+        word = moments.expectation(contract([SYMBOLS[name] for name, _ in nodes], [labels for _, labels in nodes], ()))
+        if not word.terms:
+            continue
+        words += 1
+        operands = [
+            item
+            for name, labels in nodes
+            for item in ((constants[name], list(labels)) if name in constants else (draws[name], [9, *labels]))
+        ]
+        sample = np.einsum(*operands, [9], optimize="greedy")
+        values = {**SIZES, **{name: array for name, array in constants.items() if name in word.symbols}}
+        error = sample.std(ddof=1) / np.sqrt(DRAWS)
+        z = (sample.mean() - float(word(**values))) / error
+        worst = max(worst, abs(z))
+        rejected += nearest_wrong(word, values) > (4 + abs(z)) * error
+    assert worst < 4
+    # Where a coefficient counts for less than the noise of a word of high degree, nothing can tell.
+    assert rejected > 100
+
+
+def momentum_gram(u, m, eta, beta):
+    """V Vᵀ after two steps of gradient descent with momentum on ‖U Uᵀ - M‖²/4."""
+    gradient = jax.grad(lambda w: jnp.sum((w @ w.T - m) ** 2) / 4)
+    first = gradient(u)
+    velocity = beta * first + gradient(u - eta * first)
+    return velocity @ velocity.T
+
+
+def sampled_gram(params, target, x):
+    """Ĝ₁ Ĝ₁ᵀ of a batch, less G₁ G₁ᵀ of the population: what a batch adds."""
+    sampled = jax.grad(deep_linear.sampled_loss)(params, target, x)[0]
+    exact = deep_linear.gradient(params, target)[0]
+    return sampled @ sampled.T - exact @ exact.T
+
+
+def first_gram(u, m):
+    """G Gᵀ of the first gradient of matrix factorization."""
+    gradient = (u @ u.T - m) @ u
+    return gradient @ gradient.T
+
+
+def symmetric():
+    drawn = np.random.default_rng(2).normal(size=(3, 3))
+    return drawn + drawn.T
+
+
+def batch(d0, d1, d2, n):
+    """The arguments of a two-layer linear network on n inputs."""
+    target = np.random.default_rng(3).normal(size=(d2, d0))
+    return {"params": [(d1, d0), (d2, d1)], "x": (n, d0)}, {"target": target}
+
+
+# Ratios of sizes from 1/9 to 9.
+MEANS = {
+    "momentum": (momentum_gram, {"u": (3, 5)}, {"m": symmetric(), "eta": 0.01, "beta": 0.7}),
+    "momentum, one column": (momentum_gram, {"u": (3, 1)}, {"m": symmetric(), "eta": 0.05, "beta": 0.7}),
+    "a small batch": (sampled_gram, *batch(6, 2, 1, 3)),
+    "a wide network": (sampled_gram, *batch(1, 9, 4, 2)),
+    "first gradient": (first_gram, {"u": (3, 5)}, {"m": symmetric()}),
+    "first gradient, one column": (first_gram, {"u": (3, 1)}, {"m": symmetric()}),
+}
+DRAWN = 100_000
+
+
+def word_of(function, gaussian, constants):
+    shapes = {name: np.shape(value) for name, value in constants.items()}
+    if "m" in shapes:
+        shapes["m"] = moments.constant("m", 3, 3, symmetric=True)
+    return moments.of(function, gaussian=gaussian, constant=shapes)
+
+
+def draws_of(function, gaussian, constants):
+    """The function at each draw, in float64."""
+    leaves, tree = jax.tree.flatten(gaussian, is_leaf=lambda leaf: isinstance(leaf, tuple))
+    keys = jax.random.split(jax.random.key(1), len(leaves))
+    with jax.enable_x64(True):
+        drawn = [jax.random.normal(key, (DRAWN, *shape), jnp.float64) for key, shape in zip(keys, leaves, strict=True)]
+        fixed = {name: jnp.asarray(value, jnp.float64) for name, value in constants.items()}
+        return np.asarray(jax.jit(jax.vmap(lambda given: function(**given, **fixed)))(jax.tree.unflatten(tree, drawn)))
+
+
+def standard_errors(sample, mean):
+    """How many standard errors the mean of the sample is away, at the worst entry."""
+    return np.abs((sample.mean(axis=0) - mean) / (sample.std(axis=0, ddof=1) / np.sqrt(len(sample)))).max()
+
+
+@pytest.mark.parametrize("name", MEANS)
+def test_the_mean_of_every_entry_is_that_of_draws(name):
+    function, gaussian, constants = MEANS[name]
+    mean = np.asarray(moments.expectation(word_of(function, gaussian, constants))(**constants))
+    assert standard_errors(draws_of(function, gaussian, constants), mean) < 4
+
+
+@pytest.mark.parametrize("name", ["first gradient", "first gradient, one column", "a wide network"])
+def test_the_variance_of_the_diagonal_is_that_of_draws(name):
+    function, gaussian, constants = MEANS[name]
+    diagonal = moments.diagonal(word_of(function, gaussian, constants))
+    mean, variance = (np.asarray(moment(diagonal)(**constants)) for moment in (moments.expectation, moments.variance))
+    draws = np.diagonal(draws_of(function, gaussian, constants), axis1=1, axis2=2)
+    assert standard_errors((draws - mean) ** 2, variance) < 4
