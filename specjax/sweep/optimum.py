@@ -38,7 +38,7 @@ class Optimum:
         sizes: The sizes, ascending.
         optima: The optimum at each; NaN where the least point is an end of the grid.
         intervals: Their intervals at `level`, longer by what other parabolas say; open (0 or inf) to the side of an end of the grid.
-        minima: The least mean, by the same parabolas; that of the grid where there is no optimum.
+        minima: The least mean on the grid, at the point `best`.
         places: Where the least point of each size lies. An end of the grid that is the least point of more resamples than an interval
             leaves out counts as one.
         best: The least points, as places on the grid.
@@ -144,12 +144,11 @@ class _Curves(NamedTuple):
 
 
 class _Vertices(NamedTuple):
-    """Of each curve: its least point, the vertex there in log(scalar), those of the other parabolas, and the least value."""
+    """Of each curve: its least point, the vertex there in log(scalar), and those of the other parabolas."""
 
     best: Int[np.ndarray, "*curves"]
     middle: Float[np.ndarray, "*curves"]
     others: Float[np.ndarray, "..."]
-    least: Float[np.ndarray, "*curves"]
 
 
 def optimum(
@@ -213,7 +212,7 @@ def optimum(
         sizes=curves.sizes,
         optima=np.where(known, np.exp(found.middle[0]), np.nan),
         intervals=np.exp(np.stack([low, high], axis=1)),
-        minima=found.least[0],
+        minima=grid_means.min(axis=1),
         places=tuple(places),
         best=found.best[0],
         grid=curves.grid,
@@ -237,8 +236,8 @@ def _vertices(x: Float[np.ndarray, " points"], y: Float[np.ndarray, "*curves poi
     """The vertices of every curve; inf stands for what is not finite, which no parabola passes through."""
     best = np.argmin(y, axis=-1)
     low, high = x[np.maximum(best - 1, 0)], x[np.minimum(best + 1, len(x) - 1)]
-    middle, least = _vertex(x, y, best)
-    beside = [_vertex(x, y, best + side)[0] for side in (-1, 1)]
+    middle = _vertex(x, y, best)
+    beside = [_vertex(x, y, best + side) for side in (-1, 1)]
     sure = np.isfinite(middle)
     # Without a parabola about the least point, one beside it is the next best; at an end of the grid there is none.
     nearest = np.where(np.isfinite(beside[0]), beside[0], np.where(np.isfinite(beside[1]), beside[1], x[best]))
@@ -246,17 +245,17 @@ def _vertices(x: Float[np.ndarray, " points"], y: Float[np.ndarray, "*curves poi
     middle = np.where(sure, middle, np.where(inside, np.clip(nearest, low, high), x[best]))
     positive = (y > 0).all(axis=-1, keepdims=True)
     logs = np.log(np.where(positive, y, 1.0))
-    beside += [_vertex(x, logs, best + side)[0] for side in (-1, 0, 1)]
+    beside += [_vertex(x, logs, best + side) for side in (-1, 0, 1)]
     others = [np.clip(np.where(np.isfinite(vertex), vertex, middle), low, high) for vertex in beside]
     # Then nothing says where between its neighbours the optimum lies.
     others[0], others[1] = np.where(sure, others[0], low), np.where(sure, others[1], high)
-    return _Vertices(best, middle, np.stack(others), np.where(sure, least, y.min(axis=-1)))
+    return _Vertices(best, middle, np.stack(others))
 
 
 def _vertex(
     x: Float[np.ndarray, " points"], y: Float[np.ndarray, "*curves points"], place: Int[np.ndarray, "*curves"]
-) -> tuple[Float[np.ndarray, "*curves"], Float[np.ndarray, "*curves"]]:
-    """Vertex and least value of the parabola through a point and its neighbours; NaN where it has none."""
+) -> Float[np.ndarray, "*curves"]:
+    """The vertex of the parabola through a point and its neighbours; NaN where it has none."""
     exists = (place >= 1) & (place <= len(x) - 2)
     middle = np.clip(place, 1, len(x) - 2)
     (x0, x1, x2), (y0, y1, y2) = (
@@ -269,8 +268,7 @@ def _vertex(
     bend = (next_rise - rise) / (x2 - x0)
     convex = exists & (bend > 0)
     at = (x0 + x1) / 2 - rise / (2 * np.where(convex, bend, 1.0))
-    value = y0 + rise * (at - x0) + bend * (at - x0) * (at - x1)
-    return np.where(convex, at, np.nan), np.where(convex, value, np.nan)
+    return np.where(convex, at, np.nan)
 
 
 def _places(
