@@ -107,11 +107,13 @@ def _others(maps: Sequence[LinearMap], leaves: int) -> list[int]:
 
 def _of_map(now: LinearMap, before: LinearMap, leaf: Array, leaf_before: Array) -> dict[str, Array]:
     w, w0, update = (at_least_float32(now.matrices(x)) for x in (leaf, leaf_before, leaf - leaf_before))
+    norms = power_iteration(jnp.stack([w, update]), jax.random.key(0), steps=_ITERATIONS).value
     sizes = {
         "weight_rms": _rms(w),
         "update_rms": _rms(update),
-        "weight_norm": _norm(w),
-        "update_norm": _norm(update),
+        # Of several heads the largest.
+        "weight_norm": jnp.max(norms[0]),
+        "update_norm": jnp.max(norms[1]),
     }
     if now.kind == "lookup":
         # The inputs are one-hot columns, of which only the counts are known, and the same at every step.
@@ -138,7 +140,3 @@ def _of_map(now: LinearMap, before: LinearMap, leaf: Array, leaf_before: Array) 
 def _rms(x: Array) -> Float[Array, ""]:
     return jnp.sqrt(jnp.mean(at_least_float32(x) ** 2))
 
-
-def _norm(x: Array) -> Float[Array, ""]:
-    """The largest spectral norm of the matrices (a layer's heads)."""
-    return jnp.max(power_iteration(x, jax.random.key(0), steps=_ITERATIONS).value)

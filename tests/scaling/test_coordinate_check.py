@@ -138,6 +138,7 @@ def small():
         )
 
 
+@pytest.mark.integration
 def test_every_quantity_is_that_of_numpy(small):
     draw, found = small
     build, seed, width = MUP["build"], 2, 6
@@ -179,6 +180,7 @@ def test_every_quantity_is_that_of_numpy(small):
             )
 
 
+@pytest.mark.integration
 def test_before_training_nothing_has_changed(small):
     _, found = small
     for row in found.at(0):
@@ -189,6 +191,7 @@ def test_before_training_nothing_has_changed(small):
         found.at(3)
 
 
+@pytest.mark.integration
 def test_it_prints_a_table_with_a_verdict_and_draws_every_layer(small):
     _, found = small
     lines = str(found).splitlines()

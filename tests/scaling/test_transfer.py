@@ -178,7 +178,7 @@ def test_an_interrupted_call_is_continued_from_its_store(tmp_path):
         (
             {
                 "optimizer": lambda _: optax.GradientTransformation(
-                    lambda _: (), lambda _, state, params, value: (params, value)
+                    lambda _: (), lambda _, state, params, value: (state, params, value)
                 )
             },
             "An optimizer gets gradients, state and parameters, and this one asks for more (",
