@@ -154,9 +154,8 @@ def _apply(
         program, consts = (inner.jaxpr, inner.consts) if isinstance(inner, core.ClosedJaxpr) else (inner, ())
         return _evaluate(program, consts, inputs, origins, found)
     if not any(sources):
-        return _bound(eqn, inputs), [_still(eqn, inputs, origins, found), *[None] * len(eqn.outvars)][
-            : len(eqn.outvars)
-        ]
+        kept: list[_Origin] = [_still(eqn, inputs, origins, found), *[None] * len(eqn.outvars)]
+        return _bound(eqn, inputs), kept[: len(eqn.outvars)]
     if name == "scan":
         return _unrolled(eqn, inputs, sources, found)
     outputs = _bound(eqn, inputs)

@@ -32,10 +32,10 @@ class Behaviour(NamedTuple):
 def behaviour(draws: xr.DataArray) -> Behaviour:
     """What `draws` (width, seed), not negative, do as the width grows."""
     nothing = (float("nan"), (float("nan"), float("nan")))
-    finite = np.isfinite(draws).all("seed")
+    finite = xr.ufuncs.isfinite(draws).all("seed")
     if not bool(finite.all()):
         width = float(draws.width[int(np.argmin(finite.values))])
-        failed = int((~np.isfinite(draws.sel(width=width))).sum())
+        failed = int((~xr.ufuncs.isfinite(draws.sel(width=width))).sum())
         return Behaviour(
             "not decided",
             *nothing,

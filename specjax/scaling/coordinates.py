@@ -139,4 +139,3 @@ def _of_map(now: LinearMap, before: LinearMap, leaf: Array, leaf_before: Array) 
 
 def _rms(x: Array) -> Float[Array, ""]:
     return jnp.sqrt(jnp.mean(at_least_float32(x) ** 2))
-

@@ -101,7 +101,7 @@ def transfer(
     rates: Sequence[float | int] | np.ndarray,
     batch: PyTree | Callable[[Key[Array, ""]], PyTree],
     steps: int,
-    seeds: int = 10,
+    seeds: int = 16,
     key: Key[Array, ""] | None = None,
     tolerance: float | int = 0.01,
     widen: int = 8,
@@ -193,7 +193,7 @@ def _widened(swept: Callable[[Sequence[float], int], xr.Dataset], rates: Sequenc
 
 def _open_sides(loss: xr.DataArray) -> list[str]:
     """The ends of the grid beyond which an optimum may lie; "below" where all rates of a width diverge."""
-    finite = np.isfinite(loss).all("seed")
+    finite = xr.ufuncs.isfinite(loss).all("seed")
     if not bool(finite.any("rate").all()):
         return ["below"]
     with warnings.catch_warnings():
@@ -213,17 +213,19 @@ def _judged(data: xr.Dataset, optimum: Optimum, tolerance: float) -> Transfer:
     best = xr.DataArray(optimum.best, {"width": loss.width}, ("width",))
     own = loss.isel(rate=best).drop_vars("rate")
     of_narrowest = loss.isel(rate=int(optimum.best[0]), drop=True)
-    cost = ((of_narrowest - own) / np.abs(own.mean("seed"))).where(np.isfinite(of_narrowest), np.inf)
+    scale = abs(own.mean("seed"))
+    # Of a loss that is exactly 0 there is no share; the cost is then the loss itself.
+    cost = ((of_narrowest - own) / scale.where(scale > 0, 1.0)).where(xr.ufuncs.isfinite(of_narrowest), np.inf)
     cost = cost.isel(width=slice(1, None)).rename("cost of the narrowest width's rate")
     return Transfer(data, optimum, cost, tolerance, _found(cost, optimum, tolerance))
 
 
 def _found(cost: xr.DataArray, optimum: Optimum, tolerance: float) -> Finding:
     """What the lab finds of the costs; a training that diverges needs no estimate."""
-    diverging = np.isinf(cost).any("seed")
+    diverging = xr.ufuncs.isinf(cost).any("seed")
     if bool(diverging.any()):
         width, of = float(cost.width[int(np.argmax(diverging.values))]), cost.sizes["seed"]
-        count = int(np.isinf(cost.sel(width=width)).sum())
+        count = int(xr.ufuncs.isinf(cost.sel(width=width)).sum())
         reason = f"{optimum.grid[optimum.best[0]]:.3g}, the narrowest's, diverges at width {width:g} in {count} of {of} seeds."
         rule = "refuted if a seed diverges at the narrowest width's rate; inconclusive if that is an end of the grid"
         at_end = optimum.places[0] in ("smallest", "largest")
