@@ -18,7 +18,15 @@ pytestmark = pytest.mark.integration
 DOCS = Path(__file__).parents[1] / "docs"
 EXAMPLES = DOCS / "examples"
 # Read from the top, block after block. Those with a plot or a fork of their own run in a process.
-PAGES = ("sweeps.md", "fits.md", "optim.md", "layer-report.md", "training.md", "papers/preconditioning.md")
+PAGES = (
+    "sweeps.md",
+    "fits.md",
+    "optim.md",
+    "layer-report.md",
+    "transfer.md",
+    "training.md",
+    "papers/preconditioning.md",
+)
 NUMBER = r"-?\d+(?:\.\d+)?"
 
 

@@ -23,7 +23,9 @@ _LAYOUT = frozenset({"transpose", "reshape", "squeeze", "expand_dims", "slice", 
 """Primitives that move the entries of their first operand and change none."""
 _CONVERSION = frozenset({"convert_element_type", "reduce_precision", "optimization_barrier", "name"})
 _SCALING = frozenset({"mul", "div", "neg"})
-"""Primitives that may only multiply a matrix by a number."""
+"""Primitives that may only multiply a matrix, or what it gives, by a number."""
+_SUMS = frozenset({"add", "sub"})
+"""Primitives after which what a map gives is still there to be multiplied by a number, beside a bias or a residual stream."""
 _CALLS = frozenset(
     {"jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint", "custom_jvp_call", "custom_vjp_call"}
 )
@@ -46,7 +48,8 @@ class LinearMap(NamedTuple):
 
     `matrices` takes a tree leaf (the parameter, its gradient) to the matrices (*maps, m, k) that act on the columns of the inputs;
     `layers` says which steps of a scan over stacked parameters; `maps` are the batch axes of products that are many at once, as those
-    of attention heads are.
+    of attention heads are. `after` is the number that the product is multiplied by before anything else is done to it than moving its
+    entries or adding to it, as an output multiplier is; of several uses that of the last.
     """
 
     leaf: int
@@ -55,6 +58,7 @@ class LinearMap(NamedTuple):
     matrices: Callable[[Array], Array]
     signature: tuple[Any, ...]
     inputs: Array
+    after: Array | float = 1.0
 
 
 def linear_maps(loss: Callable[[Sequence[Array]], Array], leaves: Sequence[Array]) -> list[LinearMap]:
@@ -95,6 +99,15 @@ class _Followed(NamedTuple):
         return self._replace(view=lambda leaf: operation(view(leaf)), signature=self.signature + signature)
 
 
+class _Product(NamedTuple):
+    """A value that is what the map at `place` gives, times a number and beside what was added to it."""
+
+    place: int
+
+
+_Origin = _Followed | _Product | None
+
+
 def _same(leaf: Array) -> Array:
     return leaf
 
@@ -103,17 +116,17 @@ def _evaluate(
     jaxpr: core.Jaxpr,
     consts: Sequence[Any],
     arguments: Sequence[Any],
-    followed: Sequence[_Followed | None],
+    followed: Sequence[_Origin],
     found: list[LinearMap],
-) -> tuple[list[Any], list[_Followed | None]]:
-    """The outputs of a program, those among them that are a parameter, and on the way its linear maps."""
+) -> tuple[list[Any], list[_Origin]]:
+    """The outputs of a program, those among them that are a parameter or a product, and on the way its linear maps."""
     values: dict[Any, Any] = {}
-    origins: dict[Any, _Followed] = {}
+    origins: dict[Any, _Followed | _Product] = {}
 
     def value(atom: Any) -> Any:
         return atom.val if isinstance(atom, core.Literal) else values[atom]
 
-    def origin(atom: Any) -> _Followed | None:
+    def origin(atom: Any) -> _Origin:
         return None if isinstance(atom, core.Literal) else origins.get(atom)
 
     values.update(zip(jaxpr.constvars, consts, strict=True))
@@ -132,24 +145,29 @@ def _evaluate(
 
 
 def _apply(
-    eqn: core.JaxprEqn, inputs: list[Any], sources: list[_Followed | None], found: list[LinearMap]
-) -> tuple[list[Any], list[_Followed | None]]:
+    eqn: core.JaxprEqn, inputs: list[Any], origins: list[_Origin], found: list[LinearMap]
+) -> tuple[list[Any], list[_Origin]]:
     name = eqn.primitive.name
-    if not any(sources):
-        return _bound(eqn, inputs), [None] * len(eqn.outvars)
-    if name in _CALLS:
+    sources = [origin if isinstance(origin, _Followed) else None for origin in origins]
+    if name in _CALLS and any(origins):
         inner = next(eqn.params[p] for p in ("jaxpr", "call_jaxpr", "fun_jaxpr") if p in eqn.params)
         program, consts = (inner.jaxpr, inner.consts) if isinstance(inner, core.ClosedJaxpr) else (inner, ())
-        return _evaluate(program, consts, inputs, sources, found)
+        return _evaluate(program, consts, inputs, origins, found)
+    if not any(sources):
+        kept: list[_Origin] = [_still(eqn, inputs, origins, found), *[None] * len(eqn.outvars)]
+        return _bound(eqn, inputs), kept[: len(eqn.outvars)]
     if name == "scan":
         return _unrolled(eqn, inputs, sources, found)
     outputs = _bound(eqn, inputs)
-    result: _Followed | None = None
+    result: _Origin = None
     first = sources[0]
     if name == "dot_general" and (sources[0] is None) != (sources[1] is None):
         found.append(_product(eqn, inputs, sources))
+        result = _Product(len(found) - 1)
     elif name == "gather" and first is not None:
-        found.extend(_lookup(eqn, inputs, first))
+        lookups = _lookup(eqn, inputs, first)
+        found.extend(lookups)
+        result = _Product(len(found) - 1) if lookups else None
     elif name in _LAYOUT and first is not None:
         # Slices at computed places are never taken for the same matrix.
         place = (object(),) if inputs[1:] else ()
@@ -164,9 +182,30 @@ def _apply(
     elif name in _CONVERSION and first is not None:
         # The gradient of a parameter is not rounded to the precision of the product.
         result = first
+    elif any(isinstance(origin, _Product) for origin in origins):
+        # A bias, or a gain, which is no number.
+        result = _still(eqn, inputs, origins, found)
     elif name in _SCALING:
         result = _scaled(eqn, inputs, sources)
     return outputs, [result] + [None] * (len(outputs) - 1)
+
+
+def _still(eqn: core.JaxprEqn, inputs: list[Any], origins: list[_Origin], found: list[LinearMap]) -> _Product | None:
+    """The product that the result of an operation still is; a number that multiplies it is noted with its map."""
+    name, places = eqn.primitive.name, [i for i, origin in enumerate(origins) if isinstance(origin, _Product)]
+    if len(places) != 1:
+        return None
+    side, product = places[0], origins[places[0]]
+    assert isinstance(product, _Product)
+    if name in _SUMS or ((name in _LAYOUT or name in _CONVERSION) and side == 0):
+        return product
+    others = [x for i, x in enumerate(inputs) if i != side]
+    if name not in _SCALING or any(jnp.ndim(x) for x in others) or (name == "div" and side == 1):
+        return None
+    known = found[product.place]
+    number = -1.0 if name == "neg" else others[0]
+    found[product.place] = known._replace(after=known.after / number if name == "div" else known.after * number)
+    return product
 
 
 def _output(eqn: core.JaxprEqn, i: int, leaf: Array) -> Array:
@@ -198,7 +237,7 @@ def _bound(eqn: core.JaxprEqn, inputs: list[Any]) -> list[Any]:
 
 def _unrolled(
     eqn: core.JaxprEqn, inputs: list[Any], sources: list[_Followed | None], found: list[LinearMap]
-) -> tuple[list[Any], list[_Followed | None]]:
+) -> tuple[list[Any], list[_Origin]]:
     """A scan, step by step: the step's slice of a stacked parameter is a parameter of its own."""
     params = eqn.params
     consts, carries = params["num_consts"], params["num_consts"] + params["num_carry"]

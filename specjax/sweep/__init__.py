@@ -26,6 +26,8 @@ from specjax.sweep.moments import mean_and_stderr as mean_and_stderr
 from specjax.sweep.moments import total as total
 from specjax.sweep.offset_fit import OffsetFit as OffsetFit
 from specjax.sweep.offset_fit import fit_offset as fit_offset
+from specjax.sweep.optimum import Optimum as Optimum
+from specjax.sweep.optimum import optimum as optimum
 from specjax.sweep.prediction import Agreement as Agreement
 from specjax.sweep.prediction import agreement as agreement
 from specjax.sweep.replicates import RoughFitWarning as RoughFitWarning

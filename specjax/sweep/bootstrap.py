@@ -112,14 +112,14 @@ def sample_of(data: xr.DataArray, dim: str, least: int) -> Sample:
     sample = Sample(
         name=name,
         dim=dim,
-        label=_label(data, name),
-        dim_label=_label(data[dim], dim),
+        label=label(data, name),
+        dim_label=label(data[dim], dim),
         x=x[order],
         y=np.where(found, y, 0.0)[order],
         present=found[order],
         replicate=replicate,
     )
-    _warn_if_rough(sample, replicate, fewest)
+    _warn_if_rough(sample)
     return sample
 
 
@@ -232,7 +232,8 @@ def intervals(
     ).reshape(-1, 2)
 
 
-def _label(data: xr.DataArray, name: str) -> str:
+def label(data: xr.DataArray, name: str) -> str:
+    """What an axis of a picture says: the name, with the unit where there is one."""
     return f"{name} [{data.attrs['units']}]" if data.attrs.get("units") else name
 
 
@@ -240,7 +241,7 @@ def _plural(replicate: str) -> str:
     return "batches" if replicate == BATCH else "seeds"
 
 
-def _warn_if_rough(sample: Sample, replicate: str, fewest: int) -> None:
+def _warn_if_rough(sample: Sample) -> None:
     if len(sample.x) <= _POINTS:
         warnings.warn(
             f"A fit to {len(sample.x)} points along {sample.dim!r} cannot show whether they follow a power law; sweep at least "
@@ -248,13 +249,19 @@ def _warn_if_rough(sample: Sample, replicate: str, fewest: int) -> None:
             RoughFitWarning,
             stacklevel=4,
         )
-    if fewest < FEW and np.any(sample.means_and_stderrs()[1] > 0):
-        more = "cut the seeds into more batches" if replicate == BATCH else "run more seeds"
-        warnings.warn(
-            f"The intervals of {sample.name!r} rest on {fewest} {_plural(replicate)}, and below {FEW} they are rough; {more}.",
-            RoughFitWarning,
-            stacklevel=4,
-        )
+    warn_if_few(sample, stacklevel=5)
+
+
+def warn_if_few(sample: Sample, stacklevel: int) -> None:
+    """Warns with a RoughFitWarning, where there is noise, of fewer replicates at a width than an interval needs."""
+    if sample.counts.min() >= FEW or not np.any(sample.means_and_stderrs()[1] > 0):
+        return
+    more = "cut the seeds into more batches" if sample.replicate == BATCH else "run more seeds"
+    warnings.warn(
+        f"The intervals of {sample.name!r} rest on {sample.resampled}, and below {FEW} they are rough; {more}.",
+        RoughFitWarning,
+        stacklevel=stacklevel,
+    )
 
 
 def band(

@@ -1,0 +1,267 @@
+"""The coordinate check: which activations and updates of a model grow or vanish with its width in the first steps of training.
+
+In a parametrization in which rates transfer the activations, their changes and what each layer's update does to its inputs are of
+order 1 at every width (Yang and Hu 2021, arXiv 2011.14522; the check itself: Yang et al. 2022, arXiv 2203.03466, appendix D.1).
+"""
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import jax
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Key, PyTree
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+
+from specjax import sweep
+from specjax.lab.drawing import COLORS, MARKERS, draw_sweep
+from specjax.scaling.behaviour import LEAST_WIDTHS, Behaviour, Verdict, behaviour
+from specjax.scaling.coordinates import OTHERS, QUANTITIES, measured, names
+from specjax.scaling.problem import Build, Loss, Optimizer, checked
+from specjax.sweep import FailedSeedsWarning, RoughFitWarning
+
+SHOWN = ("output", "output_change", "update_output")
+"""The quantities that the printed table has: those that the verdict is about."""
+_FEW = 10
+
+
+class Row(NamedTuple):
+    """One quantity of one layer after `step` steps: its verdict, and its exponent in the width with a 95 % interval."""
+
+    layer: str
+    quantity: str
+    step: int
+    verdict: Verdict
+    exponent: float
+    interval: tuple[float, float]
+    reason: str
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return f"the {_TOLD[self.quantity]} of {self.layer} {self.verdict} as width^{self.exponent:.2f} ({low:.2f} to {high:.2f})"
+
+
+_TOLD = {
+    "input": "input",
+    "input_change": "change of the input",
+    "output": "output",
+    "output_change": "change of the output",
+    "update_output": "update",
+    "weight_rms": "weight's RMS",
+    "update_rms": "update's RMS",
+    "weight_norm": "weight's norm",
+    "update_norm": "update's norm",
+    "other_rms": "RMS",
+    "other_update_rms": "change",
+}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CoordinateCheck:
+    """What became of every layer as the width grew; prints as a table with the verdict.
+
+    Attributes:
+        data: Each quantity of `scaling.coordinates.QUANTITIES` over (width, seed, step, layer), and of `OTHERS` over "other" in the
+            place of "layer".
+        rows: Every quantity of every layer after the last step.
+    """
+
+    data: xr.Dataset
+    rows: tuple[Row, ...]
+
+    @property
+    def wrong(self) -> tuple[Row, ...]:
+        """Of the last step: what is not of order 1: changes and updates that grow or vanish, and outputs that grow."""
+        return tuple(
+            row
+            for row in self.rows
+            if (row.quantity in ("output_change", "update_output") and row.verdict in ("grows", "vanishes"))
+            or (row.quantity == "output" and row.verdict == "grows")
+        )
+
+    @property
+    def verdict(self) -> Literal["stable", "not stable", "not decided"]:
+        """Stable if every change and update is, and no output may grow; not stable if something is `wrong`."""
+        if self.wrong:
+            return "not stable"
+        open_ = [row for row in self.rows if row.quantity in SHOWN and row.verdict == "not decided"]
+        return "not decided" if open_ else "stable"
+
+    def at(self, step: int) -> tuple[Row, ...]:
+        """The rows after `step` steps, 0 to `steps`; 0 is before training, where nothing has changed."""
+        if step not in self.data.step:
+            raise ValueError(f"There are the steps 0 to {int(self.data.step[-1])}, got {step}.")
+        return _rows(self.data, step)
+
+    def table(self, step: int | None = None, quantities: Sequence[str] = SHOWN) -> str:
+        """A line for each layer and quantity after `step` steps, by default the last: exponent, interval, verdict."""
+        if unknown := [name for name in quantities if name not in (*QUANTITIES, *OTHERS)]:
+            raise ValueError(f"There is no quantity {unknown[0]!r}; there are {', '.join((*QUANTITIES, *OTHERS))}.")
+        cells = [["layer", "quantity", "exponent", "interval", "verdict"]]
+        for row in self.rows if step is None else self.at(step):
+            if row.quantity in quantities:
+                low, high = row.interval
+                shown = ["–", "–"] if np.isnan(row.exponent) else [f"{row.exponent:.2f}", f"{low:.2f} to {high:.2f}"]
+                cells.append([row.layer, row.quantity, *shown, row.verdict])
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
+        return "\n".join(line.rstrip() for line in lines)
+
+    def __repr__(self) -> str:
+        steps = int(self.data.step[-1])
+        after = f"after {steps} step{'s' if steps > 1 else ''}"
+        told = {
+            "stable": f"Every update and every change is stable {after}.",
+            "not stable": f"Not stable {after}: {'; '.join(map(str, self.wrong))}.",
+            "not decided": f"Not decided {after}: more seeds or larger widths may tell.",
+        }
+        return f"{self.table()}\n{told[self.verdict]}"
+
+    def plot(self, quantity: str = "update_output", ax: Axes | None = None) -> Axes:
+        """Draws the means of a quantity after the last step against the width, a curve for each layer; in `ax` or a new figure."""
+        if ax is None:
+            _, ax = plt.subplots(layout="constrained")
+        rows = [row for row in self.rows if row.quantity == quantity]
+        if not rows:
+            raise ValueError(
+                f"There is no quantity {quantity!r}; there are {', '.join(dict.fromkeys(r.quantity for r in self.rows))}."
+            )
+        values = _last(self.data, quantity)
+        for place, row in enumerate(rows):
+            if row.verdict == "zero":
+                continue
+            told = "" if np.isnan(row.exponent) else f": width^{row.exponent:.2f}"
+            color, marker = COLORS[place % len(COLORS)], MARKERS[place % len(MARKERS)]
+            draw_sweep(
+                ax,
+                values[place],
+                "width",
+                label=f"{row.layer}{told}, {row.verdict}",
+                color=color,
+                marker=marker,
+                line=True,
+            )
+        ax.set_xlabel("width")
+        ax.set_ylabel(f"{ {**QUANTITIES, **OTHERS}[quantity] }, mean ± 2 standard errors")
+        ax.legend()
+        return ax
+
+
+def coordinate_check(
+    build: Build,
+    loss: Loss,
+    optimizer: Optimizer,
+    *,
+    rate: float | int,
+    widths: Sequence[int],
+    batch: PyTree | Callable[[Key[Array, ""]], PyTree],
+    steps: int = 3,
+    seeds: int = 16,
+    key: Key[Array, ""] | None = None,
+    memory: str | int | None = None,
+    store: str | Path | None = None,
+    progress: bool | None = None,
+) -> CoordinateCheck:
+    """Trains a model for a few steps at every width and seed, and says which activations and updates grow or vanish with the width.
+
+    One program is compiled for each width. Layers are found by tracing the loss, as :func:`specjax.diagnostics.layer_report` finds them:
+    products with a parameter, looked-up embeddings; no convolutions, and nothing inside `while_loop` or `cond`.
+
+    Args:
+        build: As for :func:`specjax.scaling.transfer`, like `loss` and `optimizer`; `build` gets ints.
+        loss: See `build`.
+        optimizer: See `build`.
+        rate: What `optimizer` gets; one at which all widths train.
+        widths: Three different ints or more, best five or more in equal ratios: limits are told from growth only then.
+        batch: A tree of arrays, or `batch(key)`, which draws one for every step and seed. All quantities are on the first step's.
+        steps: Steps of training.
+        seeds: How many seeds.
+        key: From which the keys of the seeds are folded; key(0) by default.
+        memory: As for `sweep.run`, like `store` and `progress`.
+        store: See `memory`.
+        progress: See `memory`.
+
+    Returns:
+        The quantities at every step, and a verdict for each after the last.
+
+    Raises:
+        ValueError: as `transfer`; fewer than three widths; a model with other layers at one width than at another.
+
+    Warns:
+        RoughFitWarning: fewer than 10 seeds, or three widths.
+    """
+    key = jax.random.key(0) if key is None else key
+    if len(set(widths)) < LEAST_WIDTHS:
+        raise ValueError(f"A coordinate check needs {LEAST_WIDTHS} different widths or more, got {list(widths)}.")
+    if steps < 1 or not rate > 0:
+        raise ValueError(
+            f"A coordinate check needs one step or more and a positive rate, got steps={steps} and rate={rate}."
+        )
+    problem = checked(build, loss, optimizer, batch, widths, float(rate), key)
+    layers, others = _same_names({width: names(problem, key, width) for width in widths})
+    if seeds < _FEW or len(widths) <= LEAST_WIDTHS:
+        warnings.warn(
+            f"Verdicts on {seeds} seeds and {len(widths)} widths are rough; take {_FEW} seeds and {LEAST_WIDTHS + 1} widths or more.",
+            RoughFitWarning,
+            stacklevel=2,
+        )
+
+    def measure(key: Array, width: Any, rate: Array) -> dict[str, Array]:
+        return measured(problem, key, width, rate, steps)
+
+    with warnings.catch_warnings():
+        # What is not finite is told by the rows.
+        warnings.simplefilter("ignore", FailedSeedsWarning)
+        data = sweep.run(
+            measure,
+            {"width": sweep.widths(*sorted(widths)), "rate": sweep.values(float(rate))},
+            seeds=seeds,
+            key=key,
+            plan="exact",
+            memory=memory,
+            store=store,
+            progress=progress,
+        )
+    data = _labelled(data.squeeze("rate"), layers, others)
+    return CoordinateCheck(data, _rows(data, steps))
+
+
+def _same_names(found: dict[int, tuple[list[str], list[str]]]) -> tuple[list[str], list[str]]:
+    first, *others = found
+    for width in others:
+        if found[width] != found[first]:
+            raise ValueError(
+                f"build needs to give the same layers at every width, got {found[first][0]} at {first} and {found[width][0]} at {width}."
+            )
+    return found[first]
+
+
+def _labelled(data: xr.Dataset, layers: list[str], others: list[str]) -> xr.Dataset:
+    quantities = {}
+    for names_, dim, labels in ((QUANTITIES, "layer", layers), (OTHERS, "other", others)):
+        for name in names_ if labels else ():
+            array = data[name].rename({f"{name}_dim_0": "step", f"{name}_dim_1": dim})
+            quantities[name] = array.assign_coords({"step": np.arange(array.sizes["step"]), dim: labels})
+    return xr.Dataset(quantities, attrs=data.attrs)
+
+
+def _rows(data: xr.Dataset, step: int) -> tuple[Row, ...]:
+    rows = []
+    for name in data.data_vars:
+        dim = "layer" if name in QUANTITIES else "other"
+        for place, label in enumerate(data[dim].values):
+            found: Behaviour = behaviour(data[name].sel(step=step).isel({dim: place}, drop=True).drop_vars("step"))
+            rows.append(Row(str(label), str(name), step, *found))
+    order = {label: place for place, label in enumerate(dict.fromkeys(row.layer for row in rows))}
+    return tuple(sorted(rows, key=lambda row: order[row.layer]))
+
+
+def _last(data: xr.Dataset, quantity: str) -> list[xr.DataArray]:
+    """The quantity after the last step, of each layer in order."""
+    last = data[quantity].isel(step=-1, drop=True)
+    dim = "layer" if "layer" in last.dims else "other"
+    return [last.isel({dim: place}, drop=True) for place in range(last.sizes[dim])]

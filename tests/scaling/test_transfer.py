@@ -1,0 +1,218 @@
+"""Transfer where the loss of every training is known: optima, exponents, costs and verdicts; grids that widen; wrong calls."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from matplotlib import pyplot as plt
+from scipy import optimize
+
+from specjax import scaling, sizes
+from tests.scaling.problems import CURVATURES, closed_form, quadratic, sums
+
+WIDTHS, STEPS = (16, 32, 64), 6
+RATES = tuple(float(rate) for rate in 0.02 * 2.0 ** np.arange(5))
+BATCH = jnp.asarray(CURVATURES, jnp.float32)
+
+
+def descent(optimizer=optax.sgd, build=sums, **settings):
+    settings = {"widths": WIDTHS, "rates": RATES, "batch": BATCH, "steps": STEPS, "seeds": 10} | settings
+    return scaling.transfer(build, quadratic, optimizer, progress=False, **settings)
+
+
+def noisy(key):
+    """The curvatures with noise of each batch."""
+    return BATCH * jnp.exp(0.1 * jax.random.normal(key, (4,)))
+
+
+@pytest.fixture(scope="module")
+def standard():
+    return descent()
+
+
+@pytest.fixture(scope="module")
+def scaled():
+    return descent(lambda rate, width: optax.sgd(16 * rate / width))
+
+
+def test_the_losses_are_the_closed_form(standard):
+    # The fewest rates that hold every optimum: the grid was widened below, by half its length at a time.
+    rates = standard.data.rate.values
+    np.testing.assert_allclose(rates[:-1] / rates[1:], 0.5, rtol=1e-6)
+    assert rates[-1] == pytest.approx(RATES[-1])
+    expected = [[closed_form(rate, width, STEPS) for rate in rates] for width in WIDTHS]
+    found = standard.data["loss"].transpose("width", "rate", "seed").values
+    np.testing.assert_allclose(found, np.repeat(np.array(expected)[..., None], 10, axis=2), rtol=1e-3)
+
+
+def test_in_standard_parametrization_the_rate_of_gradient_descent_falls_as_the_width_and_does_not_transfer(standard):
+    for width, (low, high) in zip(WIDTHS, standard.optimum.intervals, strict=True):
+        best = optimize.minimize_scalar(
+            closed_form, bounds=(0.1 / width, 2 / width), args=(width, STEPS), method="bounded"
+        )
+        assert low <= best.x <= high
+    assert standard.optimum.exponent == pytest.approx(-1, abs=1e-3)
+    assert standard.verdict == "does not transfer"
+    narrow = standard.optimum.grid[standard.optimum.best[0]]
+    own = standard.optimum.grid[standard.optimum.best[2]]
+    cost = closed_form(narrow, 64, STEPS) / closed_form(own, 64, STEPS) - 1
+    assert standard.costs[64.0] == pytest.approx(cost, rel=1e-2)
+
+
+def test_scaled_by_the_width_it_transfers_at_no_cost(scaled):
+    assert scaled.optimum.exponent == pytest.approx(0, abs=1e-3)
+    assert scaled.verdict == "transfers"
+    assert scaled.costs == {32.0: pytest.approx(0, abs=1e-5), 64.0: pytest.approx(0, abs=1e-5)}
+
+
+@pytest.mark.integration
+def test_a_rate_that_diverges_at_a_wider_width_does_not_transfer():
+    found = descent(steps=60, widths=(8, 64), rates=RATES[:3])
+    assert np.isinf(found.cost.sel(width=64)).all()
+    assert found.verdict == "does not transfer"
+    assert "diverges at width 64 in 10 of 10 seeds" in str(found)
+
+
+@pytest.mark.integration
+def test_a_grid_is_widened_up_to_its_limit_and_then_nothing_is_decided():
+    found = descent(rates=(1e-4, 2e-4, 4e-4), widen=2, steps=2)
+    np.testing.assert_allclose(found.data.rate, 1e-4 * 2.0 ** np.arange(5), rtol=1e-6)
+    assert found.verdict == "not decided"
+    assert "a better one may lie beyond" in str(found)
+
+
+@pytest.mark.integration
+def test_rates_that_diverge_everywhere_are_said_with_the_largest_that_does_not():
+    with pytest.raises(
+        ValueError, match=r"At width 64 .* at every 'rate' .*the largest at which no seed is: .* at width 16"
+    ):
+        descent(widths=(16, 64), rates=(0.1, 0.11, 0.12), steps=60, widen=0)
+
+
+@pytest.mark.integration
+def test_a_padded_plan_and_a_drawn_batch_give_what_the_exact_plan_does():
+    def padded(key, width):
+        # What is no floating array is not trained.
+        return {"w": sizes.normal(key, (width, 4)) / 64, "there": sizes.mask(width)}
+
+    def masked(model, batch):
+        return quadratic({"w": jnp.where(model["there"][:, None], model["w"], 0)}, batch)
+
+    both = [
+        scaling.transfer(
+            padded,
+            masked,
+            lambda rate, width: optax.sgd(16 * rate / jnp.asarray(sizes.active(width), rate.dtype)),
+            batch=noisy,
+            plan=plan,
+            widths=WIDTHS[:2],
+            rates=RATES[:3],
+            steps=STEPS,
+            widen=0,
+            progress=False,
+        )
+        for plan in ("exact", "padded")
+    ]
+    np.testing.assert_allclose(both[0].data["loss"], both[1].data["loss"], rtol=1e-4)
+    # Every seed has batches of its own, and the same ones at all rates.
+    assert float(both[0].data["loss"].std("seed").min()) > 0
+
+
+def test_it_prints_the_verdict_and_draws_the_curves(standard):
+    lines = str(standard).splitlines()
+    assert len(lines) == len(WIDTHS) + 3
+    assert lines[0].split()[-3:] == ["the", "narrowest's", "costs"]
+    assert lines[-1].startswith("The rate does not transfer: at width = 64 the narrowest's costs ")
+    axes = standard.plot()
+    assert len(axes.get_legend().get_texts()) == len(WIDTHS)
+    plt.close("all")
+
+
+@pytest.mark.integration
+def test_an_interrupted_call_is_continued_from_its_store(tmp_path):
+    first = descent(store=tmp_path / "store", widths=(16, 32), rates=RATES[:3])
+    again = descent(store=tmp_path / "store", widths=(16, 32), rates=RATES[:3])
+    np.testing.assert_array_equal(first.data["loss"], again.data["loss"])
+    assert sorted(path.name for path in (tmp_path / "store").iterdir())[0] == "rates-0"
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"widths": (16,)}, "What a width changes is seen at two different ones or more, got widths=[16]."),
+        ({"widths": (16, 16)}, "What a width changes is seen at two different ones or more, got widths=[16, 16]."),
+        (
+            {"build": lambda key, _: sums(key, 8)},
+            "build needs to give another model at each width, but its parameters have the same shapes at width 16 and at width 32; use "
+            "the width that it gets.",
+        ),
+        (
+            {"build": lambda width: width},
+            "build is called as build(key, width), but has the signature build(width) (too many positional arguments); wrap it in a "
+            "lambda.",
+        ),
+        (
+            {"build": lambda _, width: {"w": width}},
+            "build needs to return a tree with floating arrays, which are what is trained; at width 16 it has none.",
+        ),
+        (
+            {"loss": lambda model, _: model["w"]},
+            "loss needs to return one number, got shape (16, 4); take the mean over the batch.",
+        ),
+        (
+            {"optimizer": optax.sgd(0.1)},
+            "optimizer needs to be a function of the rate, such as optax.adam, got a GradientTransformationExtraArgs; write lambda rate: "
+            "and what it is made of.",
+        ),
+        (
+            {"optimizer": lambda rate, beta: optax.sgd(rate, beta)},
+            "optimizer gets a rate, and a width where it has an argument of that name, but has the signature optimizer(rate, beta) "
+            "(missing a required argument: 'beta'); give the others a default, or wrap it in a lambda.",
+        ),
+        (
+            {"optimizer": lambda _: "adam"},
+            "optimizer(rate) needs to return an optax transformation, got a str; pass e.g. optax.adam.",
+        ),
+        (
+            {
+                "optimizer": lambda _: optax.GradientTransformation(
+                    lambda _: (), lambda _, state, params, value: (state, params, value)
+                )
+            },
+            "An optimizer gets gradients, state and parameters, and this one asks for more (",
+        ),
+        (
+            {"rates": (0.1, 0.2)},
+            "rates needs to be three different positive numbers or more, got [0.1, 0.2]; take e.g. powers of 2.",
+        ),
+        (
+            {"rates": (0.1, 0.2, -1)},
+            "rates needs to be three different positive numbers or more, got [0.1, 0.2, -1]; take e.g. powers of 2.",
+        ),
+        (
+            {"steps": 0},
+            "A training has one step or more and a grid is widened by 0 rates or more, got steps=0 and widen=8.",
+        ),
+        ({"tolerance": 2}, "tolerance is the share of the loss that counts, between 0 and 1, got 2; write e.g. 0.01."),
+        (
+            {"batch": lambda: 0},
+            "batch is called as batch(key), but has the signature batch() (too many positional arguments); wrap it in a lambda.",
+        ),
+    ],
+)
+def test_a_wrong_call_is_answered_in_a_sentence_before_anything_is_compiled(arguments, sentence):
+    given = {
+        "build": sums,
+        "loss": quadratic,
+        "optimizer": optax.sgd,
+        "widths": WIDTHS,
+        "rates": RATES,
+        "batch": BATCH,
+        "steps": 1,
+    }
+    given |= arguments
+    with pytest.raises(ValueError) as refused:  # noqa: PT011
+        scaling.transfer(**given)
+    assert str(refused.value).startswith(sentence)
