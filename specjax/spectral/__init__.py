@@ -46,3 +46,4 @@ from specjax.spectral.polar import polar as polar
 from specjax.spectral.ranks import estimate_ranks as estimate_ranks
 from specjax.spectral.ranks import estimate_stable_rank as estimate_stable_rank
 from specjax.spectral.ranks import power_iteration as power_iteration
+from specjax.spectral.roots import inverse_root as inverse_root
