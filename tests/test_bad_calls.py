@@ -164,7 +164,7 @@ OPTIM = [
             sharding=NamedSharding(Mesh(np.array(jax.devices()[:1]), ("d",)), PartitionSpec(None, "d")),
         ),
         "sharding is that of the stack axis alone, one entry with the axes of the mesh it is cut over, got "
-        "PartitionSpec(None, 'd'); pass NamedSharding(mesh, PartitionSpec(('d',))).",
+        "(None, 'd'); pass NamedSharding(mesh, PartitionSpec(mesh.axis_names)).",
     ),
     (
         lambda: optim.muon(0.02, labels={"w": "matrix", "b": "matrix"}).init({"w": WIDE, "b": VECTOR}),

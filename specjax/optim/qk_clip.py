@@ -59,7 +59,9 @@ def qk_clip(threshold: ArrayLike, heads: PyTree) -> optax.GradientTransformation
         specs = prefix_leaves(heads, updates, Heads, "heads")
         logits = prefix_leaves(extra_args["max_logits"], updates, Array, "max_logits")
         clipped = [
-            u if spec is None else _factor(jax.tree_util.keystr(path), w, spec, largest, threshold) * (w + u) - w
+            u
+            if spec is None
+            else _factor(jax.tree_util.keystr(path) or "the only leaf", w, spec, largest, threshold) * (w + u) - w
             for (path, u), w, spec, largest in zip(
                 paths_and_leaves, jax.tree.leaves(params), specs, logits, strict=True
             )

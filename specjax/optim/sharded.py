@@ -18,11 +18,11 @@ def check_sharding(sharding: NamedSharding | None) -> None:
     """Raises ValueError unless the sharding, if there is one, is of one axis, the stack's."""
     if sharding is None:
         return
-    spec = tuple(sharding.spec)
-    if len(spec) != 1 or not isinstance(spec[0], str | tuple):
+    spec = tuple(sharding.spec) if isinstance(sharding, NamedSharding) else sharding
+    if not isinstance(spec, tuple) or len(spec) != 1 or not isinstance(spec[0], str | tuple):
         raise ValueError(
-            f"sharding is that of the stack axis alone, one entry with the axes of the mesh it is cut over, got {sharding.spec}; "
-            f"pass NamedSharding(mesh, PartitionSpec({tuple(sharding.mesh.axis_names)}))."
+            f"sharding is that of the stack axis alone, one entry with the axes of the mesh it is cut over, got {spec}; "
+            "pass NamedSharding(mesh, PartitionSpec(mesh.axis_names))."
         )
 
 
