@@ -12,6 +12,7 @@ import numpy as np
 import optax
 import pytest
 import xarray as xr
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from specjax import diagnostics, experiments, models, optim, sizes, spectral, sweep
 from specjax.cli import main
@@ -82,6 +83,10 @@ SPECTRAL = [
         lambda: spectral.NewtonSchulz(operands=jnp.float32),
         "operands must be jnp.bfloat16, jnp.float16 or None (the dtype of x), got float32.",
     ),
+    (
+        lambda: spectral.NewtonSchulz(scaling="row"),
+        "Unknown scaling 'row'; choose one of frobenius, schatten-4, aol, spectral.",
+    ),
     (lambda: spectral.PolarExpress(0), "PolarExpress needs steps >= 1, got steps=0."),
     (lambda: spectral.PolarExpress(5, lower=0.0), "PolarExpress needs 0 < lower < 1, got lower=0.0."),
     (lambda: spectral.PolarExpress(5, lower=1.0), "PolarExpress needs 0 < lower < 1, got lower=1.0."),
@@ -140,6 +145,26 @@ OPTIM = [
     (
         lambda: optim.normalize_rows().update({"b": VECTOR}, optax.EmptyState()),
         f"normalize_rows needs matrices, {NO_MATRIX}",
+    ),
+    (
+        lambda: optim.muon(0.02, momentum_dtype=jnp.bfloat16),
+        "momentum in bfloat16 needs a key, since rounded to the nearest number it stands still; pass key=jax.random.key(0).",
+    ),
+    (
+        lambda: optim.hyperball(0.1).update({"w": WIDE}, optim.hyperball(0.1).init({"w": WIDE})),
+        "hyperball needs the parameters: update(updates, state, params).",
+    ),
+    (
+        lambda: optim.scale_by_neuron_moment().init({"b": VECTOR}),
+        f"scale_by_neuron_moment needs matrices, {NO_MATRIX}",
+    ),
+    (
+        lambda: optim.muon(
+            0.02,
+            sharding=NamedSharding(Mesh(np.array(jax.devices()[:1]), ("d",)), PartitionSpec(None, "d")),
+        ),
+        "sharding is that of the stack axis alone, one entry with the axes of the mesh it is cut over, got "
+        "(None, 'd'); pass NamedSharding(mesh, PartitionSpec(mesh.axis_names)).",
     ),
     (
         lambda: optim.muon(0.02, labels={"w": "matrix", "b": "matrix"}).init({"w": WIDE, "b": VECTOR}),

@@ -1,19 +1,30 @@
 """Spectral optimizers as optax gradient transformations: orthogonalization, Muon, steepest descent in the spectral norm."""
 
+from specjax.optim.cautious import add_cautious_decay as add_cautious_decay
+from specjax.optim.clipping import clip_singular_values as clip_singular_values
+from specjax.optim.clipping import clip_weights as clip_weights
+from specjax.optim.hyperball import hyperball as hyperball
 from specjax.optim.hyperparameters import inject_hyperparams as inject_hyperparams
+from specjax.optim.mars import mars_correction as mars_correction
 from specjax.optim.matrices import IN_OUT as IN_OUT
 from specjax.optim.matrices import OUT_IN as OUT_IN
 from specjax.optim.matrices import Fans as Fans
 from specjax.optim.momentum import momentum as momentum
 from specjax.optim.muon import muon as muon
+from specjax.optim.neurons import scale_by_neuron_moment as scale_by_neuron_moment
 from specjax.optim.orthogonal import normalize_columns as normalize_columns
 from specjax.optim.orthogonal import normalize_rows as normalize_rows
 from specjax.optim.orthogonal import orthogonalize as orthogonalize
 from specjax.optim.orthogonal import spectral_descent as spectral_descent
+from specjax.optim.qk_clip import Heads as Heads
+from specjax.optim.qk_clip import qk_clip as qk_clip
 from specjax.optim.scaled import scale_by_factor_gram as scale_by_factor_gram
 from specjax.optim.scales import SCALES as SCALES
+from specjax.optim.schatten import schatten_direction as schatten_direction
 from specjax.optim.schedules import decay_on_plateau as decay_on_plateau
 from specjax.optim.schedules import geometric as geometric
 from specjax.optim.schedules import random_geometric as random_geometric
+from specjax.optim.shampoo import scale_by_shampoo as scale_by_shampoo
+from specjax.optim.soap import scale_by_soap as scale_by_soap
 from specjax.optim.switch import RankSwitchState as RankSwitchState
 from specjax.optim.switch import rank_switch as rank_switch

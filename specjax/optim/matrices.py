@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Num, PyTree
+from jax.sharding import NamedSharding
+from jaxtyping import Array, Inexact, Num, PyTree
 from optax.contrib import MuonDimensionNumbers
 
+from specjax.optim.sharded import call_sharded
 from specjax.sizes import AnySize
 
 IN_OUT = MuonDimensionNumbers(reduction_axis=-2, output_axis=-1)
@@ -62,30 +64,37 @@ class Matrices(NamedTuple):
     views: list[MatrixView]
     treedef: Any
 
-    def map(self, function: Callable[[Array], Array]) -> PyTree:
+    def stacks(self) -> list[Array]:
+        """Each leaf as its stack of matrices (batch, fan_in, fan_out)."""
+        return [view.matrices(leaf) for leaf, view in zip(self.leaves, self.views, strict=True)]
+
+    def tree(self, stacks: Iterable[Array]) -> PyTree:
+        """The inverse of `stacks`."""
+        return self.treedef.unflatten([view.leaf(stack) for view, stack in zip(self.views, stacks, strict=True)])
+
+    def map(self, function: Callable[[Array], Array], sharding: NamedSharding | None = None) -> PyTree:
         """The tree with each leaf replaced by `function` of its matrices; leaves of equal shape share one call."""
-        stacks = [view.matrices(leaf) for leaf, view in zip(self.leaves, self.views, strict=True)]
-        results = map_stacked(lambda x: function(x) if x.size else x, stacks)
-        return self.treedef.unflatten([view.leaf(r) for view, r in zip(self.views, results, strict=True)])
+        return self.tree(map_stacked(lambda x: function(x) if x.size else x, self.stacks(), sharding))
 
 
-def matrices_of(tree: PyTree, dimension_numbers: DimensionNumbers, name: str) -> Matrices:
+def matrices_of(tree: PyTree, dimension_numbers: DimensionNumbers, name: str, *, complex_too: bool = False) -> Matrices:
     """The matrices in a tree. None and `optax.MaskedNode` hold no leaves and stay as they are.
 
     Args:
         tree: Parameters or updates.
         dimension_numbers: Which axes of each leaf are the inputs and outputs of its matrices.
         name: The caller, for the error message.
+        complex_too: Whether the caller takes complex matrices.
 
     Raises:
-        ValueError: for a leaf that is no matrix: fewer than two axes, not a real floating dtype, or None for its dimension
-            numbers; for axes that do not fit the leaf; for dimension numbers that are not a prefix of the tree.
+        ValueError: for a leaf that is no matrix: fewer than two axes, not a real floating dtype (nor a complex one where these are taken),
+            or None for its dimension numbers; for axes that do not fit the leaf; for dimension numbers that are not a prefix of the tree.
 
     """
     paths_and_leaves, treedef = jax.tree_util.tree_flatten_with_path(tree)
     specs = prefix_leaves(dimension_numbers, tree, MuonDimensionNumbers, "dimension_numbers")
     views = [
-        _view(jax.tree_util.keystr(path) or "the only leaf", leaf, spec, name)
+        _view(jax.tree_util.keystr(path) or "the only leaf", leaf, spec, name, complex_too)
         for (path, leaf), spec in zip(paths_and_leaves, specs, strict=True)
     ]
     return Matrices([leaf for _, leaf in paths_and_leaves], views, treedef)
@@ -120,15 +129,23 @@ def is_function(x: Any) -> bool:
 
 
 def map_stacked(
-    function: Callable[[Array], Array], stacks: Iterable[Float[Array, "_ _ _"]]
-) -> list[Float[Array, "_ ..."]]:
-    """`function` of each stack `(batch, fan_in, fan_out)`, called once for all stacks of the same matrix shape and dtype."""
+    function: Callable[[Array], Array],
+    stacks: Iterable[Inexact[Array, "_ _ _"]],
+    sharding: NamedSharding | None = None,
+) -> list[Inexact[Array, "_ ..."]]:
+    """`function` of each stack `(batch, fan_in, fan_out)`, called once for all stacks of the same matrix shape and dtype.
+
+    With a `sharding` of the stack axis each device calls it for its own matrices, see `specjax.optim.sharded`.
+    """
     stacks = list(stacks)
     groups: dict[tuple[Any, ...], list[int]] = {}
     for index, stack in enumerate(stacks):
         groups.setdefault((stack.shape[1:], stack.dtype), []).append(index)
     results: dict[int, Array] = {}
     for members in groups.values():
+        if sharding is not None:
+            results |= zip(members, call_sharded(function, [stacks[i] for i in members], sharding), strict=True)
+            continue
         whole = function(jnp.concatenate([stacks[i] for i in members]) if len(members) > 1 else stacks[members[0]])
         start = 0
         for i in members:
@@ -138,18 +155,17 @@ def map_stacked(
 
 
 def is_matrix(leaf: Array) -> bool:
-    """The default rule: two axes and a real floating dtype."""
-    return leaf.ndim == 2 and jnp.issubdtype(leaf.dtype, jnp.floating)
+    """The default rule: two axes and a floating or complex dtype."""
+    return leaf.ndim == 2 and jnp.issubdtype(leaf.dtype, jnp.inexact)
 
 
-def _view(path: str, leaf: Array, spec: Any, name: str) -> MatrixView:
+def _view(path: str, leaf: Array, spec: Any, name: str, complex_too: bool) -> MatrixView:
     remedy = "route it to another transformation with optax.partition or optax.masked"
     if spec is None:
         raise ValueError(f"{name} got the leaf {path}, which dimension_numbers mark as not a matrix (None); {remedy}.")
-    if not jnp.issubdtype(leaf.dtype, jnp.floating):
-        raise ValueError(
-            f"{name} needs leaves of a real floating dtype, the leaf {path} has dtype {leaf.dtype}; {remedy}."
-        )
+    if not jnp.issubdtype(leaf.dtype, jnp.inexact if complex_too else jnp.floating):
+        kind = "floating or complex" if complex_too else "real floating"
+        raise ValueError(f"{name} needs leaves of a {kind} dtype, the leaf {path} has dtype {leaf.dtype}; {remedy}.")
     if leaf.ndim < 2:
         raise ValueError(f"{name} needs matrices, the leaf {path} has shape {leaf.shape}; {remedy}.")
     inputs, outputs = _axes(spec.reduction_axis), _axes(spec.output_axis)

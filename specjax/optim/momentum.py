@@ -15,23 +15,33 @@ from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jax.typing import DTypeLike
+from jaxtyping import Array, ArrayLike, Float, Int, Key, PyTree
 
+from specjax.optim.rounding import stochastic_bfloat16
 from specjax.spectral.scaling import at_least_float32
 
 Convention = Literal["ema", "sgd"]
 
 
 class MomentumState(NamedTuple):
-    """The sum or average m of the gradients, in the dtypes of the parameters, and w, the sum of its weights, if it is corrected."""
+    """The sum or average m of the gradients; w, the sum of its weights, if it is corrected; the count of updates, if rounding is random."""
 
     moment: PyTree
     weight: Float[Array, ""] | None
+    step: Int[Array, ""] | None
 
 
 def momentum(
-    decay: ArrayLike, convention: Convention = "ema", *, nesterov: bool = False, bias_correction: bool = False
+    decay: ArrayLike,
+    convention: Convention = "ema",
+    *,
+    nesterov: bool = False,
+    bias_correction: bool = False,
+    dtype: DTypeLike | None = None,
+    key: Key[Array, ""] | None = None,
 ) -> optax.GradientTransformation:
     """Momentum in one of the conventions of the table above.
 
@@ -40,13 +50,17 @@ def momentum(
         convention: "ema" (Keller Jordan's and torch's Muon, optax.contrib.muon) or "sgd" (torch's SGD, `optax.trace`).
         nesterov: Whether the gradient is looked ahead.
         bias_correction: Whether the average is divided by the sum of its weights, as optax.contrib.muon and Adam do; "ema" only.
+        dtype: Of the accumulator m, bfloat16, float32 or float64; by default the parameters'.
+        key: For accumulators in bfloat16, which are then rounded at random, see `specjax.optim.rounding`; needed with that `dtype`.
 
     Returns:
-        A transformation that keeps the sign; its state has the structure and dtypes of the parameters, as its updates have those of the
-        gradients. Half precision is computed in float32 and rounded.
+        A transformation that keeps the sign; its state has the structure and, unless `dtype` is given, the dtypes of the parameters, as its
+        updates have those of the gradients. Half precision is computed in float32 and rounded; what leaves in this step is of the
+        accumulator before it is rounded.
 
     Raises:
-        ValueError: for an unknown convention, a decay outside [0, 1), or a bias correction of the "sgd" sum.
+        ValueError: for an unknown convention, a decay outside [0, 1), a bias correction of the "sgd" sum, another dtype, or bfloat16
+            without a key; at init for a dtype where leaves are complex.
 
     """
     if isinstance(decay, int | float) and not 0 <= decay < 1:
@@ -55,6 +69,14 @@ def momentum(
         raise ValueError(f'Unknown momentum convention {convention!r}; choose "ema" or "sgd".')
     if convention == "sgd" and bias_correction:
         raise ValueError('The "sgd" sum has no bias correction; take convention="ema".')
+    if dtype is not None and jnp.dtype(dtype) not in (jnp.bfloat16, jnp.float32, jnp.float64):
+        raise ValueError(
+            f"momentum keeps its accumulator in bfloat16, float32 or float64, got dtype={jnp.dtype(dtype)}."
+        )
+    if dtype is not None and jnp.dtype(dtype) == jnp.bfloat16 and key is None:
+        raise ValueError(
+            "momentum in bfloat16 needs a key, since rounded to the nearest number it stands still; pass key=jax.random.key(0)."
+        )
     of_gradient = 1 - decay if convention == "ema" else 1
 
     def mixed(moment: Array, gradient: Array) -> Array:
@@ -62,8 +84,13 @@ def momentum(
         return rest * gradient + beta * moment
 
     def init(params: PyTree) -> MomentumState:
+        if dtype is not None and any(jnp.issubdtype(x.dtype, jnp.complexfloating) for x in jax.tree.leaves(params)):
+            raise ValueError(
+                f"momentum of complex leaves keeps their dtype, got dtype={jnp.dtype(dtype)}; leave it out."
+            )
         weight = jnp.zeros((), jnp.result_type(float)) if bias_correction else None
-        return MomentumState(optax.tree.zeros_like(params), weight)
+        step = None if key is None else jnp.zeros((), jnp.int32)
+        return MomentumState(optax.tree.zeros_like(params, dtype=dtype), weight, step)
 
     def update(updates: PyTree, state: MomentumState, params: PyTree | None = None) -> tuple[PyTree, MomentumState]:
         del params
@@ -73,16 +100,29 @@ def momentum(
             return x if weight is None else x / weight.astype(x.dtype)
 
         def new_moment(gradient: Array, moment: Array) -> Array:
-            return mixed(at_least_float32(moment), gradient.astype(at_least_float32(moment).dtype))
+            wide = np.promote_types(at_least_float32(moment).dtype, at_least_float32(gradient).dtype)
+            return mixed(moment.astype(wide), gradient.astype(wide))
 
-        def step(gradient: Array, moment: Array) -> Array:
+        def ahead_or_not(gradient: Array, moment: Array) -> Array:
             if not nesterov:
                 return over(moment, weight)
             ahead = None if weight is None else mixed(weight, jnp.ones_like(weight))
             return mixed(over(moment, ahead), over(gradient.astype(moment.dtype), weight))
 
         moments = jax.tree.map(new_moment, updates, state.moment)
-        steps = jax.tree.map(step, updates, moments)
-        return optax.tree.cast_like(steps, updates), MomentumState(optax.tree.cast_like(moments, state.moment), weight)
+        steps = optax.tree.cast_like(jax.tree.map(ahead_or_not, updates, moments), updates)
+        if key is None or state.step is None:
+            return steps, MomentumState(optax.tree.cast_like(moments, state.moment), weight, None)
+        kept = _rounded(jax.random.fold_in(key, state.step), moments, state.moment)
+        return steps, MomentumState(kept, weight, optax.safe_increment(state.step))
 
     return optax.GradientTransformation(init, update)
+
+
+def _rounded(key: Key[Array, ""], moments: PyTree, like: PyTree) -> PyTree:
+    """The moments in the dtypes of `like`, those in bfloat16 rounded at random, each leaf with a key of its own."""
+    kept = [
+        stochastic_bfloat16(jax.random.fold_in(key, i), wide) if old.dtype == jnp.bfloat16 else wide.astype(old.dtype)
+        for i, (wide, old) in enumerate(zip(jax.tree.leaves(moments), jax.tree.leaves(like), strict=True))
+    ]
+    return jax.tree.unflatten(jax.tree.structure(moments), kept)

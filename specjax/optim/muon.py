@@ -5,7 +5,9 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import ArrayLike, PyTree
+from jax.sharding import NamedSharding
+from jax.typing import DTypeLike
+from jaxtyping import Array, ArrayLike, Key, PyTree
 from optax.contrib import MuonDimensionNumbers
 
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, is_matrix, prefix_leaves
@@ -24,7 +26,10 @@ def muon(
     convention: Convention = "ema",
     nesterov: bool = True,
     bias_correction: bool = False,
+    momentum_dtype: DTypeLike | None = None,
+    key: Key[Array, ""] | None = None,
     method: Method | None = None,
+    adaptive: bool = False,
     scale: str | Scale = "sqrt_max_1_out_over_in",
     weight_decay: ArrayLike = 0.0,
     weight_decay_mask: PyTree | Callable[[PyTree], PyTree] | None = None,
@@ -32,6 +37,7 @@ def muon(
     sizes: PyTree | None = None,
     labels: PyTree | Callable[[PyTree], PyTree] | None = None,
     other: optax.GradientTransformation | None = None,
+    sharding: NamedSharding | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """W ← W - learning_rate (scale · polar(momentum) + weight_decay · W) for matrices, `other` for all other leaves.
 
@@ -48,7 +54,10 @@ def muon(
         convention: Of the momentum, with the next two: see `specjax.optim.momentum`.
         nesterov: Whether the momentum looks ahead.
         bias_correction: Whether the momentum is corrected for its start at zero.
+        momentum_dtype: Of the momentum's accumulator; by default the parameters'. In bfloat16 it needs the next one.
+        key: For the momentum in bfloat16, as in `specjax.optim.momentum`.
         method: How the polar factor is computed; by default `NewtonSchulz()`.
+        adaptive: As for `orthogonalize`.
         scale: A name of `specjax.optim.SCALES`, or a function of (fan_in, fan_out).
         weight_decay: Multiplied by the learning rate; matrices only.
         weight_decay_mask: As in `optax.add_decayed_weights`.
@@ -58,6 +67,7 @@ def muon(
             axes makes the leading ones batch axes.
         other: For the leaves that are not matrices; by default AdamW with the same learning rate, b1 = 0.9, b2 = 0.95 and no weight
             decay, as in Keller Jordan's code.
+        sharding: Of the stacks of matrices over a mesh, as for `orthogonalize`.
 
     Returns:
         A complete optimizer; its state is that of `optax.partition`. `update` needs `params`.
@@ -68,8 +78,10 @@ def muon(
 
     """
     matrix_steps = optax.chain(
-        momentum(decay, convention, nesterov=nesterov, bias_correction=bias_correction),
-        orthogonalize(method, scale, dimension_numbers=dimension_numbers, sizes=sizes),
+        momentum(decay, convention, nesterov=nesterov, bias_correction=bias_correction, dtype=momentum_dtype, key=key),
+        orthogonalize(
+            method, scale, adaptive=adaptive, dimension_numbers=dimension_numbers, sizes=sizes, sharding=sharding
+        ),
         in_float32(
             optax.chain(
                 optax.add_decayed_weights(weight_decay, weight_decay_mask), optax.scale_by_learning_rate(learning_rate)

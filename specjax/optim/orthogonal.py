@@ -10,12 +10,15 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, PyTree
+from jax.sharding import NamedSharding
+from jaxtyping import Array, Float, Inexact, PyTree
 
 from specjax import spectral
-from specjax.optim.matrices import IN_OUT, DimensionNumbers, Fans, matrices_of, prefix_leaves
+from specjax.optim.matrices import IN_OUT, DimensionNumbers, matrices_of
 from specjax.optim.precision import in_float32
-from specjax.optim.scales import Scale, factor, scale_named
+from specjax.optim.scales import Scale, scale_named, shape_factors
+from specjax.optim.sharded import check_sharding
+from specjax.spectral.scaling import at_least_float32
 
 Method = spectral.AbstractPolar | Callable[[Array], Array]
 """A method of `specjax.spectral.polar`."""
@@ -25,8 +28,10 @@ def orthogonalize(
     method: Method | None = None,
     scale: str | Scale = "none",
     *,
+    adaptive: bool = False,
     dimension_numbers: DimensionNumbers = IN_OUT,
     sizes: PyTree | None = None,
+    sharding: NamedSharding | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """Replaces each matrix by its polar factor times a factor that depends on its shape.
 
@@ -36,31 +41,31 @@ def orthogonalize(
     Args:
         method: How the polar factor is computed; by default `NewtonSchulz()`, Muon's five steps.
         scale: A name of `specjax.optim.SCALES`, or a function of (fan_in, fan_out).
+        adaptive: Whether each factor O is multiplied by ⟨G, O⟩, the nuclear norm ‖G‖_* for an exact method: the steepest descent of
+            `spectral_descent` without its curvature (Bernstein and Newhouse 2024; `adaptive` in optax).
         dimension_numbers: The axes of inputs and outputs; by default (in, out) are the last two and leading axes are batch axes.
             `OUT_IN` is the other layout. The polar factor does not see the difference, the scale does.
         sizes: A prefix tree of `Fans` with the active extents of padded matrices, or None where the shape counts.
+        sharding: Of the stack axis, `NamedSharding(mesh, PartitionSpec(axes))`: each device orthogonalizes matrices of its own, without a
+            collective in an iteration. By default the compiler decides.
 
     Returns:
-        A transformation without state; updates keep shape and dtype.
+        A transformation without state; updates keep shape and dtype. Complex matrices have unitary factors.
 
     Raises:
-        ValueError: at once for an unknown scale; at init and update for a leaf that is not a matrix.
+        ValueError: at once for an unknown scale or a sharding of another form; at init and update for a leaf that is not a matrix.
 
     """
     chosen = spectral.NewtonSchulz() if method is None else method
-    formula = scale_named(scale)
 
-    def update(updates: PyTree) -> PyTree:
-        matrices = matrices_of(updates, dimension_numbers, "orthogonalize")
-        factors = jax.tree.leaves(matrices.map(lambda x: spectral.polar(x, chosen)))
-        given = prefix_leaves(sizes, updates, Fans, "sizes")
-        scaled = [
-            x * jnp.asarray(factor(formula, view.fans if fans is None else fans), x.dtype)
-            for x, view, fans in zip(factors, matrices.views, given, strict=True)
-        ]
-        return matrices.treedef.unflatten(scaled)
+    def polar_factor(x: Array) -> Array:
+        orthogonal = spectral.polar(x, chosen)
+        if not adaptive:
+            return orthogonal
+        wide, other = at_least_float32(x), at_least_float32(orthogonal)
+        return (dual_norm(wide, other).astype(other.dtype)[:, None, None] * other).astype(x.dtype)
 
-    return _stateless(update, dimension_numbers, "orthogonalize")
+    return scaled_map(polar_factor, scale, dimension_numbers, sizes, "orthogonalize", sharding, complex_too=True)
 
 
 def normalize_rows(*, dimension_numbers: DimensionNumbers = IN_OUT) -> optax.GradientTransformationExtraArgs:
@@ -111,9 +116,36 @@ def spectral_descent(
     return in_float32(optax.chain(descent, optax.scale_by_learning_rate(step)))
 
 
-def dual_norm(x: Float[Array, "batch m n"], orthogonal: Float[Array, "batch m n"]) -> Float[Array, " batch"]:
-    """⟨x, O⟩ of each matrix: the nuclear norm of x if O is its polar factor."""
-    return jnp.sum(x * orthogonal, axis=(-2, -1))
+def dual_norm(x: Inexact[Array, "batch m n"], orthogonal: Inexact[Array, "batch m n"]) -> Float[Array, " batch"]:
+    """⟨x, O⟩ = Re tr(xᴴ O) of each matrix: the nuclear norm of x if O is its polar factor."""
+    return jnp.sum((jnp.conj(x) * orthogonal).real, axis=(-2, -1))
+
+
+def scaled_map(
+    function: Callable[[Array], Array],
+    scale: str | Scale,
+    dimension_numbers: DimensionNumbers,
+    sizes: PyTree | None,
+    name: str,
+    sharding: NamedSharding | None = None,
+    *,
+    complex_too: bool = False,
+) -> optax.GradientTransformationExtraArgs:
+    """`function` of each stack of matrices times the scale of its shape, as a transformation without state; arguments and errors as for
+    `orthogonalize`.
+    """
+    formula = scale_named(scale)
+    check_sharding(sharding)
+
+    def update(updates: PyTree) -> PyTree:
+        matrices = matrices_of(updates, dimension_numbers, name, complex_too=complex_too)
+        results = jax.tree.leaves(matrices.map(function, sharding))
+        factors = shape_factors(formula, matrices, sizes, updates)
+        return matrices.treedef.unflatten(
+            [x * jnp.asarray(factor, x.dtype) for x, factor in zip(results, factors, strict=True)]
+        )
+
+    return _stateless(update, dimension_numbers, name, complex_too)
 
 
 def _map_each(
@@ -125,10 +157,10 @@ def _map_each(
 
 
 def _stateless(
-    function: Callable[[PyTree], PyTree], dimension_numbers: DimensionNumbers, name: str
+    function: Callable[[PyTree], PyTree], dimension_numbers: DimensionNumbers, name: str, complex_too: bool = False
 ) -> optax.GradientTransformationExtraArgs:
     def init(params: PyTree) -> optax.EmptyState:
-        matrices_of(params, dimension_numbers, name)
+        matrices_of(params, dimension_numbers, name, complex_too=complex_too)
         return optax.EmptyState()
 
     def update(

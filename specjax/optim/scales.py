@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
-from specjax.optim.matrices import Fans
+from specjax.optim.matrices import Fans, Matrices, prefix_leaves
 from specjax.sizes import active
 
 Extent = Float[Array, ""]
@@ -56,6 +56,8 @@ def scale_named(scale: str | Scale) -> Scale:
     return SCALES[scale]
 
 
-def factor(scale: Scale, fans: Fans) -> float | Array:
-    """The scale at the active extents of a matrix."""
-    return scale(*(jnp.asarray(active(fan), float) for fan in fans))
+def shape_factors(scale: Scale, matrices: Matrices, sizes: PyTree | None, tree: PyTree) -> list[float | Array]:
+    """The scale of each leaf of `tree`, at the active extents where `sizes`, a prefix tree of `Fans`, gives them, else at the shape."""
+    given = prefix_leaves(sizes, tree, Fans, "sizes")
+    fans = [view.fans if extents is None else extents for view, extents in zip(matrices.views, given, strict=True)]
+    return [scale(*(jnp.asarray(active(fan), float) for fan in pair)) for pair in fans]

@@ -1,4 +1,4 @@
-"""Matrix functions on arrays `(..., m, n)`: polar factors, norms and ranks, normalization, diagonal dominance, block views."""
+"""Matrix functions on arrays `(..., m, n)`: polar factors, norms and ranks, normalization, diagonal dominance."""
 
 from specjax.spectral.accuracy import PolarError as PolarError
 from specjax.spectral.accuracy import factor_error as factor_error
@@ -41,4 +41,5 @@ from specjax.spectral.polar import polar as polar
 from specjax.spectral.ranks import estimate_ranks as estimate_ranks
 from specjax.spectral.ranks import estimate_stable_rank as estimate_stable_rank
 from specjax.spectral.ranks import power_iteration as power_iteration
+from specjax.spectral.roots import inverse_root as inverse_root
 from specjax.spectral.row_metric import row_metric as row_metric

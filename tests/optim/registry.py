@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import optax
+import pytest
 
 from specjax import optim
 from specjax.spectral import NewtonSchulz
@@ -30,12 +31,49 @@ TRANSFORMS = {
     "rank_switch": lambda: optim.rank_switch(optim.orthogonalize(ITERATION), optax.identity(), ITERATION),
     "scale_by_factor_gram": lambda: optim.scale_by_factor_gram(0.5),
     "decay_on_plateau": lambda: optim.decay_on_plateau(0.5, 1),
+    "schatten_direction": lambda: optim.schatten_direction(1.5, "sqrt_out_over_in"),
+    "scale_by_neuron_moment": lambda: optim.scale_by_neuron_moment(0.9, "longer", dimension_numbers=optim.OUT_IN),
+    "add_cautious_decay": lambda: optim.add_cautious_decay(optax.linear_schedule(0.1, 0.0, 10)),
+    "hyperball": lambda: optim.hyperball(optax.linear_schedule(0.1, 0.0, 10)),
+    "clip_singular_values": lambda: optim.clip_singular_values(2.0, "soft", "sqrt_out_over_in"),
+    "clip_weights": lambda: optim.clip_weights(2.0),
+    "mars_correction": lambda: optim.mars_correction(0.5, 0.9),
+    "qk_clip": lambda: optim.qk_clip(1.0, HEADS),
+    "scale_by_shampoo": lambda: optim.scale_by_shampoo(0.9, every=2),
+    "scale_by_soap": lambda: optim.scale_by_soap(0.9, 0.8, every=1),
 }
-"""Factories by name. All but the momenta, muon and the decay refuse leaves that are not matrices."""
+"""Factories by name."""
 
-EXTRA = {"stable_ranks": {"first": 0.0, "nested": 9.0, "stack": 0.0, "row": 9.0}, "value": 1.0, "unknown": None}
+DECOMPOSING = ("schatten", "clip", "scale_by_shampoo", "scale_by_soap")
+"""How the names of those begin whose decompositions take seconds to compile: their tests are of the integration."""
+
+
+def parameters(table):
+    """A table by name as parameters of a test, a tuple for several."""
+    return [
+        pytest.param(
+            *(entry if isinstance(entry, tuple) else (entry,)),
+            id=name,
+            marks=[pytest.mark.integration] if name.startswith(DECOMPOSING) else [],
+        )
+        for name, entry in table.items()
+    ]
+
+
+ANY_LEAF = ("momentum", "muon", "decay", "add_cautious", "mars", "qk_clip")
+"""How the names of those begin that do not refuse leaves which are no matrices."""
+
+HEADS = {"first": optim.Heads((1,)), "nested": None, "stack": [optim.Heads((0, 2), 1.0)], "row": None}
+"""The queries' and keys' heads in the trees of this module, two layers of them in the stack."""
+
+EXTRA = {
+    "stable_ranks": {"first": 0.0, "nested": 9.0, "stack": 0.0, "row": 9.0},
+    "value": 1.0,
+    "max_logits": {"first": jnp.arange(6.0), "nested": None, "stack": [jnp.arange(6.0).reshape(2, 3)], "row": None},
+    "unknown": None,
+}
 """Arguments of every update: what `rank_switch` needs (no leaf near its threshold), a loss that never falls, which makes
-`decay_on_plateau` halve the second update, and one that all must ignore."""
+`decay_on_plateau` halve the second update, the logits of `qk_clip`, on both sides of its threshold, and one that all must ignore."""
 
 
 def tree(seed=0, dtype=jnp.float32):

@@ -10,10 +10,10 @@ import pytest
 
 from specjax import optim
 from specjax.spectral import spectral_power
-from tests.optim.registry import EXTRA, ITERATION, TRANSFORMS, mixed_tree, steps, tree
+from tests.optim.registry import EXTRA, ITERATION, TRANSFORMS, mixed_tree, parameters, steps, tree
 
 pytestmark = pytest.mark.usefixtures("optax_promotion")
-every_transform = pytest.mark.parametrize("name", TRANSFORMS)
+every_transform = pytest.mark.parametrize("name", parameters({name: name for name in TRANSFORMS}))
 PARAMS = tree(0)
 GRADIENTS = [tree(1), tree(2)]
 
@@ -37,12 +37,19 @@ def compiled(name):
     return transform, update, traces
 
 
+DIFFERENCES = ("hyperball", "clip_weights")
+"""Their updates are differences of parameters, with the rounding of these even where they are zero."""
+
+UNDETERMINED = ("scale_by_soap",)
+"""Their state has a basis of a null space, which is anyone's choice."""
+
+
 def same(left, right, tolerance=2e-5):
     assert jax.tree.structure(left) == jax.tree.structure(right)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance), left, right)
 
 
-@pytest.mark.parametrize("name", TRANSFORMS)
+@every_transform
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.float32], ids=["bf16", "f16", "f32"])
 def test_shape_dtype_and_structure_are_kept(name, dtype):
     params = tree(0, dtype)
@@ -73,10 +80,12 @@ def test_half_precision_is_the_float32_update_rounded(name, half, factor):
     gradient = jax.tree.map(lambda x: (x * factor).astype(half), tree(1))
     low = one_update(name, half, half)(gradient)
     wide = one_update(name, half, "float32")(optax.tree.cast(gradient, "float32"))
-    for a, b in zip(jax.tree.leaves(low), jax.tree.leaves(wide), strict=True):
+    for a, b, parameter in zip(*map(jax.tree.leaves, (low, wide, PARAMS)), strict=True):
         assert jnp.all(jnp.isfinite(b))
         # A polynomial method rounds its operands, and so do its products: not only the result is rounded.
         rounding = 16 * float(jnp.finfo(half).eps) * float(jnp.max(jnp.abs(b)))
+        if name in DIFFERENCES:
+            rounding += 2 * float(jnp.finfo("float32").eps) * float(jnp.max(jnp.abs(parameter)))
         np.testing.assert_allclose(a.astype(float), b, rtol=0, atol=rounding)
 
 
@@ -102,7 +111,8 @@ def test_the_state_keeps_its_types_and_the_second_call_does_not_retrace(name):
     for gradient in GRADIENTS:
         updates, state = update(gradient, state)
     assert len(traces) == 1
-    same((updates, state), two_steps(name))
+    if name not in UNDETERMINED:
+        same((updates, state), two_steps(name))
 
 
 @every_transform
@@ -134,6 +144,14 @@ def test_it_can_be_vmapped_over_seeds(name):
         "rank_switch",
         "scale_by_factor_gram",
         "decay_on_plateau",
+        "schatten_direction",
+        "scale_by_neuron_moment",
+        "add_cautious_decay",
+        "hyperball",
+        "clip_singular_values",
+        "clip_weights",
+        "mars_correction",
+        "scale_by_shampoo",
     ],
 )
 def test_it_works_inside_optax(name):
@@ -191,8 +209,16 @@ INJECTED = {
     "momentum-corrected": (optim.momentum, {"decay": 0.9, "nesterov": True, "bias_correction": True}),
     "scale_by_factor_gram": (optim.scale_by_factor_gram, {"damping": 0.5}),
     "decay_on_plateau": (optim.decay_on_plateau, {"factor": 0.5, "patience": 1}),
+    "schatten_direction": (optim.schatten_direction, {"p": 1.5}),
+    "scale_by_neuron_moment": (optim.scale_by_neuron_moment, {"decay": 0.9, "per": "longer"}),
+    "add_cautious_decay": (optim.add_cautious_decay, {"weight_decay": 0.1}),
+    "hyperball": (optim.hyperball, {"learning_rate": optax.linear_schedule(0.1, 0.0, 10)}),
+    "clip_singular_values": (optim.clip_singular_values, {"limit": 2.0, "kind": "soft"}),
+    "clip_weights": (optim.clip_weights, {"limit": 2.0}),
+    "mars_correction": (optim.mars_correction, {"gamma": 0.5, "decay": 0.9}),
+    "scale_by_shampoo": (optim.scale_by_shampoo, {"decay": 0.9, "every": 2}),
 }
-injected_ones = pytest.mark.parametrize(("make", "arguments"), INJECTED.values(), ids=INJECTED)
+injected_ones = pytest.mark.parametrize(("make", "arguments"), parameters(INJECTED))
 
 
 @injected_ones

@@ -11,10 +11,10 @@ from optax.contrib import MuonDimensionNumbers
 from specjax import optim
 from specjax.sizes import Size
 from specjax.spectral import SVD
-from tests.optim.registry import TRANSFORMS, tree
+from tests.optim.registry import ANY_LEAF, TRANSFORMS, parameters, tree
 
-REFUSING = {name: make for name, make in TRANSFORMS.items() if not name.startswith(("momentum", "muon", "decay"))}
-every_refusing = pytest.mark.parametrize("make", REFUSING.values(), ids=REFUSING)
+REFUSING = {name: make for name, make in TRANSFORMS.items() if not name.startswith(ANY_LEAF)}
+every_refusing = pytest.mark.parametrize("make", parameters(REFUSING))
 ortho = optim.orthogonalize
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from specjax import optim
+from specjax.optim.rounding import stochastic_bfloat16
 
 DECAY = 0.9
 GRADIENTS = list(np.random.default_rng(0).standard_normal((5, 3, 2)))
@@ -98,3 +99,60 @@ def test_wrong_arguments_are_refused():
         optim.momentum(0.9, "sgd", bias_correction=True)
     with pytest.raises(ValueError, match='choose "ema" or "sgd"'):
         optim.momentum(0.9, "heavy-ball")
+    with pytest.raises(ValueError, match="bfloat16, float32 or float64, got dtype=float16"):
+        optim.momentum(0.9, dtype=jnp.float16)
+    with pytest.raises(ValueError, match=r"in bfloat16 needs a key.*key=jax\.random\.key\(0\)"):
+        optim.momentum(0.9, dtype=jnp.bfloat16)
+    with pytest.raises(ValueError, match="complex leaves keep"):
+        optim.momentum(0.9, dtype=jnp.float32).init(jnp.ones(2, complex))
+
+
+def accumulated(transform, gradients, params):
+    """The accumulator after all gradients."""
+    step = lambda state, g: (transform.update(g, state)[1], None)  # noqa: E731
+    return jax.jit(lambda: jax.lax.scan(step, transform.init(params), gradients)[0].moment)()
+
+
+def test_an_average_in_bfloat16_does_not_stand_still():
+    """β = 0.99 and a constant gradient of 1: the average after 600 steps is 0.9976; rounded to the nearest it stays at 0.8."""
+    count, steps, beta = 4096, 600, 0.99
+    ones = jnp.ones((steps, count), jnp.float32)
+    exact = 1 - beta**steps
+    nearest = accumulated(optim.momentum(beta), ones[:, :1].astype(jnp.bfloat16), jnp.ones(1, jnp.bfloat16))
+    assert nearest.astype(float)[0] < 0.82
+    random = optim.momentum(beta, dtype=jnp.bfloat16, key=jax.random.key(1))
+    found = np.asarray(accumulated(random, ones, ones[0]), float)
+    assert accumulated(random, ones[:1], ones[0]).dtype == jnp.bfloat16
+    error = found.std() / count**0.5
+    assert error < 5e-4
+    assert abs(found.mean() - exact) < 4 * error
+    assert np.abs(found - exact).max() < 0.08
+
+
+def test_what_leaves_a_momentum_in_bfloat16_is_not_rounded_and_parameters_in_bfloat16_take_a_key_too():
+    g = jnp.asarray(GRADIENTS[0])
+    random, exact = optim.momentum(0.9, dtype=jnp.bfloat16, key=jax.random.key(0)), optim.momentum(0.9)
+    np.testing.assert_array_equal(random.update(g, random.init(g))[0], exact.update(g, exact.init(g))[0])
+    half = {"a": jnp.ones(2, jnp.bfloat16), "b": jnp.ones(2, jnp.float32)}
+    keyed = optim.momentum(0.9, key=jax.random.key(0))
+    state = keyed.update(half, keyed.init(half))[1]
+    assert jax.tree.map(lambda x: x.dtype, state.moment) == {"a": jnp.bfloat16, "b": jnp.float32}
+    wide = optim.momentum(0.9, dtype=jnp.float32)
+    assert all(x.dtype == jnp.float32 for x in jax.tree.leaves(wide.update(half, wide.init(half))[1].moment))
+
+
+def test_stochastic_rounding_takes_the_neighbours_with_the_right_probabilities():
+    """1 + 2⁻⁷ k / 4 lies between 1 and 1 + 2⁻⁷: the upper one in k of 4 cases."""
+    count = 20000
+    for sign in (1, -1):
+        for k in range(4):
+            x = jnp.full(count, sign * (1 + 2**-7 * k / 4), jnp.float32)
+            upper = np.abs(np.asarray(stochastic_bfloat16(jax.random.key(k), x), float)) - 1
+            assert set(upper) <= {0.0, 2.0**-7}
+            share = k / 4
+            assert abs((upper > 0).mean() - share) <= 4 * (share * (1 - share) / count) ** 0.5
+
+
+def test_stochastic_rounding_keeps_what_is_no_number():
+    x = jnp.array([jnp.nan, jnp.inf, -jnp.inf, 0.0, -0.0, 2.0**-100], jnp.float32)
+    np.testing.assert_array_equal(stochastic_bfloat16(jax.random.key(0), x).astype(jnp.float32), x)

@@ -354,3 +354,29 @@ def test_wrong_methods_are_named():
     with pytest.raises(ValueError, match="operands=bfloat16 is for real matrices, got complex64"):
         spectral.polar(x.astype(jnp.complex64), NewtonSchulz(operands=jnp.bfloat16))
     assert NewtonSchulz(2, (MUON, CUBIC)).polynomials() == (MUON, CUBIC)
+
+
+SCALED = {
+    "frobenius": lambda x: x / np.linalg.norm(x),
+    "schatten-4": lambda x: x / np.linalg.norm(np.linalg.svd(x, compute_uv=False), 4),
+    "spectral": lambda x: x / np.linalg.norm(x, 2),
+    "aol": lambda x: x / np.sqrt(np.abs(x @ x.conj().T).sum(axis=1, keepdims=True)),
+}
+
+
+@pytest.mark.parametrize("scaling", SCALED)
+@pytest.mark.parametrize("gram", [True, False])
+@pytest.mark.usefixtures("x64")
+def test_newton_schulz_starts_from_the_scaling_it_is_given(scaling, gram):
+    rng = np.random.default_rng(3)
+    for x in (rng.standard_normal((3, 5)), rng.standard_normal((3, 5)) + 1j * rng.standard_normal((3, 5))):
+        u, s, vh = np.linalg.svd(SCALED[scaling](x), full_matrices=False)
+        assert s[0] <= 1 + 1e-12
+        for _ in range(2):
+            s = MUON(s)
+        method = NewtonSchulz(2, gram=gram, scaling=scaling)
+        close(polar(jnp.asarray(x), method), u * s @ vh, 1e-12)
+        close(polar(jnp.asarray(x.T), method), (u * s @ vh).T, 1e-12)
+    padded = jnp.zeros((6, 7)).at[1:6:2, :5].set(x.real)
+    close(polar(padded, method)[1:6:2, :5], polar(jnp.asarray(x.real), method), 1e-12)
+    assert not jnp.any(polar(padded, method).at[1:6:2, :5].set(0))

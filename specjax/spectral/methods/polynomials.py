@@ -14,6 +14,7 @@ The blocks of the Gram form are shorter, three and two steps of Muon, see `GRAM_
 """
 
 import math
+from typing import Literal, get_args
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -22,6 +23,7 @@ from jaxtyping import Array, Inexact
 
 from specjax.spectral.methods.contract import AbstractPolar
 from specjax.spectral.minimax import MUON, Quintic, best_composition
+from specjax.spectral.one_by_one import eigvalsh
 from specjax.spectral.products import centred_product, rounded_gram
 
 GRAM_GROWTH = 2.0**18
@@ -30,6 +32,10 @@ GRAM_GROWTH = 2.0**18
 GRAM_GROWTH_ROUNDED = 2.0**12
 """The same for operands in half precision, chosen by measurement: three steps of Muon, where Π a² = 2^10.7, have errors below 1e-2
 on spectra from flat to k⁻², and five, at 2^17.8, up to 1e-1."""
+
+
+Scaling = Literal["frobenius", "schatten-4", "aol", "spectral"]
+"""What x is divided by before the first step, so that no singular value exceeds 1: a norm, or its rows each by a number of their own."""
 
 
 class NewtonSchulz(AbstractPolar):
@@ -51,6 +57,11 @@ class NewtonSchulz(AbstractPolar):
     `operands` is the dtype that operands of products are rounded to, with sums and everything in between in float32:
     `jnp.bfloat16` for float32 matrices at up to twice the speed. By default it is the dtype of x. Errors of five steps against
     exact arithmetic, relative in the Frobenius norm: in float32 2e-6 (a flat spectrum) to 1e-3, with bfloat16 operands 2e-3 to 1e-2.
+
+    `scaling` is what x is divided by first, in the place of ‖x‖_F. "schatten-4", ‖x xᴴ‖_F^(1/2), is smaller, so that flat spectra need
+    fewer steps, and as cheap (Grishina, Smirnov and Rakhuba 2025); "spectral", ‖x‖_op, is the smallest and needs the eigenvalues of x xᴴ.
+    "aol" divides row i of a wide x, and column i of a tall one, by (Σ_j |x xᴴ|_ij)^(1/2) (Boissin et al. 2025, Turbo-Muon); the steps then
+    go towards the polar factor of that other matrix.
     """
 
     steps: int = eqx.field(static=True, default=5)
@@ -58,8 +69,11 @@ class NewtonSchulz(AbstractPolar):
     gram: bool | None = eqx.field(static=True, default=None)
     restart: int | None = eqx.field(static=True, default=None)
     operands: DTypeLike | None = eqx.field(static=True, default=None)
+    scaling: Scaling = eqx.field(static=True, default="frobenius")
 
     def __check_init__(self) -> None:
+        if self.scaling not in get_args(Scaling):
+            raise ValueError(f"Unknown scaling {self.scaling!r}; choose one of {', '.join(get_args(Scaling))}.")
         if self.steps < 1:
             raise ValueError(f"NewtonSchulz needs steps >= 1, got steps={self.steps}.")
         if not isinstance(self.coefficients, Quintic) and len(self.coefficients) != self.steps:
@@ -75,7 +89,7 @@ class NewtonSchulz(AbstractPolar):
 
     def __call__(self, x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
         """See the class."""
-        return _composed(self.polynomials(), x, self.gram, self.restart, self.operands)
+        return _composed(self.polynomials(), x, self.gram, self.restart, self.operands, self.scaling)
 
 
 class PolarExpress(AbstractPolar):
@@ -114,13 +128,18 @@ class PolarExpress(AbstractPolar):
 
     def __call__(self, x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
         """See the class."""
-        return _composed(self.polynomials(), x, self.gram, self.restart, self.operands)
+        return _composed(self.polynomials(), x, self.gram, self.restart, self.operands, "frobenius")
 
 
 def _composed(
-    polynomials: tuple[Quintic, ...], x: Array, gram: bool | None, restart: int | None, operands: DTypeLike | None
+    polynomials: tuple[Quintic, ...],
+    x: Array,
+    gram: bool | None,
+    restart: int | None,
+    operands: DTypeLike | None,
+    scaling: Scaling,
 ) -> Array:
-    """The polynomials in turn on the singular values of x / ‖x‖_F."""
+    """The polynomials in turn on the singular values of x, scaled."""
     is_complex = jnp.issubdtype(x.dtype, jnp.complexfloating)
     if is_complex and operands is not None:
         raise ValueError(f"operands={jnp.dtype(operands)} is for real matrices, got {x.dtype}; leave it out.")
@@ -132,8 +151,8 @@ def _composed(
         blocks = tuple(polynomials[i : i + restart] for i in range(0, len(polynomials), restart))
     is_cheaper = gram_is_cheaper(x.shape, len(polynomials), len(blocks))
     if is_cheaper if gram is None else gram:
-        return _in_gram_form(blocks, y, rounded).astype(x.dtype)
-    return _in_standard_form(polynomials, y, rounded).astype(x.dtype)
+        return _in_gram_form(blocks, y, rounded, scaling).astype(x.dtype)
+    return _in_standard_form(polynomials, y, rounded, scaling).astype(x.dtype)
 
 
 def _check_form(restart: int | None, operands: DTypeLike | None) -> None:
@@ -181,27 +200,41 @@ def gram_is_cheaper(shape: tuple[int, ...], steps: int, blocks: int) -> bool:
     return 2 * n * blocks + m * (4 * steps - 3 * blocks) < (2 * n + m) * steps
 
 
-def _in_gram_form(blocks: tuple[tuple[Quintic, ...], ...], x: Array, operands: DTypeLike | None) -> Array:
-    gram, reciprocal = _unit(rounded_gram(x, operands))
+def _in_gram_form(
+    blocks: tuple[tuple[Quintic, ...], ...], x: Array, operands: DTypeLike | None, scaling: Scaling
+) -> Array:
+    gram, reciprocal = _scaled_gram(rounded_gram(x, operands), scaling)
     x = centred_product(reciprocal * _on_gram(blocks[0], gram, operands), x, operands)
     for block in blocks[1:]:
         x = centred_product(_on_gram(block, rounded_gram(x, operands), operands), x, operands)
     return x
 
 
-def _in_standard_form(polynomials: tuple[Quintic, ...], x: Array, operands: DTypeLike | None) -> Array:
-    gram, reciprocal = _unit(rounded_gram(x, operands))
-    x = reciprocal * _step(polynomials[0], gram, x, operands)
-    for p in polynomials[1:]:
+def _in_standard_form(
+    polynomials: tuple[Quintic, ...], x: Array, operands: DTypeLike | None, scaling: Scaling
+) -> Array:
+    gram, reciprocal = _scaled_gram(rounded_gram(x, operands), scaling)
+    # One number commutes with the step, a diagonal matrix does not.
+    one_number = reciprocal.ndim == 0
+    first, *others = polynomials
+    x = reciprocal * _step(first, gram, x, operands) if one_number else _step(first, gram, reciprocal.T * x, operands)
+    for p in others:
         x = _step(p, rounded_gram(x, operands), x, operands)
     return x
 
 
-def _unit(gram: Array) -> tuple[Array, Array]:
-    """The Gram matrix of x / ‖x‖_F, and 1 / ‖x‖_F; neither is divided for a zero matrix."""
-    squares = jnp.trace(gram).real
-    reciprocal = (1 / jnp.sqrt(jnp.where(squares != 0, squares, 1))).astype(gram.dtype)
-    return reciprocal**2 * gram, reciprocal
+def _scaled_gram(gram: Array, scaling: Scaling) -> tuple[Array, Array]:
+    """The Gram matrix D gram D of D x, and D: one number, or its diagonal as a row (1, m). Nothing is divided by zero."""
+    if scaling == "frobenius":
+        squares = jnp.trace(gram).real
+    elif scaling == "schatten-4":
+        squares = jnp.sqrt(jnp.sum(jnp.abs(gram) ** 2))
+    elif scaling == "spectral":
+        squares = eigvalsh(gram)[-1]
+    else:
+        squares = jnp.sum(jnp.abs(gram), axis=0, keepdims=True)
+    reciprocal = (1 / jnp.sqrt(jnp.where(squares <= 0, 1, squares))).astype(gram.dtype)
+    return reciprocal.T * reciprocal * gram, reciprocal
 
 
 def _step(p: Quintic, gram: Array, x: Array, operands: DTypeLike | None) -> Array:

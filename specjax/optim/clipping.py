@@ -1,0 +1,129 @@
+"""Singular values kept below a limit, of updates or of the weights that they lead to.
+
+    hard   U min(S, c) Vᵀ: the nearest matrix with ‖·‖_op <= c
+    soft   U S (1 + S²/c²)^(-1/2) Vᵀ = (1 + X Xᵀ / c²)^(-1/2) X, below c and smooth
+
+Both are those of SPECTRA (Jiang, Semenov and Stich 2026, Enhancing LLM training via spectral clipping, arXiv 2603.14315). Of weights the
+limit holds after every step (Newhouse, Hess, Cesista et al. 2025, Training transformers with enforced Lipschitz bounds, arXiv 2507.13338).
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, ArrayLike, Float, PyTree
+
+from specjax.optim.matrices import IN_OUT, DimensionNumbers, matrices_of
+from specjax.optim.precision import in_float32
+from specjax.optim.scales import Scale, scale_named, shape_factors
+from specjax.spectral import spectral_map, stabilized_sign
+
+Kind = Literal["hard", "soft"]
+
+
+def clip_singular_values(
+    limit: ArrayLike,
+    kind: Kind = "hard",
+    scale: str | Scale = "none",
+    *,
+    dimension_numbers: DimensionNumbers = IN_OUT,
+    sizes: PyTree | None = None,
+) -> optax.GradientTransformationExtraArgs:
+    """Keeps the singular values of each update below c = limit · scale(fan_in, fan_out), by a formula of the module.
+
+    Args:
+        limit: A positive number or scalar array; all steps from an optimizer with a rate η that come after it are at most η c.
+        kind: "hard" or "soft".
+        scale: A name of `specjax.optim.SCALES`, or a function of (fan_in, fan_out): "sqrt_out_over_in" makes `limit` one on the operator
+            norm from RMS to RMS.
+        dimension_numbers: As for `orthogonalize`, with the next one.
+        sizes: The active extents of padded matrices.
+
+    Returns:
+        A transformation without state; it keeps the sign, shapes and dtypes. A singular value decomposition of each matrix, in at least
+        float32. A NaN or an infinity makes its own matrix NaN, and no other.
+
+    Raises:
+        ValueError: at once for a limit that is not positive, an unknown kind or scale; at init and update for a leaf that is not a matrix.
+
+    """
+    clip = _clipping("clip_singular_values", limit, kind, scale, dimension_numbers, sizes)
+
+    def init(params: PyTree) -> optax.EmptyState:
+        matrices_of(params, dimension_numbers, "clip_singular_values")
+        return optax.EmptyState()
+
+    def update(
+        updates: PyTree, state: optax.EmptyState, params: PyTree | None = None
+    ) -> tuple[PyTree, optax.EmptyState]:
+        del params
+        return clip(updates), state
+
+    return in_float32(optax.GradientTransformation(init, update))
+
+
+def clip_weights(
+    limit: ArrayLike,
+    kind: Kind = "hard",
+    scale: str | Scale = "none",
+    *,
+    dimension_numbers: DimensionNumbers = IN_OUT,
+    sizes: PyTree | None = None,
+) -> optax.GradientTransformationExtraArgs:
+    """Keeps the singular values of the weights W + u below c: u ← clip(W + u) - W. The last link of a chain, after the learning rate.
+
+    Arguments as for `clip_singular_values`. `update` needs `params`. In half precision the weights keep the limit to rounding.
+
+    Raises:
+        ValueError: as `clip_singular_values`, and at update without parameters.
+
+    """
+    clip = _clipping("clip_weights", limit, kind, scale, dimension_numbers, sizes)
+
+    def init(params: PyTree) -> optax.EmptyState:
+        matrices_of(params, dimension_numbers, "clip_weights")
+        return optax.EmptyState()
+
+    def update(
+        updates: PyTree, state: optax.EmptyState, params: PyTree | None = None
+    ) -> tuple[PyTree, optax.EmptyState]:
+        matrices_of(updates, dimension_numbers, "clip_weights")
+        if params is None:
+            raise ValueError("clip_weights needs the parameters: update(updates, state, params).")
+        return jax.tree.map(jnp.subtract, clip(jax.tree.map(jnp.add, params, updates)), params), state
+
+    return in_float32(optax.GradientTransformation(init, update))
+
+
+def _clipping(
+    name: str,
+    limit: ArrayLike,
+    kind: Kind,
+    scale: str | Scale,
+    dimension_numbers: DimensionNumbers,
+    sizes: PyTree | None,
+) -> Callable[[PyTree], PyTree]:
+    """The clipping of a tree of matrices."""
+    if isinstance(limit, int | float) and not limit > 0:
+        raise ValueError(f"{name} needs a positive limit, got {limit}.")
+    if kind not in ("hard", "soft"):
+        raise ValueError(f'Unknown kind {kind!r} of clipping; choose "hard" or "soft".')
+    formula = scale_named(scale)
+
+    def clip(tree: PyTree) -> PyTree:
+        matrices = matrices_of(tree, dimension_numbers, name)
+        factors = shape_factors(formula, matrices, sizes, tree)
+        return matrices.tree(
+            _clipped(stack, jnp.asarray(limit, stack.dtype) * jnp.asarray(factor, stack.dtype), kind)
+            for stack, factor in zip(matrices.stacks(), factors, strict=True)
+        )
+
+    return clip
+
+
+def _clipped(x: Float[Array, "batch m n"], limit: Float[Array, ""], kind: Kind) -> Float[Array, "batch m n"]:
+    if kind == "hard":
+        return spectral_map(x, lambda s: jnp.minimum(s, limit))
+    return limit * stabilized_sign(x, limit)

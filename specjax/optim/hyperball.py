@@ -1,0 +1,80 @@
+"""Steps of a fixed length on a sphere of matrices of fixed norm (Wen et al. 2026, Hyperball, arXiv 2606.16899).
+
+    W ← R · unit(W - η R · unit(u)),   unit(X) = X / ‖X‖_F,   R = ‖W_0‖_F
+
+for a direction u from any optimizer: R replaces weight decay, and no step turns W by an angle beyond η, to second order.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PyTree
+
+from specjax.optim.matrices import IN_OUT, DimensionNumbers, matrices_of
+from specjax.optim.precision import in_float32
+from specjax.spectral.scaling import frobenius, ratio, scaled
+
+
+class HyperballState(NamedTuple):
+    """The number of updates, and for each leaf the Frobenius norms R of its matrices at the start, on the batch axes of the leaf."""
+
+    step: Int[Array, ""]
+    radius: PyTree
+
+
+def hyperball(
+    learning_rate: optax.ScalarOrSchedule, *, dimension_numbers: DimensionNumbers = IN_OUT
+) -> optax.GradientTransformationExtraArgs:
+    """The formula of the module for each matrix: the last link of a chain, in the place of weight decay and learning rate.
+
+    For example `optax.chain(optim.momentum(0.95, nesterov=True), optim.orthogonalize(), optim.hyperball(0.01))`. The size of u, hence a
+    scale by shape, has no effect. R belongs to the state, which `init` makes of the parameters it is given.
+
+    Args:
+        learning_rate: η, a number, a scalar array or a schedule.
+        dimension_numbers: As for `orthogonalize`: the axes they do not name are batch axes, each of whose matrices has a norm of its own.
+
+    Returns:
+        A complete step: its updates are added to the parameters. Half precision is computed in float32; parameters in half precision keep
+        their norm to rounding. A matrix that starts at zero stays there; one with NaN or infinite entries becomes NaN, and no other.
+        `update` needs `params`.
+
+    Raises:
+        ValueError: at init and update for a leaf that is not a matrix; at update without parameters.
+
+    """
+
+    def init(params: PyTree) -> HyperballState:
+        matrices = matrices_of(params, dimension_numbers, "hyperball")
+        norms = [
+            frobenius(stack).reshape(view.batch) for stack, view in zip(matrices.stacks(), matrices.views, strict=True)
+        ]
+        return HyperballState(jnp.zeros((), jnp.int32), matrices.treedef.unflatten(norms))
+
+    def update(updates: PyTree, state: HyperballState, params: PyTree | None = None) -> tuple[PyTree, HyperballState]:
+        directions = matrices_of(updates, dimension_numbers, "hyperball")
+        if params is None:
+            raise ValueError("hyperball needs the parameters: update(updates, state, params).")
+        rate = learning_rate(state.step) if callable(learning_rate) else learning_rate
+        weights = matrices_of(params, dimension_numbers, "hyperball").stacks()
+        steps = [
+            _moved(w, u, radius.reshape(-1, 1, 1), jnp.asarray(rate, w.dtype)) - w
+            for w, u, radius in zip(weights, directions.stacks(), jax.tree.leaves(state.radius), strict=True)
+        ]
+        return directions.tree(steps), HyperballState(optax.safe_increment(state.step), state.radius)
+
+    return in_float32(optax.GradientTransformation(init, update))
+
+
+def _moved(
+    w: Float[Array, "batch m n"], u: Float[Array, "batch m n"], radius: Float[Array, "batch 1 1"], rate: Array
+) -> Float[Array, "batch m n"]:
+    return radius * _unit(w - rate * radius * _unit(u))
+
+
+def _unit(x: Float[Array, "batch m n"]) -> Float[Array, "batch m n"]:
+    """X / ‖X‖_F; zero stays zero."""
+    in_range, _ = scaled(x)
+    return ratio(in_range, frobenius(in_range)[:, None, None])

@@ -1,0 +1,71 @@
+"""MARS' correction of the gradient by its last change (Yuan, Liu, Wu, Zhou and Gu 2025, arXiv 2411.10438, Algorithm 1).
+
+    c_t = g_t + γ β / (1 - β) (g_t - g'_t)
+
+where g'_t is the gradient at the last parameters on the batch of this step (MARS), or simply the last gradient, of another batch
+(MARS-approx, the default of its code). Then come `optax.clip_by_global_norm(1.0)`, momentum with the same β, and any preconditioner.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, ArrayLike, Bool, PyTree
+
+from specjax.spectral.scaling import at_least_float32
+
+
+class MarsState(NamedTuple):
+    """The last gradient, in the dtypes of the parameters, and whether there was one."""
+
+    previous: PyTree
+    started: Bool[Array, ""]
+
+
+def mars_correction(
+    gamma: ArrayLike = 0.025, decay: ArrayLike = 0.95, *, exact: bool = False
+) -> optax.GradientTransformationExtraArgs:
+    """The corrected gradient c_t of the module; the first link of a chain. The first gradient is left as it is, as in Algorithm 1.
+
+    (The published code takes zero for the gradient before the first, which multiplies the first by 1 + γ β / (1 - β), before its clip.)
+
+    Args:
+        gamma: γ, the strength of the correction; 0 is none, 1 that of STORM.
+        decay: β of the momentum that follows, in [0, 1).
+        exact: Whether `update` is given g'_t, by `update(updates, state, params, previous_gradient=tree)`; no state is kept then.
+
+    Returns:
+        A transformation of leaves of any shape; half precision is computed in float32 and rounded.
+
+    Raises:
+        ValueError: at once for a decay outside [0, 1); at update for a missing `previous_gradient` where it is exact.
+
+    """
+    if isinstance(decay, int | float) and not 0 <= decay < 1:
+        raise ValueError(f"mars_correction needs a decay in [0, 1), got {decay}.")
+
+    def corrected(gradient: Array, before: Array) -> Array:
+        now = at_least_float32(gradient)
+        strength = jnp.asarray(gamma, now.dtype) * jnp.asarray(decay / (1 - decay), now.dtype)
+        return (now + strength * (now - before.astype(now.dtype))).astype(gradient.dtype)
+
+    def init(params: PyTree) -> MarsState | optax.EmptyState:
+        return optax.EmptyState() if exact else MarsState(optax.tree.zeros_like(params), jnp.zeros((), bool))
+
+    def update(
+        updates: PyTree, state: MarsState | optax.EmptyState, params: PyTree | None = None, **extra_args: object
+    ) -> tuple[PyTree, MarsState | optax.EmptyState]:
+        del params
+        if isinstance(state, MarsState):
+            before = jax.tree.map(lambda g, p: jnp.where(state.started, p.astype(g.dtype), g), updates, state.previous)
+            new = MarsState(optax.tree.cast_like(updates, state.previous), jnp.ones((), bool))
+            return jax.tree.map(corrected, updates, before), new
+        if "previous_gradient" not in extra_args:
+            raise ValueError(
+                "mars_correction(exact=True) needs the gradient at the last parameters on this batch: "
+                "update(updates, state, params, previous_gradient=tree)."
+            )
+        return jax.tree.map(corrected, updates, extra_args["previous_gradient"]), state
+
+    return optax.GradientTransformationExtraArgs(init, update)

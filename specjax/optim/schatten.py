@@ -1,0 +1,67 @@
+"""The direction of steepest descent in a Schatten norm: between the gradient (p = 2) and its polar factor (p = ∞).
+
+Of all D with (Σ σ(D)^p)^(1/p) <= 1 the one with the largest ⟨G, D⟩ is, by Hölder's inequality for Schatten norms (Bhatia 1997, Matrix
+Analysis, Section IV.2; Cesista 2025, Steepest descent under Schatten-p norms),
+
+    D = U S^(q-1) Vᵀ / (Σ s^q)^(1/p),   1/p + 1/q = 1,   G = U S Vᵀ,
+
+that is ⟨G, D⟩ = (Σ s^q)^(1/q). For p <= 1, quasi-norms below 1, the largest ⟨G, D⟩ is s_1, at D = u_1 v_1ᵀ, since Σ σ <= (Σ σ^p)^(1/p).
+"""
+
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, ArrayLike, Float, PyTree
+
+from specjax.optim.matrices import IN_OUT, DimensionNumbers
+from specjax.optim.orthogonal import scaled_map
+from specjax.optim.scales import Scale
+from specjax.spectral import polar, spectral_norm, spectral_power
+from specjax.spectral.scaling import at_least_float32, ratio
+
+RANK_ONE = 2.0**-20
+"""How near to 1 an order p counts as 1: singular values less than 10⁻⁵ below the largest, relatively, are then not told from it."""
+
+
+def schatten_direction(
+    p: ArrayLike,
+    scale: str | Scale = "none",
+    *,
+    dimension_numbers: DimensionNumbers = IN_OUT,
+    sizes: PyTree | None = None,
+) -> optax.GradientTransformationExtraArgs:
+    """Replaces each matrix by the D of the module, of Schatten-p norm 1, times a factor that depends on its shape.
+
+    p = ∞ is the polar factor, p = 2 the matrix divided by its Frobenius norm, p = 1 and below the first singular pair u_1 v_1ᵀ (if the
+    largest singular value is repeated, the mean over its pairs, of nuclear norm 1). The sign is kept: chain with
+    `optax.scale_by_learning_rate`.
+
+    Args:
+        p: The order, positive: a number, `math.inf`, or a scalar array, so that a sweep over p is one program.
+        scale: As for `orthogonalize`, with the next two.
+        dimension_numbers: The axes of inputs and outputs.
+        sizes: The active extents of padded matrices.
+
+    Returns:
+        A transformation without state; updates keep shape and dtype. A singular value decomposition of each matrix, in at least float32:
+        those below 64 roundings of the largest count as zero for p > 2. A zero matrix stays zero.
+
+    Raises:
+        ValueError: at once for a p that is not positive or an unknown scale; at init and update for a leaf that is not a matrix.
+
+    """
+    if isinstance(p, int | float) and not p > 0:
+        raise ValueError(f"schatten_direction needs a positive order p, got {p}; math.inf is the polar factor.")
+    return scaled_map(
+        lambda x: polar(x, lambda wide: _direction(wide, p)), scale, dimension_numbers, sizes, "schatten_direction"
+    )
+
+
+def _direction(x: Float[Array, "m n"], p: ArrayLike) -> Float[Array, "m n"]:
+    wide = at_least_float32(x)
+    order = jnp.asarray(p, wide.dtype)
+    # Relative to the largest singular value no power overflows. D does not depend on the scale.
+    unit = ratio(wide, spectral_norm(wide))
+    power = spectral_power(unit, 1 / jnp.maximum(order - 1, RANK_ONE))
+    # ⟨G, U S^(q-1) Vᵀ⟩ = Σ s^q, at least 1. Its root of order p <= 1 is that of order 1: one pair has every norm 1.
+    total = jnp.sum(unit * power)
+    return ratio(power, jnp.where(total > 0, total, 1) ** (1 / jnp.maximum(order, 1))).astype(x.dtype)

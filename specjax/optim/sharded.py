@@ -1,0 +1,64 @@
+"""One function of stacks of matrices over the devices of a mesh: each device its own matrices, no collective inside.
+
+A partition that the compiler chooses may cut matrices, and then communicates in every product of an iteration (optax issue 1660). Here
+the stack axis is cut, by `jax.shard_map`, so what happens to a matrix happens on one device. Stacks whose length is a multiple of the
+number of devices and that are sharded so already do not move at all; others are redistributed once before and once after.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec
+from jaxtyping import Array, Inexact
+
+
+def check_sharding(sharding: NamedSharding | None) -> None:
+    """Raises ValueError unless the sharding, if there is one, is of one axis, the stack's."""
+    if sharding is None:
+        return
+    spec = tuple(sharding.spec) if isinstance(sharding, NamedSharding) else sharding
+    if not isinstance(spec, tuple) or len(spec) != 1 or not isinstance(spec[0], str | tuple):
+        raise ValueError(
+            f"sharding is that of the stack axis alone, one entry with the axes of the mesh it is cut over, got {spec}; "
+            "pass NamedSharding(mesh, PartitionSpec(mesh.axis_names))."
+        )
+
+
+def call_sharded(
+    function: Callable[[Array], Array], stacks: Sequence[Inexact[Array, "_ m n"]], sharding: NamedSharding
+) -> list[Inexact[Array, "_ ..."]]:
+    """`function` of the stacks of one shape and dtype, called once on each device for the matrices it holds.
+
+    A stack whose length is a multiple of the number of devices stays as it is cut; all others are joined, with zero matrices up to such a
+    multiple, so that many single matrices are spread over the devices too.
+    """
+    (axes,) = sharding.spec
+    devices = math.prod(sharding.mesh.shape[axis] for axis in ((axes,) if isinstance(axes, str) else axes))
+    even = [i for i, stack in enumerate(stacks) if stack.shape[0] % devices == 0]
+    others = [i for i, stack in enumerate(stacks) if stack.shape[0] % devices]
+    arguments = [stacks[i] for i in even]
+    if others:
+        joined = jnp.concatenate([stacks[i] for i in others])
+        arguments.append(jnp.pad(joined, ((0, -joined.shape[0] % devices), (0, 0), (0, 0))))
+
+    def on_one_device(*own: Array) -> list[Array]:
+        return _split(function(jnp.concatenate(own)), [stack.shape[0] for stack in own])
+
+    results = jax.shard_map(
+        on_one_device,
+        mesh=sharding.mesh,
+        in_specs=PartitionSpec(axes),
+        out_specs=PartitionSpec(axes),
+    )(*arguments)
+    by_index = dict(zip(even, results, strict=False))
+    if others:
+        by_index |= zip(others, _split(results[-1], [stacks[i].shape[0] for i in others]), strict=True)
+    return [by_index[i] for i in range(len(stacks))]
+
+
+def _split(whole: Array, lengths: Sequence[int]) -> list[Array]:
+    """The first `lengths[0]` matrices of a stack, the next `lengths[1]`, and so on."""
+    starts = [sum(lengths[:i]) for i in range(len(lengths))]
+    return [whole[start : start + length] for start, length in zip(starts, lengths, strict=True)]
