@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.extend import core
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
 from specjax.spectral.scaling import scaled
 
@@ -274,9 +274,3 @@ def _size(extents: Sequence[int]) -> int:
     for extent in extents:
         size *= extent
     return size
-
-
-def path_names(tree: PyTree) -> list[str]:
-    """The paths of the leaves, without a leading dot."""
-    paths = jax.tree_util.tree_flatten_with_path(tree)[0]
-    return [jax.tree_util.keystr(path).lstrip(".") or "the only leaf" for path, _ in paths]

@@ -15,8 +15,8 @@ from specjax.diagnostics.linear_maps import (
     LinearMap,
     inputs_of,
     linear_maps,
-    path_names,
 )
+from specjax.optim.names import leaf_names
 from specjax.spectral.scaling import at_least_float32
 
 Model = Callable[[PyTree, PyTree], Array]
@@ -33,7 +33,7 @@ class Probe:
         self._model = model
         arrays, self._static = eqx.partition(params, eqx.is_inexact_array)
         self.leaves, self._treedef = jax.tree.flatten(arrays)
-        self.names = path_names(arrays)
+        self.names = leaf_names(arrays)
         self.batch, self._batch_static = eqx.partition(batch, lambda x: isinstance(x, jax.Array | np.ndarray))
         self.maps: list[tuple[LinearMap, tuple[int, ...]]] = []
 

@@ -10,6 +10,8 @@ from specjax.optim.orthogonal import normalize_columns as normalize_columns
 from specjax.optim.orthogonal import normalize_rows as normalize_rows
 from specjax.optim.orthogonal import orthogonalize as orthogonalize
 from specjax.optim.orthogonal import spectral_descent as spectral_descent
+from specjax.optim.routing import Routing as Routing
+from specjax.optim.routing import routing as routing
 from specjax.optim.scaled import scale_by_factor_gram as scale_by_factor_gram
 from specjax.optim.scales import SCALES as SCALES
 from specjax.optim.schedules import decay_on_plateau as decay_on_plateau

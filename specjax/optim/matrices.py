@@ -5,14 +5,16 @@ axes are inputs and outputs is said by `optax.contrib.MuonDimensionNumbers`; all
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Num, PyTree
+from jaxtyping import Array, ArrayLike, Float, Num, PyTree
 from optax.contrib import MuonDimensionNumbers
 
+from specjax.optim.names import leaf_names
 from specjax.sizes import AnySize
 
 IN_OUT = MuonDimensionNumbers(reduction_axis=-2, output_axis=-1)
@@ -25,6 +27,10 @@ DimensionNumbers = MuonDimensionNumbers | PyTree | Callable[[PyTree], PyTree]
 """One specification for all leaves, a prefix tree of them (None: not a matrix), or a function of the parameters giving that tree."""
 
 
+Splits = Mapping[str, Sequence[int]]
+"""The widths of matrices that lie side by side in a leaf's outputs, by the leaf's name or its end: `{"qkv": (512, 64, 64)}`."""
+
+
 class Fans(NamedTuple):
     """The inputs and outputs that count in a padded matrix, each an int or a `Size`: what scales use in place of the shape."""
 
@@ -33,17 +39,31 @@ class Fans(NamedTuple):
 
 
 class MatrixView(NamedTuple):
-    """How one leaf is seen as matrices: the order of its axes (batch, inputs, outputs) and the extents of each kind."""
+    """How one leaf is seen as matrices: the order of its axes (batch, inputs, outputs) and the extents of each kind.
+
+    `widths` are those of the matrices that lie side by side in the outputs; empty for one.
+    """
 
     order: tuple[int, ...]
     batch: tuple[int, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    widths: tuple[int, ...] = ()
 
     @property
     def fans(self) -> Fans:
         """The extents of each matrix."""
         return Fans(math.prod(self.inputs), math.prod(self.outputs))
+
+    @property
+    def parts(self) -> tuple[Fans, ...]:
+        """The extents of the matrices that lie side by side."""
+        return tuple(Fans(self.fans.fan_in, width) for width in self.widths or (self.fans.fan_out,))
+
+    def split(self, matrices: Num[Array, "batch fan_in fan_out"]) -> list[Num[Array, "batch fan_in _"]]:
+        """The matrices side by side, each on its own."""
+        ends = list(accumulate(self.widths))
+        return jnp.split(matrices, ends[:-1], axis=-1) if len(ends) > 1 else [matrices]
 
     def matrices(self, leaf: Num[Array, "..."]) -> Num[Array, "batch fan_in fan_out"]:
         """The leaf as a stack of matrices."""
@@ -62,24 +82,38 @@ class Matrices(NamedTuple):
     views: list[MatrixView]
     treedef: Any
 
-    def map(self, function: Callable[[Array], Array]) -> PyTree:
-        """The tree with each leaf replaced by `function` of its matrices; leaves of equal shape share one call."""
-        stacks = [view.matrices(leaf) for leaf, view in zip(self.leaves, self.views, strict=True)]
-        results = map_stacked(lambda x: function(x) if x.size else x, stacks)
-        return self.treedef.unflatten([view.leaf(r) for view, r in zip(self.views, results, strict=True)])
+    def map(self, function: Callable[[Array], Array], factors: Sequence[Sequence[ArrayLike]] | None = None) -> PyTree:
+        """The tree with each leaf replaced by `function` of its matrices, times a factor for each part of a leaf if there are any.
+
+        Leaves of equal shape share one call, and so do the parts of leaves.
+        """
+        views = self.views
+        parts = [
+            part for leaf, view in zip(self.leaves, views, strict=True) for part in view.split(view.matrices(leaf))
+        ]
+        results = iter(map_stacked(lambda x: function(x) if x.size else x, parts))
+        leaves = []
+        for i, view in enumerate(views):
+            found = [next(results) for _ in view.parts]
+            if factors is not None:
+                found = [x * jnp.asarray(c, x.dtype) for x, c in zip(found, factors[i], strict=True)]
+            leaves.append(view.leaf(jnp.concatenate(found, axis=-1) if len(found) > 1 else found[0]))
+        return self.treedef.unflatten(leaves)
 
 
-def matrices_of(tree: PyTree, dimension_numbers: DimensionNumbers, name: str) -> Matrices:
+def matrices_of(tree: PyTree, dimension_numbers: DimensionNumbers, name: str, splits: Splits | None = None) -> Matrices:
     """The matrices in a tree. None and `optax.MaskedNode` hold no leaves and stay as they are.
 
     Args:
         tree: Parameters or updates.
         dimension_numbers: Which axes of each leaf are the inputs and outputs of its matrices.
         name: The caller, for the error message.
+        splits: The widths of matrices that lie side by side in the outputs of a leaf.
 
     Raises:
         ValueError: for a leaf that is no matrix: fewer than two axes, not a real floating dtype, or None for its dimension
-            numbers; for axes that do not fit the leaf; for dimension numbers that are not a prefix of the tree.
+            numbers; for axes that do not fit the leaf; for dimension numbers that are not a prefix of the tree; for splits of
+            a leaf that there is not, or that do not add up to the leaf's outputs.
 
     """
     paths_and_leaves, treedef = jax.tree_util.tree_flatten_with_path(tree)
@@ -88,7 +122,24 @@ def matrices_of(tree: PyTree, dimension_numbers: DimensionNumbers, name: str) ->
         _view(jax.tree_util.keystr(path) or "the only leaf", leaf, spec, name)
         for (path, leaf), spec in zip(paths_and_leaves, specs, strict=True)
     ]
+    if splits:
+        views = _with_splits(views, leaf_names(tree), splits)
     return Matrices([leaf for _, leaf in paths_and_leaves], views, treedef)
+
+
+def fans_of(matrices: Matrices, sizes: PyTree | None, tree: PyTree) -> list[tuple[Fans, ...]]:
+    """The extents that count of every part of every leaf: those in `sizes`, a prefix tree of `Fans`, or else those of its shape.
+
+    Raises ValueError for a leaf with both sizes and splits.
+    """
+    result = []
+    for i, (given, view) in enumerate(zip(prefix_leaves(sizes, tree, Fans, "sizes"), matrices.views, strict=True)):
+        if given is not None and view.widths:
+            raise ValueError(
+                f"The leaf {leaf_names(tree)[i]} has both sizes and splits; split a matrix that is not padded."
+            )
+        result.append(view.parts if given is None else (given,))
+    return result
 
 
 def prefix_leaves(prefix: Any, tree: PyTree, leaf_type: type, name: str) -> list[Any]:
@@ -142,7 +193,7 @@ def is_matrix(leaf: Array) -> bool:
     return leaf.ndim == 2 and jnp.issubdtype(leaf.dtype, jnp.floating)
 
 
-def _view(path: str, leaf: Array, spec: Any, name: str) -> MatrixView:
+def _view(path: str, leaf: Array | jax.ShapeDtypeStruct, spec: Any, name: str) -> MatrixView:
     remedy = "route it to another transformation with optax.partition or optax.masked"
     if spec is None:
         raise ValueError(f"{name} got the leaf {path}, which dimension_numbers mark as not a matrix (None); {remedy}.")
@@ -164,6 +215,24 @@ def _view(path: str, leaf: Array, spec: Any, name: str) -> MatrixView:
         tuple(leaf.shape[axis] for axis in axes) for axes in (batch, chosen[: len(inputs)], chosen[len(inputs) :])
     ]
     return MatrixView((*batch, *chosen), *extents)
+
+
+def _with_splits(views: list[MatrixView], names: list[str], splits: Splits) -> list[MatrixView]:
+    views = list(views)
+    for key, widths in splits.items():
+        places = [i for i, name in enumerate(names) if name == key or name.endswith(f".{key}")]
+        if not places:
+            raise ValueError(
+                f"splits name the leaf {key!r}, but no matrix has this name; there are {', '.join(names)}."
+            )
+        for i in places:
+            outputs = views[i].fans.fan_out
+            if sum(widths) != outputs or min(widths) < 1:
+                raise ValueError(
+                    f"The splits of the leaf {names[i]} must be widths that add up to its {outputs} outputs, got {tuple(widths)}."
+                )
+            views[i] = views[i]._replace(widths=tuple(widths))
+    return views
 
 
 def _axes(axes: int | Iterable[int]) -> tuple[int, ...]:

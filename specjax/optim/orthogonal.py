@@ -7,13 +7,12 @@ empty; a NaN or an infinity makes its own matrix NaN, and no other (see `optax.a
 
 from collections.abc import Callable
 
-import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PyTree
 
 from specjax import spectral
-from specjax.optim.matrices import IN_OUT, DimensionNumbers, Fans, matrices_of, prefix_leaves
+from specjax.optim.matrices import IN_OUT, DimensionNumbers, Splits, fans_of, matrices_of
 from specjax.optim.precision import in_float32
 from specjax.optim.scales import Scale, factor, scale_named
 
@@ -27,6 +26,7 @@ def orthogonalize(
     *,
     dimension_numbers: DimensionNumbers = IN_OUT,
     sizes: PyTree | None = None,
+    splits: Splits | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """Replaces each matrix by its polar factor times a factor that depends on its shape.
 
@@ -39,28 +39,26 @@ def orthogonalize(
         dimension_numbers: The axes of inputs and outputs; by default (in, out) are the last two and leading axes are batch axes.
             `OUT_IN` is the other layout. The polar factor does not see the difference, the scale does.
         sizes: A prefix tree of `Fans` with the active extents of padded matrices, or None where the shape counts.
+        splits: The widths of matrices that lie side by side in the outputs of a leaf, by the leaf's name or its end, as in
+            `{"qkv": (512, 64, 64)}`: each is orthogonalized and scaled as a leaf of its own would be.
 
     Returns:
         A transformation without state; updates keep shape and dtype.
 
     Raises:
-        ValueError: at once for an unknown scale; at init and update for a leaf that is not a matrix.
+        ValueError: at once for an unknown scale; at init and update for a leaf that is not a matrix, for splits that do not
+            add up or of no leaf, and for a leaf with both sizes and splits.
 
     """
     chosen = spectral.NewtonSchulz() if method is None else method
     formula = scale_named(scale)
 
     def update(updates: PyTree) -> PyTree:
-        matrices = matrices_of(updates, dimension_numbers, "orthogonalize")
-        factors = jax.tree.leaves(matrices.map(lambda x: spectral.polar(x, chosen)))
-        given = prefix_leaves(sizes, updates, Fans, "sizes")
-        scaled = [
-            x * jnp.asarray(factor(formula, view.fans if fans is None else fans), x.dtype)
-            for x, view, fans in zip(factors, matrices.views, given, strict=True)
-        ]
-        return matrices.treedef.unflatten(scaled)
+        matrices = matrices_of(updates, dimension_numbers, "orthogonalize", splits)
+        factors = [[factor(formula, fans) for fans in parts] for parts in fans_of(matrices, sizes, updates)]
+        return matrices.map(lambda x: spectral.polar(x, chosen), factors)
 
-    return _stateless(update, dimension_numbers, "orthogonalize")
+    return _stateless(update, dimension_numbers, "orthogonalize", splits)
 
 
 def normalize_rows(*, dimension_numbers: DimensionNumbers = IN_OUT) -> optax.GradientTransformationExtraArgs:
@@ -125,10 +123,10 @@ def _map_each(
 
 
 def _stateless(
-    function: Callable[[PyTree], PyTree], dimension_numbers: DimensionNumbers, name: str
+    function: Callable[[PyTree], PyTree], dimension_numbers: DimensionNumbers, name: str, splits: Splits | None = None
 ) -> optax.GradientTransformationExtraArgs:
     def init(params: PyTree) -> optax.EmptyState:
-        matrices_of(params, dimension_numbers, name)
+        matrices_of(params, dimension_numbers, name, splits)
         return optax.EmptyState()
 
     def update(
