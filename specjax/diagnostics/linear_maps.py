@@ -7,6 +7,7 @@ recorded. No cooperation of the model is needed, and the names are the paths of 
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import accumulate, pairwise
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
@@ -55,6 +56,19 @@ class LinearMap(NamedTuple):
     matrices: Callable[[Array], Array]
     signature: tuple[Any, ...]
     inputs: Array
+
+    def parts(self, widths: Sequence[int], leaf: Array) -> list["LinearMap"]:
+        """The maps that lie side by side in the outputs of this one; itself if these are others than the widths are of."""
+        outputs = jax.eval_shape(self.matrices, leaf).shape[-2]
+        if self.kind != "linear" or sum(widths) != outputs:
+            return [self]
+        ends = list(accumulate(widths, initial=0))
+        return [
+            self._replace(
+                matrices=lambda x, a=a, b=b: self.matrices(x)[..., a:b, :], signature=(*self.signature, "part", a, b)
+            )
+            for a, b in pairwise(ends)
+        ]
 
 
 def linear_maps(loss: Callable[[Sequence[Array]], Array], leaves: Sequence[Array]) -> list[LinearMap]:

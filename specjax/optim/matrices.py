@@ -142,6 +142,19 @@ def fans_of(matrices: Matrices, sizes: PyTree | None, tree: PyTree) -> list[tupl
     return result
 
 
+def widths_by_leaf(splits: Splits, names: Sequence[str]) -> dict[int, tuple[int, ...]]:
+    """The widths of each leaf that splits name, by its place. Raises ValueError for a name that no leaf has."""
+    found: dict[int, tuple[int, ...]] = {}
+    for key, widths in splits.items():
+        places = [i for i, name in enumerate(names) if name == key or name.endswith(f".{key}")]
+        if not places:
+            raise ValueError(
+                f"splits name the leaf {key!r}, but no matrix has this name; there are {', '.join(names)}."
+            )
+        found.update(dict.fromkeys(places, tuple(widths)))
+    return found
+
+
 def prefix_leaves(prefix: Any, tree: PyTree, leaf_type: type, name: str) -> list[Any]:
     """The entry of a prefix tree for each leaf of `tree`; an entry is None, a `leaf_type` or any other leaf.
 
@@ -219,19 +232,13 @@ def _view(path: str, leaf: Array | jax.ShapeDtypeStruct, spec: Any, name: str) -
 
 def _with_splits(views: list[MatrixView], names: list[str], splits: Splits) -> list[MatrixView]:
     views = list(views)
-    for key, widths in splits.items():
-        places = [i for i, name in enumerate(names) if name == key or name.endswith(f".{key}")]
-        if not places:
+    for i, widths in widths_by_leaf(splits, names).items():
+        outputs = views[i].fans.fan_out
+        if sum(widths) != outputs or min(widths) < 1:
             raise ValueError(
-                f"splits name the leaf {key!r}, but no matrix has this name; there are {', '.join(names)}."
+                f"The splits of the leaf {names[i]} must be widths that add up to its {outputs} outputs, got {widths}."
             )
-        for i in places:
-            outputs = views[i].fans.fan_out
-            if sum(widths) != outputs or min(widths) < 1:
-                raise ValueError(
-                    f"The splits of the leaf {names[i]} must be widths that add up to its {outputs} outputs, got {tuple(widths)}."
-                )
-            views[i] = views[i]._replace(widths=tuple(widths))
+        views[i] = views[i]._replace(widths=widths)
     return views
 
 

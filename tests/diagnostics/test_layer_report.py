@@ -292,3 +292,26 @@ def test_what_is_refused():
         layer_report(lambda w, x: w @ x, jnp.eye(2), jnp.ones(2))
     with pytest.raises(ValueError, match="No parameter enters a matrix product"):
         layer_report(lambda w, x: jnp.sum(w * x), jnp.ones(2), jnp.ones(2))
+
+
+def test_matrices_side_by_side_have_a_row_each():
+    """The parts of a fused matrix have the ranks of the parts of its gradient; a loss may come with anything beside it."""
+    x, y = (jax.random.normal(jax.random.key(i), s) for i, s in enumerate([(20, 4), (20, 3)]))
+
+    def model(params, batch):
+        a, b = jnp.split(batch[0] @ params["block"]["ab"], [5], axis=1)
+        return jnp.mean((jnp.tanh(a) @ params["out"] + b - batch[1]) ** 2), {"seen": a}
+
+    params = {"block": {"ab": jax.random.normal(jax.random.key(2), (4, 8))}, "out": jnp.ones((5, 3))}
+    report = layer_report(model, params, (x, y), splits={"ab": (5, 3)})
+    assert [(row.name, row.shape) for row in report.rows] == [
+        ("block.ab (use 1)", (5, 4)),
+        ("block.ab (use 2)", (3, 4)),
+        ("out", (3, 5)),
+    ]
+    gradient = jax.grad(lambda p: model(p, (x, y))[0])(params)["block"]["ab"]
+    for row, part in zip(report.rows, (gradient[:, :5], gradient[:, 5:]), strict=False):
+        assert row.nuclear_rank[0] == pytest.approx(nuclear_rank(part), rel=ROUNDING)
+        assert row.stable_rank[0] == pytest.approx(stable_rank(x), rel=ROUNDING)
+    with pytest.raises(ValueError, match="splits name the leaf 'qkv'"):
+        layer_report(model, params, (x, y), splits={"qkv": (5, 3)})

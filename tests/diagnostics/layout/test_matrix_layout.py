@@ -124,7 +124,7 @@ def test_labels_of_readouts_and_kinds_can_be_chosen():
     assert other.labels["blocks"] == layout.labels["blocks"]
     with pytest.raises(ValueError, match="There is no kind 'embedding' of leaves; there are readout, linear"):
         layout.labelled(embedding="other")
-    with pytest.raises(ValueError, match="A label is .* got 'adam'"):
+    with pytest.raises(ValueError, match=r"A label is .* got 'adam'"):
         layout.labelled(readout="adam")
     with pytest.raises(ValueError, match="The leaf embedding cannot be labelled a matrix: its entries are looked up"):
         layout.labelled(lookup="matrix")
@@ -155,7 +155,7 @@ def test_a_loss_that_cannot_be_read_is_refused():
     w = {"layer": {"w": shaped(8, 1), "spare": shaped(3)}}
     with pytest.raises(ValueError, match=r"does not use the leaf layer\.spare of shape \(3,\)"):
         matrix_layout(lambda p, b: jnp.mean(b[0] @ p["layer"]["w"]), w, BATCH)
-    with pytest.raises(ValueError, match="program depends on values .* boolean mask"):
+    with pytest.raises(ValueError, match=r"program depends on values .* boolean mask"):
         matrix_layout(lambda w, b: jnp.sum((b[0] @ w)[b[1][:, 0] > 0]), shaped(8, 1), BATCH)
     with pytest.raises(ValueError, match="program depends on values"):
         matrix_layout(lambda w, b: jnp.sum(b[0] @ w) if b[1][0, 0] > 0 else 0.0, shaped(8, 1), BATCH)
@@ -179,3 +179,14 @@ def test_an_axis_that_two_branches_use_in_two_ways_is_the_first():
     layout = matrix_layout(lambda w, x: jnp.mean((jnp.tanh(x @ w) @ w.T - x) ** 2), shaped(8, 3), shaped(7, 8))
     (row,) = layout.rows
     assert (row.name, told(row)) == ("the only leaf", "in out")
+
+
+def test_keys_in_a_batch_are_data():
+    def loss(p, batch):
+        x, key = batch
+        kept = jax.random.bernoulli(key, 0.9, x.shape)
+        return jnp.mean((jnp.where(kept, x, 0) * p["gain"]) @ p["w"])
+
+    params = {"gain": shaped(8), "w": shaped(8, 2)}
+    layout = matrix_layout(loss, params, (shaped(7, 8), jax.random.key(0)))
+    assert {row.name: told(row) for row in layout.rows} == {"gain": "gain", "w": "in out"}
