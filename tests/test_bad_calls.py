@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import optax.contrib
 import pytest
 import xarray as xr
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -170,6 +171,35 @@ OPTIM = [
         lambda: optim.muon(0.02, labels={"w": "matrix", "b": "matrix"}).init({"w": WIDE, "b": VECTOR}),
         f"orthogonalize needs matrices, {NO_MATRIX}",
     ),
+    (
+        lambda: optim.muon(0.02, splits={"qkv": (1, 1)}).init({"block": {"qkv": WIDE}}),
+        "The splits of the leaf block.qkv must be widths that add up to its 3 outputs, got (1, 1).",
+    ),
+    (
+        lambda: optim.muon(0.02, splits={"kv": (1, 2)}).init({"block": {"qkv": WIDE}}),
+        "splits name the leaf 'kv', but no matrix has this name; there are block.qkv.",
+    ),
+    (
+        lambda: optim.muon(0.02, dimension_numbers=optax.contrib.MuonDimensionNumbers(1, -1)).init({"w": WIDE}),
+        "The dimension numbers of the leaf ['w'] need different axes below 2 (its shape is (2, 3)), got reduction_axis=1 and "
+        "output_axis=-1.",
+    ),
+]
+LAYOUT = [
+    (
+        lambda: diagnostics.matrix_layout(
+            lambda p, x: jnp.sum(x @ p["w"]), {"w": WIDE, "spare": VECTOR}, SQUARE[:, :2]
+        ),
+        "The loss does not use the leaf spare of shape (3,), so that nothing is known of it; leave it out of the parameters.",
+    ),
+    (
+        lambda: diagnostics.matrix_layout(lambda w, x: x @ w, WIDE, SQUARE[:, :2]),
+        "The loss must be one number, or (number, anything), got ShapeDtypeStruct(shape=(3, 3), dtype=float32).",
+    ),
+    (
+        lambda: diagnostics.matrix_layout(lambda w, x: jnp.sum(x @ w), WIDE, SQUARE[:, :2]).labelled(tables="other"),
+        "There is no kind 'tables' of leaves; there are readout, linear, convolution, lookup, gain, bias, other.",
+    ),
 ]
 SWEEP = [
     (lambda: sweep.widths("16"), "widths takes positive ints, got '16'; write e.g. widths(16, 32)."),
@@ -233,7 +263,7 @@ ABOVE = [
 
 
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize(("call", "sentence"), [*SPECTRAL, *OPTIM, *SWEEP, *ABOVE])
+@pytest.mark.parametrize(("call", "sentence"), [*SPECTRAL, *OPTIM, *LAYOUT, *SWEEP, *ABOVE])
 def test_a_wrong_call_is_answered_by_one_sentence(call, sentence):
     with pytest.raises(ValueError) as refused:  # noqa: PT011
         call()

@@ -22,6 +22,7 @@ PAGES = (
     "sweeps.md",
     "fits.md",
     "optim.md",
+    "muon-on-your-model.md",
     "layer-report.md",
     "transfer.md",
     "training.md",
@@ -56,6 +57,23 @@ def test_the_code_of_a_page_runs(page, tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("title", "framework"), [("nnx", "flax"), ("linen", "flax"), ("haiku", "haiku")])
+def test_the_code_for_a_framework_trains(title, framework):
+    pytest.importorskip(framework)
+    page = (DOCS / "muon-on-your-model.md").read_text(encoding="utf-8")
+    (code,) = re.findall(rf'```python title="{title}"\n(.*?)```', page, re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_muon_on_your_model_prints_what_it_shows(capsys):
+    code, shown = blocks("muon-on-your-model.md", "python"), blocks("muon-on-your-model.md", "text")
+    names = {}
+    for block in code[: len(shown)]:
+        exec(compile(block, "muon-on-your-model.md", "exec"), names)
+    prints_what_it_shows(capsys.readouterr().out, "\n".join(shown))
 
 
 @pytest.mark.parametrize(("page", "silent"), [("tutorial.md", 1), ("exact-moments.md", 0)])

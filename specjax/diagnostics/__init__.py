@@ -9,3 +9,6 @@ from specjax.diagnostics.layer_report import LayerReport as LayerReport
 from specjax.diagnostics.layer_report import LayerRow as LayerRow
 from specjax.diagnostics.layer_report import activation_stable_ranks as activation_stable_ranks
 from specjax.diagnostics.layer_report import layer_report as layer_report
+from specjax.diagnostics.layout import LayoutRow as LayoutRow
+from specjax.diagnostics.layout import MatrixLayout as MatrixLayout
+from specjax.diagnostics.layout import matrix_layout as matrix_layout

@@ -17,6 +17,7 @@ from specjax import spectral
 from specjax.diagnostics.curvature import Curvature, curvatures
 from specjax.diagnostics.linear_maps import Inputs, LinearMap, inputs_of
 from specjax.diagnostics.probe import Model, Probe, heads, listed
+from specjax.optim.matrices import Splits
 from specjax.spectral.ranks import Estimate, estimate_ranks, estimate_stable_rank, power_iteration
 from specjax.spectral.scaling import ratio
 
@@ -80,6 +81,7 @@ def layer_report(
     *,
     curvature: bool = False,
     exact_up_to: int = 512,
+    splits: Splits | None = None,
     key: Key[Array, ""] | None = None,
 ) -> LayerReport:
     """The table (layer, st(A), nr(G), ratio of decreases, recommendation) for any model, in one call.
@@ -88,11 +90,12 @@ def layer_report(
     jit, remat and scan, embeddings that are looked up, layers that share a matrix. Convolutions are not among them.
 
     Args:
-        model: The loss as a function of parameters and batch.
+        model: The loss as a function of parameters and batch: one number, or a tuple of one number and anything.
         params: A tree with arrays; other leaves, as those of equinox modules, are passed through.
         batch: Whatever the model takes.
         curvature: Also take Hessian-vector products along both steps of every map, two for each.
         exact_up_to: Matrices whose smaller side is longer have estimated ranks, with intervals.
+        splits: The widths of matrices that lie side by side in a leaf's outputs, as those of `matrix_layout(...).splits`: a row for each.
         key: Of the estimates; key(0) by default.
 
     Returns:
@@ -100,11 +103,12 @@ def layer_report(
         ranks are NaN and the recommendation is "undecided".
 
     Raises:
-        ValueError: if the model returns something else than one number, or no parameter enters a product.
+        ValueError: if the model returns something else than one number, no parameter enters a product, or no leaf has a name of
+            `splits`.
 
     """
     key = jax.random.key(0) if key is None else key
-    probe = Probe(model, params, batch)
+    probe = Probe(model, params, batch, splits)
     gradients, inputs = probe.gradients_and_inputs()
     stable = [[_stable_rank(a, key, exact_up_to) for a in heads(given)] for given in inputs]
     nuclear = [[_nuclear_rank(g, key, exact_up_to) for g in listed(gradient)] for gradient in gradients]

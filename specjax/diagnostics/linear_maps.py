@@ -7,13 +7,14 @@ recorded. No cooperation of the model is needed, and the names are the paths of 
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import accumulate, pairwise
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.extend import core
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
 from specjax.spectral.scaling import scaled
 
@@ -59,6 +60,19 @@ class LinearMap(NamedTuple):
     signature: tuple[Any, ...]
     inputs: Array
     after: Array | float = 1.0
+
+    def parts(self, widths: Sequence[int], leaf: Array) -> list["LinearMap"]:
+        """The maps that lie side by side in the outputs of this one; itself if these are others than the widths are of."""
+        outputs = jax.eval_shape(self.matrices, leaf).shape[-2]
+        if self.kind != "linear" or sum(widths) != outputs:
+            return [self]
+        ends = list(accumulate(widths, initial=0))
+        return [
+            self._replace(
+                matrices=lambda x, a=a, b=b: self.matrices(x)[..., a:b, :], signature=(*self.signature, "part", a, b)
+            )
+            for a, b in pairwise(ends)
+        ]
 
 
 def linear_maps(loss: Callable[[Sequence[Array]], Array], leaves: Sequence[Array]) -> list[LinearMap]:
@@ -313,9 +327,3 @@ def _size(extents: Sequence[int]) -> int:
     for extent in extents:
         size *= extent
     return size
-
-
-def path_names(tree: PyTree) -> list[str]:
-    """The paths of the leaves, without a leading dot."""
-    paths = jax.tree_util.tree_flatten_with_path(tree)[0]
-    return [jax.tree_util.keystr(path).lstrip(".") or "the only leaf" for path, _ in paths]

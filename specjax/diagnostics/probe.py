@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import reduce
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,12 +16,13 @@ from specjax.diagnostics.linear_maps import (
     LinearMap,
     inputs_of,
     linear_maps,
-    path_names,
 )
+from specjax.optim.matrices import Splits, widths_by_leaf
+from specjax.optim.names import leaf_names
 from specjax.spectral.scaling import at_least_float32
 
-Model = Callable[[PyTree, PyTree], Array]
-"""A loss `model(params, batch)`, one number."""
+Model = Callable[[PyTree, PyTree], Any]
+"""A loss `model(params, batch)`: one number, or a tuple of one number and anything."""
 
 
 class Probe:
@@ -29,18 +31,20 @@ class Probe:
     The maps are found anew whenever a program is traced, since what they close over belongs to that trace.
     """
 
-    def __init__(self, model: Model, params: PyTree, batch: PyTree) -> None:
+    def __init__(self, model: Model, params: PyTree, batch: PyTree, splits: Splits | None = None) -> None:
         self._model = model
         arrays, self._static = eqx.partition(params, eqx.is_inexact_array)
         self.leaves, self._treedef = jax.tree.flatten(arrays)
-        self.names = path_names(arrays)
+        self.names = leaf_names(arrays)
+        self._widths = widths_by_leaf(splits or {}, self.names)
         self.batch, self._batch_static = eqx.partition(batch, lambda x: isinstance(x, jax.Array | np.ndarray))
         self.maps: list[tuple[LinearMap, tuple[int, ...]]] = []
 
     def loss(self, leaves: Sequence[Array], batch: PyTree) -> Array:
         """The loss as a function of the leaves, and of the arrays of the batch."""
         params = eqx.combine(jax.tree.unflatten(self._treedef, leaves), self._static)
-        return self._model(params, eqx.combine(batch, self._batch_static))
+        value = self._model(params, eqx.combine(batch, self._batch_static))
+        return value[0] if isinstance(value, tuple) and value else value
 
     def found(self, leaves: Sequence[Array], batch: PyTree) -> list[LinearMap]:
         """The maps of the trace that this is called in. Raises ValueError if there are none."""
@@ -49,7 +53,11 @@ class Probe:
             raise ValueError(
                 "No parameter enters a matrix product in this model, so that there is no layer to report on."
             )
-        return found
+        return [
+            part
+            for m in found
+            for part in (m.parts(self._widths[m.leaf], leaves[m.leaf]) if m.leaf in self._widths else [m])
+        ]
 
     def maps_of_this_trace(self) -> list[LinearMap]:
         """The maps, evaluated where this is called."""

@@ -18,6 +18,8 @@ from specjax.optim.orthogonal import orthogonalize as orthogonalize
 from specjax.optim.orthogonal import spectral_descent as spectral_descent
 from specjax.optim.qk_clip import Heads as Heads
 from specjax.optim.qk_clip import qk_clip as qk_clip
+from specjax.optim.routing import Routing as Routing
+from specjax.optim.routing import routing as routing
 from specjax.optim.scaled import scale_by_factor_gram as scale_by_factor_gram
 from specjax.optim.scales import SCALES as SCALES
 from specjax.optim.schatten import schatten_direction as schatten_direction

@@ -117,7 +117,7 @@ def _clipping(
         factors = shape_factors(formula, matrices, sizes, tree)
         return matrices.tree(
             _clipped(stack, jnp.asarray(limit, stack.dtype) * jnp.asarray(factor, stack.dtype), kind)
-            for stack, factor in zip(matrices.stacks(), factors, strict=True)
+            for stack, (factor,) in zip(matrices.stacks(), factors, strict=True)
         )
 
     return clip

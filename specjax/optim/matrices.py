@@ -5,15 +5,17 @@ axes are inputs and outputs is said by `optax.contrib.MuonDimensionNumbers`; all
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding
-from jaxtyping import Array, Inexact, Num, PyTree
+from jaxtyping import Array, ArrayLike, Inexact, Num, PyTree
 from optax.contrib import MuonDimensionNumbers
 
+from specjax.optim.names import leaf_names
 from specjax.optim.sharded import call_sharded
 from specjax.sizes import AnySize
 
@@ -27,6 +29,10 @@ DimensionNumbers = MuonDimensionNumbers | PyTree | Callable[[PyTree], PyTree]
 """One specification for all leaves, a prefix tree of them (None: not a matrix), or a function of the parameters giving that tree."""
 
 
+Splits = Mapping[str, Sequence[int]]
+"""The widths of matrices that lie side by side in a leaf's outputs, by the leaf's name or its end: `{"qkv": (512, 64, 64)}`."""
+
+
 class Fans(NamedTuple):
     """The inputs and outputs that count in a padded matrix, each an int or a `Size`: what scales use in place of the shape."""
 
@@ -35,17 +41,31 @@ class Fans(NamedTuple):
 
 
 class MatrixView(NamedTuple):
-    """How one leaf is seen as matrices: the order of its axes (batch, inputs, outputs) and the extents of each kind."""
+    """How one leaf is seen as matrices: the order of its axes (batch, inputs, outputs) and the extents of each kind.
+
+    `widths` are those of the matrices that lie side by side in the outputs; empty for one.
+    """
 
     order: tuple[int, ...]
     batch: tuple[int, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    widths: tuple[int, ...] = ()
 
     @property
     def fans(self) -> Fans:
         """The extents of each matrix."""
         return Fans(math.prod(self.inputs), math.prod(self.outputs))
+
+    @property
+    def parts(self) -> tuple[Fans, ...]:
+        """The extents of the matrices that lie side by side."""
+        return tuple(Fans(self.fans.fan_in, width) for width in self.widths or (self.fans.fan_out,))
+
+    def split(self, matrices: Num[Array, "batch fan_in fan_out"]) -> list[Num[Array, "batch fan_in _"]]:
+        """The matrices side by side, each on its own."""
+        ends = list(accumulate(self.widths))
+        return jnp.split(matrices, ends[:-1], axis=-1) if len(ends) > 1 else [matrices]
 
     def matrices(self, leaf: Num[Array, "..."]) -> Num[Array, "batch fan_in fan_out"]:
         """The leaf as a stack of matrices."""
@@ -65,30 +85,55 @@ class Matrices(NamedTuple):
     treedef: Any
 
     def stacks(self) -> list[Array]:
-        """Each leaf as its stack of matrices (batch, fan_in, fan_out)."""
+        """Each leaf as its stack of matrices (batch, fan_in, fan_out); those side by side as one."""
         return [view.matrices(leaf) for leaf, view in zip(self.leaves, self.views, strict=True)]
 
     def tree(self, stacks: Iterable[Array]) -> PyTree:
         """The inverse of `stacks`."""
         return self.treedef.unflatten([view.leaf(stack) for view, stack in zip(self.views, stacks, strict=True)])
 
-    def map(self, function: Callable[[Array], Array], sharding: NamedSharding | None = None) -> PyTree:
-        """The tree with each leaf replaced by `function` of its matrices; leaves of equal shape share one call."""
-        return self.tree(map_stacked(lambda x: function(x) if x.size else x, self.stacks(), sharding))
+    def map(
+        self,
+        function: Callable[[Array], Array],
+        factors: Sequence[Sequence[ArrayLike]] | None = None,
+        sharding: NamedSharding | None = None,
+    ) -> PyTree:
+        """The tree with each leaf replaced by `function` of its matrices, times a factor for each part of a leaf if there are any.
+
+        Leaves of equal shape share one call, and so do the parts of leaves.
+        """
+        parts = [part for view, stack in zip(self.views, self.stacks(), strict=True) for part in view.split(stack)]
+        results = iter(map_stacked(lambda x: function(x) if x.size else x, parts, sharding))
+        stacks = []
+        for i, view in enumerate(self.views):
+            found = [next(results) for _ in view.parts]
+            if factors is not None:
+                found = [x * jnp.asarray(c, x.dtype) for x, c in zip(found, factors[i], strict=True)]
+            stacks.append(jnp.concatenate(found, axis=-1) if len(found) > 1 else found[0])
+        return self.tree(stacks)
 
 
-def matrices_of(tree: PyTree, dimension_numbers: DimensionNumbers, name: str, *, complex_too: bool = False) -> Matrices:
+def matrices_of(
+    tree: PyTree,
+    dimension_numbers: DimensionNumbers,
+    name: str,
+    splits: Splits | None = None,
+    *,
+    complex_too: bool = False,
+) -> Matrices:
     """The matrices in a tree. None and `optax.MaskedNode` hold no leaves and stay as they are.
 
     Args:
         tree: Parameters or updates.
         dimension_numbers: Which axes of each leaf are the inputs and outputs of its matrices.
         name: The caller, for the error message.
+        splits: The widths of matrices that lie side by side in the outputs of a leaf.
         complex_too: Whether the caller takes complex matrices.
 
     Raises:
         ValueError: for a leaf that is no matrix: fewer than two axes, not a real floating dtype (nor a complex one where these are taken),
-            or None for its dimension numbers; for axes that do not fit the leaf; for dimension numbers that are not a prefix of the tree.
+            or None for its dimension numbers; for axes that do not fit the leaf; for dimension numbers that are not a prefix of the tree;
+            for splits of a leaf that there is not, or that do not add up to the leaf's outputs.
 
     """
     paths_and_leaves, treedef = jax.tree_util.tree_flatten_with_path(tree)
@@ -97,7 +142,22 @@ def matrices_of(tree: PyTree, dimension_numbers: DimensionNumbers, name: str, *,
         _view(jax.tree_util.keystr(path) or "the only leaf", leaf, spec, name, complex_too)
         for (path, leaf), spec in zip(paths_and_leaves, specs, strict=True)
     ]
+    if splits:
+        views = _with_splits(views, leaf_names(tree), splits)
     return Matrices([leaf for _, leaf in paths_and_leaves], views, treedef)
+
+
+def widths_by_leaf(splits: Splits, names: Sequence[str]) -> dict[int, tuple[int, ...]]:
+    """The widths of each leaf that splits name, by its place. Raises ValueError for a name that no leaf has."""
+    found: dict[int, tuple[int, ...]] = {}
+    for key, widths in splits.items():
+        places = [i for i, name in enumerate(names) if name == key or name.endswith(f".{key}")]
+        if not places:
+            raise ValueError(
+                f"splits name the leaf {key!r}, but no matrix has this name; there are {', '.join(names)}."
+            )
+        found.update(dict.fromkeys(places, tuple(widths)))
+    return found
 
 
 def prefix_leaves(prefix: Any, tree: PyTree, leaf_type: type, name: str) -> list[Any]:
@@ -159,7 +219,7 @@ def is_matrix(leaf: Array) -> bool:
     return leaf.ndim == 2 and jnp.issubdtype(leaf.dtype, jnp.inexact)
 
 
-def _view(path: str, leaf: Array, spec: Any, name: str, complex_too: bool) -> MatrixView:
+def _view(path: str, leaf: Array | jax.ShapeDtypeStruct, spec: Any, name: str, complex_too: bool) -> MatrixView:
     remedy = "route it to another transformation with optax.partition or optax.masked"
     if spec is None:
         raise ValueError(f"{name} got the leaf {path}, which dimension_numbers mark as not a matrix (None); {remedy}.")
@@ -180,6 +240,18 @@ def _view(path: str, leaf: Array, spec: Any, name: str, complex_too: bool) -> Ma
         tuple(leaf.shape[axis] for axis in axes) for axes in (batch, chosen[: len(inputs)], chosen[len(inputs) :])
     ]
     return MatrixView((*batch, *chosen), *extents)
+
+
+def _with_splits(views: list[MatrixView], names: list[str], splits: Splits) -> list[MatrixView]:
+    views = list(views)
+    for i, widths in widths_by_leaf(splits, names).items():
+        outputs = views[i].fans.fan_out
+        if sum(widths) != outputs or min(widths) < 1:
+            raise ValueError(
+                f"The splits of the leaf {names[i]} must be widths that add up to its {outputs} outputs, got {widths}."
+            )
+        views[i] = views[i]._replace(widths=widths)
+    return views
 
 
 def _axes(axes: int | Iterable[int]) -> tuple[int, ...]:

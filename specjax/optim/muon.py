@@ -1,5 +1,6 @@
 """Muon: momentum, orthogonalization, a scale by shape, decoupled weight decay (Jordan et al. 2024), and AdamW for what is no matrix."""
 
+import warnings
 from collections.abc import Callable
 
 import jax
@@ -10,11 +11,13 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, ArrayLike, Key, PyTree
 from optax.contrib import MuonDimensionNumbers
 
-from specjax.optim.matrices import IN_OUT, DimensionNumbers, is_matrix, prefix_leaves
+from specjax.optim.matrices import IN_OUT, DimensionNumbers, Splits, is_matrix, prefix_leaves
 from specjax.optim.momentum import Convention, momentum
+from specjax.optim.names import leaf_names
 from specjax.optim.orthogonal import Method, orthogonalize
 from specjax.optim.precision import in_float32
-from specjax.optim.scales import Scale
+from specjax.optim.routing import Routed, routes
+from specjax.optim.scales import Scale, scale_named
 
 MATRIX, OTHER = "matrix", "other"
 
@@ -35,6 +38,7 @@ def muon(
     weight_decay_mask: PyTree | Callable[[PyTree], PyTree] | None = None,
     dimension_numbers: DimensionNumbers = IN_OUT,
     sizes: PyTree | None = None,
+    splits: Splits | None = None,
     labels: PyTree | Callable[[PyTree], PyTree] | None = None,
     other: optax.GradientTransformation | None = None,
     sharding: NamedSharding | None = None,
@@ -42,7 +46,9 @@ def muon(
     """W ← W - learning_rate (scale · polar(momentum) + weight_decay · W) for matrices, `other` for all other leaves.
 
     The defaults are Keller Jordan's. Which leaves are matrices is decided by, in this order: `labels`; a tree (or function) of
-    dimension numbers, where None marks a leaf that is not; two axes and a floating dtype. Numbers may be traced arrays, so a sweep over
+    dimension numbers, where None marks a leaf that is not; two axes and a floating dtype. The last rule is wrong for stacked layers, and
+    where there is a leaf of more axes `init` warns: `specjax.diagnostics.matrix_layout` reads labels, dimension numbers and splits off
+    the loss, and `specjax.optim.routing` shows where every leaf goes. Numbers may be traced arrays, so a sweep over
     them is one compiled program: build the optimizer inside the vmapped function, or use `specjax.optim.inject_hyperparams`
     (optax's own takes `labels` and whatever else is a function for a schedule unless `static_args` names it).
 
@@ -63,6 +69,7 @@ def muon(
         weight_decay_mask: As in `optax.add_decayed_weights`.
         dimension_numbers: As for `orthogonalize`; `OUT_IN` for weights stored as (out, in).
         sizes: As for `orthogonalize`.
+        splits: As for `orthogonalize`.
         labels: A prefix tree of "matrix" and "other", or a function of the parameters giving it. "matrix" on a leaf of more than two
             axes makes the leading ones batch axes.
         other: For the leaves that are not matrices; by default AdamW with the same learning rate, b1 = 0.9, b2 = 0.95 and no weight
@@ -80,7 +87,13 @@ def muon(
     matrix_steps = optax.chain(
         momentum(decay, convention, nesterov=nesterov, bias_correction=bias_correction, dtype=momentum_dtype, key=key),
         orthogonalize(
-            method, scale, adaptive=adaptive, dimension_numbers=dimension_numbers, sizes=sizes, sharding=sharding
+            method,
+            scale,
+            adaptive=adaptive,
+            dimension_numbers=dimension_numbers,
+            sizes=sizes,
+            splits=splits,
+            sharding=sharding,
         ),
         in_float32(
             optax.chain(
@@ -92,8 +105,40 @@ def muon(
         # In float16 eps would be 0, and so would the squares of gradients below 2e-4.
         other = in_float32(optax.adamw(learning_rate, b1=0.9, b2=0.95, eps=1e-10, weight_decay=0.0))
 
-    return optax.partition(
-        {MATRIX: matrix_steps, OTHER: other}, lambda params: _labels(params, labels, dimension_numbers)
+    def label(params: PyTree) -> PyTree:
+        return _labels(params, labels, dimension_numbers)
+
+    steps = optax.partition({MATRIX: matrix_steps, OTHER: other}, label)
+
+    def init(params: PyTree) -> optax.PartitionState:
+        if labels is None and isinstance(dimension_numbers, MuonDimensionNumbers):
+            _warn_of_stacks(params)
+        return steps.init(params)
+
+    formula = scale_named(scale)
+    return optax.GradientTransformationExtraArgs(
+        Routed(init, lambda params: routes(params, label(params), dimension_numbers, sizes, splits, formula)),
+        steps.update,
+    )
+
+
+def _warn_of_stacks(params: PyTree) -> None:
+    """A warning where the rule of two axes meets leaves of more, and stacked vectors that it takes for matrices."""
+    named = [
+        (name, leaf.shape)
+        for name, leaf in zip(leaf_names(params), jax.tree.leaves(params), strict=True)
+        if jnp.issubdtype(leaf.dtype, jnp.floating)
+    ]
+    stacks = [f"{name} {shape}" for name, shape in named if len(shape) > 2]
+    if not stacks:
+        return
+    layers = {shape[0] for _, shape in named if len(shape) > 2}
+    vectors = [f"{name} {shape}" for name, shape in named if len(shape) == 2 and shape[0] in layers]
+    doubt = f", and may take stacked vectors for matrices: {', '.join(vectors)}" if vectors else ""
+    warnings.warn(
+        f"muon by two axes alone leaves these to the other optimizer: {', '.join(stacks)}{doubt}; pass labels=, dimension_numbers= and "
+        "splits= of specjax.diagnostics.matrix_layout(loss, params, batch).",
+        stacklevel=3,
     )
 
 

@@ -7,14 +7,13 @@ empty; a NaN or an infinity makes its own matrix NaN, and no other (see `optax.a
 
 from collections.abc import Callable
 
-import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import NamedSharding
 from jaxtyping import Array, Float, Inexact, PyTree
 
 from specjax import spectral
-from specjax.optim.matrices import IN_OUT, DimensionNumbers, matrices_of
+from specjax.optim.matrices import IN_OUT, DimensionNumbers, Splits, matrices_of
 from specjax.optim.precision import in_float32
 from specjax.optim.scales import Scale, scale_named, shape_factors
 from specjax.optim.sharded import check_sharding
@@ -31,6 +30,7 @@ def orthogonalize(
     adaptive: bool = False,
     dimension_numbers: DimensionNumbers = IN_OUT,
     sizes: PyTree | None = None,
+    splits: Splits | None = None,
     sharding: NamedSharding | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """Replaces each matrix by its polar factor times a factor that depends on its shape.
@@ -46,6 +46,8 @@ def orthogonalize(
         dimension_numbers: The axes of inputs and outputs; by default (in, out) are the last two and leading axes are batch axes.
             `OUT_IN` is the other layout. The polar factor does not see the difference, the scale does.
         sizes: A prefix tree of `Fans` with the active extents of padded matrices, or None where the shape counts.
+        splits: The widths of matrices that lie side by side in the outputs of a leaf, by the leaf's name or its end, as in
+            `{"qkv": (512, 64, 64)}`: each is orthogonalized and scaled as a leaf of its own would be.
         sharding: Of the stack axis, `NamedSharding(mesh, PartitionSpec(axes))`: each device orthogonalizes matrices of its own, without a
             collective in an iteration. By default the compiler decides.
 
@@ -53,7 +55,8 @@ def orthogonalize(
         A transformation without state; updates keep shape and dtype. Complex matrices have unitary factors.
 
     Raises:
-        ValueError: at once for an unknown scale or a sharding of another form; at init and update for a leaf that is not a matrix.
+        ValueError: at once for an unknown scale or a sharding of another form; at init and update for a leaf that is not a matrix, for
+            splits that do not add up or of no leaf, and for a leaf with both sizes and splits.
 
     """
     chosen = spectral.NewtonSchulz() if method is None else method
@@ -65,7 +68,9 @@ def orthogonalize(
         wide, other = at_least_float32(x), at_least_float32(orthogonal)
         return (dual_norm(wide, other).astype(other.dtype)[:, None, None] * other).astype(x.dtype)
 
-    return scaled_map(polar_factor, scale, dimension_numbers, sizes, "orthogonalize", sharding, complex_too=True)
+    return scaled_map(
+        polar_factor, scale, dimension_numbers, sizes, "orthogonalize", splits, sharding, complex_too=True
+    )
 
 
 def normalize_rows(*, dimension_numbers: DimensionNumbers = IN_OUT) -> optax.GradientTransformationExtraArgs:
@@ -127,6 +132,7 @@ def scaled_map(
     dimension_numbers: DimensionNumbers,
     sizes: PyTree | None,
     name: str,
+    splits: Splits | None = None,
     sharding: NamedSharding | None = None,
     *,
     complex_too: bool = False,
@@ -138,14 +144,10 @@ def scaled_map(
     check_sharding(sharding)
 
     def update(updates: PyTree) -> PyTree:
-        matrices = matrices_of(updates, dimension_numbers, name, complex_too=complex_too)
-        results = jax.tree.leaves(matrices.map(function, sharding))
-        factors = shape_factors(formula, matrices, sizes, updates)
-        return matrices.treedef.unflatten(
-            [x * jnp.asarray(factor, x.dtype) for x, factor in zip(results, factors, strict=True)]
-        )
+        matrices = matrices_of(updates, dimension_numbers, name, splits, complex_too=complex_too)
+        return matrices.map(function, shape_factors(formula, matrices, sizes, updates), sharding)
 
-    return _stateless(update, dimension_numbers, name, complex_too)
+    return _stateless(update, dimension_numbers, name, splits, complex_too)
 
 
 def _map_each(
@@ -157,10 +159,14 @@ def _map_each(
 
 
 def _stateless(
-    function: Callable[[PyTree], PyTree], dimension_numbers: DimensionNumbers, name: str, complex_too: bool = False
+    function: Callable[[PyTree], PyTree],
+    dimension_numbers: DimensionNumbers,
+    name: str,
+    splits: Splits | None = None,
+    complex_too: bool = False,
 ) -> optax.GradientTransformationExtraArgs:
     def init(params: PyTree) -> optax.EmptyState:
-        matrices_of(params, dimension_numbers, name, complex_too=complex_too)
+        matrices_of(params, dimension_numbers, name, splits, complex_too=complex_too)
         return optax.EmptyState()
 
     def update(

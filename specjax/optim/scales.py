@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from specjax.optim.matrices import Fans, Matrices, prefix_leaves
+from specjax.optim.names import leaf_names
 from specjax.sizes import active
 
 Extent = Float[Array, ""]
@@ -56,8 +57,20 @@ def scale_named(scale: str | Scale) -> Scale:
     return SCALES[scale]
 
 
-def shape_factors(scale: Scale, matrices: Matrices, sizes: PyTree | None, tree: PyTree) -> list[float | Array]:
-    """The scale of each leaf of `tree`, at the active extents where `sizes`, a prefix tree of `Fans`, gives them, else at the shape."""
-    given = prefix_leaves(sizes, tree, Fans, "sizes")
-    fans = [view.fans if extents is None else extents for view, extents in zip(matrices.views, given, strict=True)]
-    return [scale(*(jnp.asarray(active(fan), float) for fan in pair)) for pair in fans]
+def shape_factors(
+    scale: Scale, matrices: Matrices, sizes: PyTree | None, tree: PyTree
+) -> list[tuple[float | Array, ...]]:
+    """The scale of every part of every leaf of `tree`, at the active extents where `sizes`, a prefix tree of `Fans`, gives them, else at
+    its shape.
+
+    Raises ValueError for a leaf with both sizes and splits.
+    """
+    result = []
+    for i, (given, view) in enumerate(zip(prefix_leaves(sizes, tree, Fans, "sizes"), matrices.views, strict=True)):
+        if given is not None and view.widths:
+            raise ValueError(
+                f"The leaf {leaf_names(tree)[i]} has both sizes and splits; split a matrix that is not padded."
+            )
+        parts = view.parts if given is None else (given,)
+        result.append(tuple(scale(*(jnp.asarray(active(fan), float) for fan in fans)) for fans in parts))
+    return result

@@ -1,15 +1,15 @@
 """Ranks along a training: of the activations that feed every linear map, and of its gradient (spectral-criterion, Table 1)."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
 from specjax.diagnostics.layer_report import stable_ranks_of
 from specjax.diagnostics.probe import Probe, listed
-from specjax.optim.matrices import map_stacked
+from specjax.optim.matrices import Splits, map_stacked
 from specjax.optim.switch import nuclear_rank
 from specjax.spectral import CUBIC, NewtonSchulz
 from specjax.spectral.scaling import at_least_float32
@@ -30,11 +30,14 @@ class Ranks(NamedTuple):
     """nr(G) of the gradient, 0 where it is zero."""
 
 
-def measure_ranks(loss: Callable[[PyTree, PyTree], Array], params: PyTree, batch: PyTree) -> Ranks:
+def measure_ranks(
+    loss: Callable[[PyTree, PyTree], Any], params: PyTree, batch: PyTree, *, splits: Splits | None = None
+) -> Ranks:
     """Both ranks of every linear map on a batch; a pure function without decompositions, to be jitted with a training step.
 
     Which axes of a parameter are the inputs of its matrices, which the outputs, and which count matrices, is read off the products that it
-    enters, as for `diagnostics.layer_report`: a kernel (d, heads, head) that maps d to heads · head is one matrix.
+    enters, as for `diagnostics.layer_report`: a kernel (d, heads, head) that maps d to heads · head is one matrix. Of several matrices
+    side by side in a leaf, which `diagnostics.matrix_layout(...).splits` names, nr(G) is the smallest.
 
     Returns:
         Ranks in float32, or in a wider dtype of the parameters.
@@ -43,7 +46,7 @@ def measure_ranks(loss: Callable[[PyTree, PyTree], Array], params: PyTree, batch
         ValueError: as `diagnostics.layer_report`.
 
     """
-    probe = Probe(loss, params, batch)
+    probe = Probe(loss, params, batch, splits)
     gradients = jax.grad(probe.loss)(probe.leaves, probe.batch)
     maps = probe.maps_of_this_trace()
     matrices = [at_least_float32(m.matrices(gradients[m.leaf])) for m in maps]

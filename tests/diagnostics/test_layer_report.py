@@ -51,7 +51,7 @@ def test_other_floats_are_told_the_ranks_of_their_matrices(dtype):
 def test_every_row_has_the_exact_ranks(network):
     model, params, (x, y), report = network
     gradients, inputs = jax.grad(model)(params, (x, y)), mlp.layer_inputs(params, x, "tanh")
-    assert [row.name for row in report.rows] == ["[0]", "[1]", "[2]"]
+    assert [row.name for row in report.rows] == ["0", "1", "2"]
     assert [row.shape for row in report.rows] == [(16, 12), (16, 16), (5, 16)]
     for row, gradient, a in zip(report.rows, gradients, inputs, strict=True):
         assert row.stable_rank[0] == pytest.approx(stable_rank(a), rel=ROUNDING)
@@ -160,31 +160,31 @@ def test_maps_are_found_through_scans_jit_slices_heads_and_look_ups(attention):
     rows = {row.name: row for row in report.rows}
     shapes = {name: (row.kind, row.shape) for name, row in rows.items()}
     assert shapes == {
-        "['table'] (use 1)": ("lookup", (8, 11)),
-        **{f"['blocks']['up'][{i}]": ("linear", (8, 8)) for i in range(3)},
-        **{f"['blocks']['down'][{i}]": ("linear", (8, 8)) for i in range(3)},
-        "['fused'] (use 1)": ("linear", (8, 8)),
-        "['fused'] (use 2)": ("linear", (8, 8)),
-        "['experts']": ("linear", (9, 2)),
-        **{f"['grouped'] (map {i})": ("linear", (5, 8)) for i in range(2)},
-        "['table'] (use 2)": ("linear", (11, 8)),
+        "table (use 1)": ("lookup", (8, 11)),
+        **{f"blocks.up[{i}]": ("linear", (8, 8)) for i in range(3)},
+        **{f"blocks.down[{i}]": ("linear", (8, 8)) for i in range(3)},
+        "fused (use 1)": ("linear", (8, 8)),
+        "fused (use 2)": ("linear", (8, 8)),
+        "experts": ("linear", (9, 2)),
+        **{f"grouped (map {i})": ("linear", (5, 8)) for i in range(2)},
+        "table (use 2)": ("linear", (11, 8)),
     }
-    assert report.others == ("['blocks']['gain']",)
+    assert report.others == ("blocks.gain",)
     counts = np.bincount(np.asarray(tokens).ravel(), minlength=11)
-    assert rows["['table'] (use 1)"].stable_rank[0] == pytest.approx(24 / counts.max())
+    assert rows["table (use 1)"].stable_rank[0] == pytest.approx(24 / counts.max())
     gradient = jax.grad(attention_model)(params, tokens)
-    assert rows["['table'] (use 1)"].nuclear_rank[0] == pytest.approx(nuclear_rank(gradient["table"]), rel=ROUNDING)
+    assert rows["table (use 1)"].nuclear_rank[0] == pytest.approx(nuclear_rank(gradient["table"]), rel=ROUNDING)
     halves = np.split(np.asarray(gradient["fused"]), 2)
     for i, half in enumerate(halves):
-        assert rows[f"['fused'] (use {i + 1})"].nuclear_rank[0] == pytest.approx(nuclear_rank(half), rel=ROUNDING)
-        assert rows[f"['grouped'] (map {i})"].nuclear_rank[0] == pytest.approx(
+        assert rows[f"fused (use {i + 1})"].nuclear_rank[0] == pytest.approx(nuclear_rank(half), rel=ROUNDING)
+        assert rows[f"grouped (map {i})"].nuclear_rank[0] == pytest.approx(
             nuclear_rank(gradient["grouped"][i]), rel=ROUNDING
         )
     up = np.asarray(gradient["blocks"]["up"][1]).reshape(8, 8)
-    assert rows["['blocks']['up'][1]"].nuclear_rank[0] == pytest.approx(nuclear_rank(up), rel=ROUNDING)
+    assert rows["blocks.up[1]"].nuclear_rank[0] == pytest.approx(nuclear_rank(up), rel=ROUNDING)
     # The first layer's input is the embedding itself, 24 columns of it.
     inputs = np.asarray(params["table"])[np.asarray(tokens).ravel()]
-    assert rows["['blocks']['up'][0]"].stable_rank[0] == pytest.approx(stable_rank(inputs), rel=ROUNDING)
+    assert rows["blocks.up[0]"].stable_rank[0] == pytest.approx(stable_rank(inputs), rel=ROUNDING)
 
 
 @pytest.mark.integration
@@ -223,20 +223,18 @@ def test_stacked_parameters_have_a_stable_rank_for_each_layer(attention):
     rows = {row.name: row.stable_rank[0] for row in report.rows}
     assert ranks["blocks"]["gain"] is None
     for name in ("up", "down"):
-        np.testing.assert_allclose(
-            ranks["blocks"][name], [rows[f"['blocks']['{name}'][{i}]"] for i in range(3)], rtol=1e-3
-        )
-    np.testing.assert_allclose(ranks["grouped"], [rows[f"['grouped'] (map {i})"] for i in range(2)], rtol=1e-3)
+        np.testing.assert_allclose(ranks["blocks"][name], [rows[f"blocks.{name}[{i}]"] for i in range(3)], rtol=1e-3)
+    np.testing.assert_allclose(ranks["grouped"], [rows[f"grouped (map {i})"] for i in range(2)], rtol=1e-3)
     # Used twice: the larger of the two.
-    assert ranks["table"] == pytest.approx(max(rows["['table'] (use 1)"], rows["['table'] (use 2)"]), rel=1e-3)
+    assert ranks["table"] == pytest.approx(max(rows["table (use 1)"], rows["table (use 2)"]), rel=1e-3)
 
 
 def test_equinox_modules_and_their_other_leaves():
     module = eqx.nn.MLP(6, 3, 8, 1, key=jax.random.key(0))
     x = jax.random.normal(jax.random.key(1), (9, 6))
     report = layer_report(lambda m, x: jnp.mean(jax.vmap(m)(x) ** 2), module, x)
-    assert [row.name for row in report.rows] == ["layers[0].weight", "layers[1].weight"]
-    assert report.others == ("layers[0].bias", "layers[1].bias")
+    assert [row.name for row in report.rows] == ["layers.0.weight", "layers.1.weight"]
+    assert report.others == ("layers.0.bias", "layers.1.bias")
     assert report.rows[0].stable_rank[0] == pytest.approx(stable_rank(x), rel=ROUNDING)
 
 
@@ -294,3 +292,26 @@ def test_what_is_refused():
         layer_report(lambda w, x: w @ x, jnp.eye(2), jnp.ones(2))
     with pytest.raises(ValueError, match="No parameter enters a matrix product"):
         layer_report(lambda w, x: jnp.sum(w * x), jnp.ones(2), jnp.ones(2))
+
+
+def test_matrices_side_by_side_have_a_row_each():
+    """The parts of a fused matrix have the ranks of the parts of its gradient; a loss may come with anything beside it."""
+    x, y = (jax.random.normal(jax.random.key(i), s) for i, s in enumerate([(20, 4), (20, 3)]))
+
+    def model(params, batch):
+        a, b = jnp.split(batch[0] @ params["block"]["ab"], [5], axis=1)
+        return jnp.mean((jnp.tanh(a) @ params["out"] + b - batch[1]) ** 2), {"seen": a}
+
+    params = {"block": {"ab": jax.random.normal(jax.random.key(2), (4, 8))}, "out": jnp.ones((5, 3))}
+    report = layer_report(model, params, (x, y), splits={"ab": (5, 3)})
+    assert [(row.name, row.shape) for row in report.rows] == [
+        ("block.ab (use 1)", (5, 4)),
+        ("block.ab (use 2)", (3, 4)),
+        ("out", (3, 5)),
+    ]
+    gradient = jax.grad(lambda p: model(p, (x, y))[0])(params)["block"]["ab"]
+    for row, part in zip(report.rows, (gradient[:, :5], gradient[:, 5:]), strict=False):
+        assert row.nuclear_rank[0] == pytest.approx(nuclear_rank(part), rel=ROUNDING)
+        assert row.stable_rank[0] == pytest.approx(stable_rank(x), rel=ROUNDING)
+    with pytest.raises(ValueError, match="splits name the leaf 'qkv'"):
+        layer_report(model, params, (x, y), splits={"qkv": (5, 3)})

@@ -12,7 +12,7 @@ from specjax import optim
 from specjax.spectral import spectral_power
 from tests.optim.registry import EXTRA, ITERATION, TRANSFORMS, mixed_tree, parameters, steps, tree
 
-pytestmark = pytest.mark.usefixtures("optax_promotion")
+pytestmark = [pytest.mark.usefixtures("optax_promotion"), pytest.mark.filterwarnings("ignore:muon by two axes")]
 every_transform = pytest.mark.parametrize("name", parameters({name: name for name in TRANSFORMS}))
 PARAMS = tree(0)
 GRADIENTS = [tree(1), tree(2)]

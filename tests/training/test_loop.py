@@ -208,9 +208,7 @@ def test_parameters_that_stop_being_finite_are_found_without_a_later_loss(last, 
     )
     labels = {name: "decay" if name == broken else "sgd" for name in ("seen", "unseen")}
     optimizer = optax.partition({"sgd": optax.sgd(0.1), "decay": decay}, labels)
-    with pytest.raises(
-        Diverged, match=rf"finite at step {last}, first in the parameter \['{broken}'\]; lower"
-    ) as found:
+    with pytest.raises(Diverged, match=rf"finite at step {last}, first in the parameter {broken}; lower") as found:
         small(lambda w, x: jnp.mean(x) * w["seen"], {"seen": jnp.ones(()), "unseen": jnp.ones(2)}, optimizer, steps=4)
     assert int(found.value.run.step) == last
     assert not bool(found.value.run.finite)

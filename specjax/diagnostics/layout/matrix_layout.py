@@ -1,0 +1,166 @@
+"""Which leaf is what: matrices with their inputs, outputs and batch axes, tables that are looked up, gains and biases, from the loss.
+
+The rule that two axes make a matrix orthogonalizes stacked biases (layers, width) and leaves stacked weights (layers, d, width) out. What a
+parameter does in the program of the loss does not depend on how it is stored.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from specjax.diagnostics.layout.program import uses_in
+from specjax.diagnostics.layout.rows import Kind, Label, LayoutRow, row
+from specjax.optim.names import leaf_names
+
+_DATA_DECIDES = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+    jax.errors.NonConcreteBooleanIndexError,
+)
+
+
+@dataclass(frozen=True)
+class MatrixLayout:
+    """A row for every inexact leaf, in the order of the tree; `str` of it is the table.
+
+    `labels`, `dimension_numbers` and `splits` are what `optim.muon` takes under these names.
+    """
+
+    rows: tuple[LayoutRow, ...]
+    treedef: Any
+
+    @property
+    def labels(self) -> PyTree:
+        """A tree like the inexact leaves of the parameters: "matrix" or "other"."""
+        return self.treedef.unflatten([found.label for found in self.rows])
+
+    @property
+    def dimension_numbers(self) -> PyTree:
+        """A tree like the inexact leaves of `optax.contrib.MuonDimensionNumbers`, None for what is no matrix."""
+        return self.treedef.unflatten([found.dimension_numbers for found in self.rows])
+
+    @property
+    def splits(self) -> dict[str, tuple[int, ...]]:
+        """The widths of the matrices side by side in a leaf's outputs, by the leaf's name, where there are several."""
+        return {found.name: found.splits for found in self.rows if found.splits is not None and found.label == "matrix"}
+
+    def labelled(self, *, readout: Label | None = None, **kinds: Label) -> "MatrixLayout":
+        """The layout with other labels for readouts or for rows of a kind, as in `labelled(readout="other")`.
+
+        Raises:
+            ValueError: for a kind or label that there is not, or "matrix" for what has no dimension numbers.
+
+        """
+        known = Kind.__args__  # type: ignore[attr-defined]
+        if wrong := [kind for kind in kinds if kind not in known]:
+            raise ValueError(f"There is no kind {wrong[0]!r} of leaves; there are readout, {', '.join(known)}.")
+        if wrong := [label for label in (readout or "other", *kinds.values()) if label not in ("matrix", "other")]:
+            raise ValueError(f'A label is "matrix" or "other", got {wrong[0]!r}.')
+        rows = []
+        for found in self.rows:
+            label = readout if readout is not None and found.readout else kinds.get(found.kind, found.label)
+            if label == "matrix" and found.dimension_numbers is None:
+                raise ValueError(f"The leaf {found.name} cannot be labelled a matrix: {found.reason}.")
+            rows.append(found._replace(label=label))
+        return MatrixLayout(tuple(rows), self.treedef)
+
+    def __str__(self) -> str:
+        table = [["leaf", "shape", "axes", "holds", "label", "why"], *(_cells(found) for found in self.rows)]
+        widths = [max(len(line[i]) for line in table) for i in range(len(table[0]))]
+        return "\n".join(
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table
+        )
+
+
+def matrix_layout(loss: Callable[[PyTree, PyTree], Any], params: PyTree, batch: PyTree) -> MatrixLayout:
+    """What every leaf does in the program of a loss, as labels and dimension numbers for `optim.muon`, with the reason in words.
+
+    The loss is traced once and nothing is computed, so arrays may be abstract (`jax.eval_shape`, `jax.ShapeDtypeStruct`). Parameters are
+    followed through transpositions, reshapes, slices, sums and products with other parameters (low-rank adapters, weight norms),
+    concatenation, `vmap`, `jit`, `remat`, `scan`, `while_loop`, `cond` and `shard_map`, into matrix products, convolutions, ragged
+    products and look-ups.
+
+    A kernel (d, heads, head) is one matrix from d to heads · head; an axis that counts layers or experts is a batch axis. A leaf whose
+    outputs are cut apart again holds several matrices (`splits`), unless the parts come together again as those of rotary positions
+    do. Where a leaf has several uses the first product counts.
+
+    Args:
+        loss: `loss(params, batch)`, one number, or (number, anything).
+        params: A tree; leaves that are no arrays, as those of equinox modules, are passed through.
+        batch: Whatever the loss takes. If it has no arrays, those that the loss closes over are taken for data.
+
+    Raises:
+        ValueError: for a leaf that the loss does not use; a loss that is not one number; one whose program depends on the
+            values of its arguments, as with a boolean mask for an index.
+
+    """
+    leaves, treedef = jax.tree.flatten(params)
+    names = leaf_names(params)
+    traced = [i for i, x in enumerate(leaves) if _is_array(x)]
+    # Integers and keys are traced as well, but are no parameters.
+    order = sorted(traced, key=lambda i: not jnp.issubdtype(leaves[i].dtype, jnp.inexact))
+    parameters = [i for i in order if jnp.issubdtype(leaves[i].dtype, jnp.inexact)]
+    batch_leaves, batch_treedef = jax.tree.flatten(batch)
+    data = [i for i, x in enumerate(batch_leaves) if _is_array(x)]
+
+    def of_arrays(arrays: Sequence[Any], batch_arrays: Sequence[Any]) -> Any:
+        return loss(
+            treedef.unflatten(_replaced(leaves, order, arrays)),
+            batch_treedef.unflatten(_replaced(batch_leaves, data, batch_arrays)),
+        )
+
+    try:
+        closed, shape = jax.make_jaxpr(of_arrays, return_shape=True)(
+            [_abstract(leaves[i]) for i in order], [_abstract(batch_leaves[i]) for i in data]
+        )
+    except _DATA_DECIDES as error:
+        raise ValueError(
+            "The loss cannot be traced, because its program depends on values of the parameters or the batch, as with a boolean "
+            f"mask for an index or an `if` on an array: {str(error).splitlines()[0]}"
+        ) from error
+    first = shape[0] if isinstance(shape, tuple | list) and len(shape) else shape
+    if getattr(first, "shape", None) != ():
+        raise ValueError(f"The loss must be one number, or (number, anything), got {shape}.")
+    uses = uses_in(closed, len(parameters), constants_are_data=not data)
+    rows: dict[int, LayoutRow] = {}
+    for number, i in enumerate(parameters):
+        real = jnp.issubdtype(leaves[i].dtype, jnp.floating)
+        found = row(names[i], number, tuple(leaves[i].shape), uses, real=real)
+        if found is None:
+            raise ValueError(
+                f"The loss does not use the leaf {names[i]} of shape {tuple(leaves[i].shape)}, so that nothing is known of it; leave "
+                "it out of the parameters."
+            )
+        rows[i] = found
+    inexact = treedef.unflatten([i if i in rows else None for i in range(len(leaves))])
+    return MatrixLayout(tuple(rows[i] for i in sorted(rows)), jax.tree.structure(inexact))
+
+
+def _is_array(x: object) -> bool:
+    return isinstance(x, jax.Array | np.ndarray | np.generic | jax.ShapeDtypeStruct)
+
+
+def _abstract(x: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(x.shape, jax.dtypes.canonicalize_dtype(x.dtype, allow_extended_dtype=True))
+
+
+def _replaced(leaves: Sequence[Any], places: Sequence[int], values: Sequence[Any]) -> list[Any]:
+    result = list(leaves)
+    for place, value in zip(places, values, strict=True):
+        result[place] = value
+    return result
+
+
+def _cells(found: LayoutRow) -> list[str]:
+    holds = " + ".join(
+        f"{count if count > 1 else ''}{' of ' if count > 1 else ''}{fan_in} x {fan_out}"
+        for count, fan_in, fan_out in found.matrices
+    )
+    shape = " x ".join(map(str, found.shape)) or "scalar"
+    return [found.name, shape, " ".join(found.axes), holds, found.label, found.reason]

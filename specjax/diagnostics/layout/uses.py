@@ -1,0 +1,70 @@
+"""What the parameters of a program are used for: one record for each use, and what became of its outputs."""
+
+from collections.abc import Hashable
+from typing import Literal, NamedTuple
+
+from specjax.diagnostics.layout.pieces import Axis, Left, Source, Term, interval
+
+UseKind = Literal["linear", "convolution", "lookup", "gain", "bias", "elementwise", "joined", "statistic", "lost"]
+
+
+class Use(NamedTuple):
+    """One use of one parameter: its pieces that are inputs, outputs, and batch axes, and the axes that had left before."""
+
+    leaf: int
+    kind: UseKind
+    term: Term
+    inputs: Axis = ()
+    outputs: Axis = ()
+    batch: Axis = ()
+    left: frozenset[Left] = frozenset()
+    detail: str = ""
+
+    def range_of(self, axis: int) -> tuple[int, int] | None:
+        """The entries of an axis of the parameter that are used."""
+        return interval(self.term, ("leaf", self.leaf), axis)
+
+
+class Uses:
+    """The uses of all parameters, by where they are in the program, and what is learned of them later on.
+
+    `cuts` are the ranges that the outputs of a use are cut into, by (use, axis), and `rejoined` those (use, axis, range) that were put
+    together again; `counted` are output axes that count matrices, being a batch axis of a later product with a parameter; `heads` are
+    the numbers of attention heads in a use's outputs; `origins` are the output axes that an input axis of a use comes from; `consumed`
+    has a bit for each use whose outputs reach another use.
+    """
+
+    def __init__(self) -> None:
+        self.numbers: dict[Hashable, int] = {}
+        self.found: dict[int, Use] = {}
+        self.cuts: dict[tuple[int, int], set[tuple[int, int] | None]] = {}
+        self.rejoined: set[tuple[int, int, tuple[int, int] | None]] = set()
+        self.counted: set[tuple[int, int]] = set()
+        self.heads: dict[int, int] = {}
+        self.origins: dict[tuple[int, int], set[tuple[int, int]]] = {}
+        self.consumed = 0
+
+    def record(self, place: Hashable, use: Use) -> int:
+        """The number of the use at this place of the program, which is the same when a loop's body is read again."""
+        number = self.numbers.setdefault((place, use.leaf, use.kind, use.detail), len(self.numbers))
+        self.found[number] = use
+        return number
+
+    def of(self, leaf: int) -> list[tuple[int, Use]]:
+        """The uses of a parameter, the first first."""
+        return [(number, use) for number, use in sorted(self.found.items()) if use.leaf == leaf]
+
+    def cut(self, term: Term, axis: Axis) -> None:
+        """The outputs of uses were cut to this term along this axis."""
+        for source, place in {(p.source, p.axis) for p in axis if p.source is not None and p.source[0] == "output"}:
+            self.cuts.setdefault((source[1], place), set()).add(interval(term, source, place))
+
+
+def leaf(number: int) -> Source:
+    """The parameter as a source."""
+    return "leaf", number
+
+
+def output(number: int) -> Source:
+    """The outputs of a use as a source."""
+    return "output", number

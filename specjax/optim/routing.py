@@ -1,0 +1,94 @@
+"""Where every leaf goes: which optimizer, which matrices it holds, and by what their updates are scaled."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import NamedTuple
+
+import jax
+import optax
+from jaxtyping import PyTree
+
+from specjax.optim.matrices import DimensionNumbers, Splits, matrices_of
+from specjax.optim.names import leaf_names
+from specjax.optim.scales import Scale, shape_factors
+
+
+class Route(NamedTuple):
+    """One leaf: its optimizer, "matrix" or "other", and for matrices (how many, inputs, outputs) and the scale of each width."""
+
+    name: str
+    shape: tuple[int, ...]
+    optimizer: str
+    matrices: tuple[tuple[int, int, int], ...] = ()
+    scales: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Routed:
+    """The `init` of an optimizer that knows where it sends the leaves of a tree."""
+
+    init: Callable[[PyTree], optax.OptState]
+    routes: Callable[[PyTree], tuple[Route, ...]]
+
+    def __call__(self, params: PyTree) -> optax.OptState:
+        """The state at the start."""
+        return self.init(params)
+
+
+class Routing(NamedTuple):
+    """The routes of all leaves, in the order of the tree; `str` of it is the table."""
+
+    rows: tuple[Route, ...]
+
+    def __str__(self) -> str:
+        table = [["leaf", "shape", "optimizer", "matrices", "scale"], *(_cells(row) for row in self.rows)]
+        widths = [max(len(line[i]) for line in table) for i in range(len(table[0]))]
+        return "\n".join(
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table
+        )
+
+
+def routing(optimizer: optax.GradientTransformation, params: PyTree) -> Routing:
+    """Where `optim.muon` sends every leaf of `params`, whose arrays may be abstract.
+
+    Raises:
+        TypeError: for an optimizer that is not of `optim.muon`: in a chain, that of the chain's muon is what to ask for.
+        ValueError: as the optimizer's `init`.
+
+    """
+    if not isinstance(optimizer.init, Routed):
+        raise TypeError(
+            "routing needs what optim.muon returns; where it stands in a chain or another transformation, ask for that of the muon inside."
+        )
+    return Routing(optimizer.init.routes(params))
+
+
+def routes(
+    params: PyTree,
+    labels: PyTree,
+    dimension_numbers: DimensionNumbers,
+    sizes: PyTree | None,
+    splits: Splits | None,
+    scale: Scale,
+) -> tuple[Route, ...]:
+    """The routes of a tree whose leaves labelled "matrix" are orthogonalized, and the others not."""
+    found: dict[str, tuple[tuple[tuple[int, int, int], ...], tuple[float, ...]]] = {}
+    masked = jax.tree.map(lambda label, leaf: leaf if label == "matrix" else optax.MaskedNode(), labels, params)
+    matrices = matrices_of(masked, dimension_numbers, "orthogonalize", splits)
+    factors = shape_factors(scale, matrices, sizes, masked)
+    for name, view, scales in zip(leaf_names(masked), matrices.views, factors, strict=True):
+        found[name] = tuple((prod(view.batch), *part) for part in view.parts), tuple(map(float, scales))
+    return tuple(
+        Route(name, tuple(leaf.shape), label, *found.get(name, ((), ())))
+        for name, leaf, label in zip(leaf_names(params), jax.tree.leaves(params), jax.tree.leaves(labels), strict=True)
+    )
+
+
+def _cells(row: Route) -> list[str]:
+    held = [
+        f"{count} of {fan_in} x {fan_out}" if count > 1 else f"{fan_in} x {fan_out}"
+        for count, fan_in, fan_out in row.matrices
+    ]
+    scales = [f"{scale:.3g}" for scale in row.scales]
+    return [row.name, " x ".join(map(str, row.shape)) or "scalar", row.optimizer, " + ".join(held), ", ".join(scales)]

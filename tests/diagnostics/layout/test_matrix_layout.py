@@ -1,0 +1,192 @@
+"""`matrix_layout` against what a person says of every leaf of models as people write them."""
+
+from importlib.util import find_spec
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+
+from specjax import optim
+from specjax.diagnostics import matrix_layout
+from tests.diagnostics.layout import frameworks
+from tests.diagnostics.layout.models import BATCH, MODELS, TEXT, fused, scanned_transformer, shaped
+
+OF_FRAMEWORKS = [
+    pytest.param(
+        make,
+        id=name,
+        marks=[pytest.mark.skipif(find_spec(framework) is None, reason=f"{framework} is not installed")],
+    )
+    for framework, models in frameworks.MODELS.items()
+    for name, make in models.items()
+]
+EQUINOX = [
+    pytest.param(make, id=name, marks=pytest.mark.integration) for name, make in MODELS.items() if "equinox" in name
+]
+OWN = [pytest.param(make, id=name) for name, make in MODELS.items() if "equinox" not in name]
+
+
+@pytest.fixture(autouse=True)
+def as_users_write():
+    """Models of users add a bias to a batch, and numbers of one dtype to another."""
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+def told(row):
+    """A row in the words of the truth."""
+    if row.label == "other":
+        return row.kind
+    splits = f" / {' '.join(map(str, row.splits))}" if row.splits else ""
+    return " ".join(row.axes) + splits
+
+
+@pytest.mark.parametrize("make", [*OWN, *EQUINOX, *OF_FRAMEWORKS])
+def test_every_leaf_is_what_a_person_says(make):
+    loss, params, batch, truth = make()
+    layout = matrix_layout(loss, params, batch)
+    assert {row.name: told(row) for row in layout.rows} == truth, str(layout)
+
+
+def test_heads_readouts_and_reasons_are_told():
+    rows = {row.name: row for row in matrix_layout(*scanned_transformer()[:3]).rows}
+    assert [name for name, row in rows.items() if row.readout] == ["head"]
+    heads = {f"blocks.{name}" for name in ("query", "key", "value", "out")}
+    assert {name: row.heads for name, row in rows.items() if row.heads} == dict.fromkeys(heads, 2)
+    assert rows["blocks.query"].matrices == ((4, 8, 6),)
+    assert rows["blocks.query"].reason == (
+        "multiplies activations; axis 0 counts the layers of a scan; 2 heads in its outputs"
+    )
+    assert "tied readout" in {row.name: row for row in matrix_layout(*fused()[:3]).rows}["embedding"].reason
+
+
+@pytest.mark.integration
+def test_a_layout_goes_straight_into_muon():
+    """One step on the fused model moves what is a matrix by factors whose parts have singular values 1, each part of its own."""
+    loss, shapes, _, _ = fused()
+    keys = iter(jax.random.split(jax.random.key(0), len(shapes)))
+    params = {name: jax.random.normal(next(keys), x.shape) for name, x in shapes.items()}
+    tokens = jax.random.randint(jax.random.key(1), TEXT.shape, 0, 11)
+    layout = matrix_layout(loss, params, tokens)
+    optimizer = optim.muon(
+        1.0,
+        scale="none",
+        method=lambda x: jnp.linalg.qr(x.T)[0].T,
+        labels=layout.labels,
+        dimension_numbers=layout.dimension_numbers,
+        splits=layout.splits,
+    )
+
+    @jax.jit
+    def step(params):
+        return optimizer.update(jax.grad(loss)(params, tokens), optimizer.init(params), params)[0]
+
+    updates = step(params)
+    for part in (*jnp.split(updates["qkv"], [8, 12], axis=1), *jnp.unstack(updates["three"], axis=1)):
+        # QR makes the shorter side orthonormal.
+        gram = part @ part.T if part.shape[0] <= part.shape[1] else part.T @ part
+        assert jnp.allclose(gram, jnp.eye(len(gram)), atol=1e-4)
+    told_by_routing = {row.name: row.matrices for row in optim.routing(optimizer, params).rows}
+    assert told_by_routing == {row.name: row.matrices if row.label == "matrix" else () for row in layout.rows}
+
+
+def test_large_models_cost_nothing():
+    """Seventy billion parameters, none of which exists."""
+    d, layers = 8192, 80
+
+    def loss(p, x):
+        def block(x, p):
+            return x + jax.nn.silu(x @ p["gate"]) * (x @ p["up"]) @ p["down"].T + (x @ p["square"]), None
+
+        return jnp.mean(lax.scan(block, x, p)[0] ** 2)
+
+    params = {
+        **{name: shaped(layers, d, 3 * d, dtype=jnp.bfloat16) for name in ("gate", "up")},
+        "down": shaped(layers, d, 3 * d, dtype=jnp.bfloat16),
+        "square": shaped(layers, d, d, dtype=jnp.bfloat16),
+    }
+    layout = matrix_layout(loss, params, shaped(4, d, dtype=jnp.bfloat16))
+    assert {row.name: " ".join(row.axes) for row in layout.rows} == {
+        "down": "batch out in",
+        "gate": "batch in out",
+        "square": "batch in out",
+        "up": "batch in out",
+    }
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_labels_of_readouts_and_kinds_can_be_chosen():
+    layout = matrix_layout(*scanned_transformer()[:3])
+    other = layout.labelled(readout="other")
+    assert layout.labels["head"] == "matrix"
+    assert other.labels["head"] == "other"
+    assert other.labels["blocks"] == layout.labels["blocks"]
+    with pytest.raises(ValueError, match="There is no kind 'embedding' of leaves; there are readout, linear"):
+        layout.labelled(embedding="other")
+    with pytest.raises(ValueError, match=r"A label is .* got 'adam'"):
+        layout.labelled(readout="adam")
+    with pytest.raises(ValueError, match="The leaf embedding cannot be labelled a matrix: its entries are looked up"):
+        layout.labelled(lookup="matrix")
+
+
+def test_leaves_that_are_no_parameters_are_passed_through():
+    def loss(p, batch):
+        assert p["name"] == "relu"
+        return jnp.mean((batch[0] @ p["w"] * p["count"] - batch[1]) ** 2)
+
+    params = {"w": shaped(8, 1), "count": shaped(dtype=jnp.int32), "name": "relu"}
+    layout = matrix_layout(loss, params, BATCH)
+    assert layout.labels == {"w": "matrix", "count": None, "name": None}
+
+
+def test_what_a_loss_closes_over_is_data_where_the_batch_has_none():
+    x = jnp.ones((7, 8))
+
+    def loss(p, _):
+        return jnp.mean(((x * p["gain"]) @ p["w"]) ** 2)
+
+    layout = matrix_layout(loss, {"gain": shaped(8), "w": shaped(8, 2)}, None)
+    assert {row.name: told(row) for row in layout.rows} == {"gain": "gain", "w": "in out"}
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_loss_that_cannot_be_read_is_refused():
+    w = {"layer": {"w": shaped(8, 1), "spare": shaped(3)}}
+    with pytest.raises(ValueError, match=r"does not use the leaf layer\.spare of shape \(3,\)"):
+        matrix_layout(lambda p, b: jnp.mean(b[0] @ p["layer"]["w"]), w, BATCH)
+    with pytest.raises(ValueError, match=r"program depends on values .* boolean mask"):
+        matrix_layout(lambda w, b: jnp.sum((b[0] @ w)[b[1][:, 0] > 0]), shaped(8, 1), BATCH)
+    with pytest.raises(ValueError, match="program depends on values"):
+        matrix_layout(lambda w, b: jnp.sum(b[0] @ w) if b[1][0, 0] > 0 else 0.0, shaped(8, 1), BATCH)
+    with pytest.raises(ValueError, match="must be one number, or"):
+        matrix_layout(lambda w, b: b[0] @ w, shaped(8, 1), BATCH)
+
+
+def test_without_a_layout_muon_warns_of_stacks():
+    params = {"blocks": {"w": jnp.ones((3, 4, 5)), "b": jnp.ones((3, 5))}, "head": jnp.ones((5, 2))}
+    with pytest.warns(
+        UserWarning, match=r"blocks\.w \(3, 4, 5\).*stacked vectors for matrices: blocks\.b \(3, 5\); pass"
+    ):
+        optim.muon(0.1).init(params)
+    labels = jax.tree.map(lambda _: "other", params)
+    optim.muon(0.1, labels=labels).init(params)
+    optim.muon(0.1).init({"head": jnp.ones((5, 2)), "bias": jnp.ones(2)})
+
+
+def test_an_axis_that_two_branches_use_in_two_ways_is_the_first():
+    """A tied autoencoder: the same matrix there and, transposed, back."""
+    layout = matrix_layout(lambda w, x: jnp.mean((jnp.tanh(x @ w) @ w.T - x) ** 2), shaped(8, 3), shaped(7, 8))
+    (row,) = layout.rows
+    assert (row.name, told(row)) == ("the only leaf", "in out")
+
+
+def test_keys_in_a_batch_are_data():
+    def loss(p, batch):
+        x, key = batch
+        kept = jax.random.bernoulli(key, 0.9, x.shape)
+        return jnp.mean((jnp.where(kept, x, 0) * p["gain"]) @ p["w"])
+
+    params = {"gain": shaped(8), "w": shaped(8, 2)}
+    layout = matrix_layout(loss, params, (shaped(7, 8), jax.random.key(0)))
+    assert {row.name: told(row) for row in layout.rows} == {"gain": "gain", "w": "in out"}
