@@ -152,7 +152,7 @@ def test_graphs_that_are_not_the_same_are_not_equal():
 
 
 def test_inputs_with_a_covariance_have_the_moments_of_a_general_wishart_matrix():
-    """E[(Xᵀ X)²] = n (n + 1) Σ² + n tr(Σ) Σ (Muirhead 1982, section 3.1)."""
+    """E[(Xᵀ X)²] = n (n + 1) Σ² + n tr(Σ) Σ."""
     n = moments.symbol("n")
     x = moments.gaussian("X", "n", "d", covariance={1: S})
     assert moments.expectation(x.T @ x) == n * S
