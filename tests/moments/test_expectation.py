@@ -86,7 +86,7 @@ def test_random_products_agree_with_the_pairings(chain):
 def contractions(draw):
     """Up to eight nodes whose axes share labels in any way, as in elementwise powers and diagonals, and some labels as axes."""
     labels = {"d": (0, 1, 2), "k": (3, 4)}
-    names = draw(st.lists(st.sampled_from(["U", "U", "W", "X", "M", "S", "v"]), min_size=1, max_size=7))
+    names = draw(st.lists(st.sampled_from(["U", "X", "W", "X", "U", "M", "S", "v"]), min_size=1, max_size=7))
     nodes = [(name, tuple(draw(st.sampled_from(labels[size])) for size in SHAPES[name])) for name in names]
     used = sorted({label for _, ends in nodes for label in ends})
     out = draw(st.lists(st.sampled_from(used), max_size=2, unique=True))
@@ -118,6 +118,46 @@ def test_a_word_has_one_form_however_it_is_written(contraction, order, rows, col
     ]
     assert words[0] == words[1]
     assert hash(words[0]) == hash(words[1])
+
+
+def cubic(edges):
+    """The product of S over the edges of a graph, summed over its vertices."""
+    return contract([S] * len(edges), edges, ())
+
+
+# Connected graphs with three edges at every vertex, so that no count of neighbors tells the vertices apart.
+CUBIC = {
+    "K33": [(a, b) for a in (0, 1, 2) for b in (3, 4, 5)],
+    "prism": [(0, 1), (1, 2), (2, 0), (3, 4), (4, 5), (5, 3), (0, 3), (1, 4), (2, 5)],
+    "cube": [(a, a ^ bit) for a in range(8) for bit in (1, 2, 4) if a < a ^ bit],
+    # Two diamonds joined at both ends: of its vertices only some lie on triangles.
+    "diamonds": [(0, 1), (0, 2), (1, 2), (1, 3), (2, 3), (4, 5), (4, 6), (5, 6), (5, 7), (6, 7), (3, 4), (7, 0)],
+    "one triangle": [(0, 1), (1, 2), (2, 0), (0, 3), (1, 4), (2, 5), (3, 6), (3, 7), (4, 6), (4, 7), (5, 6), (5, 7)],
+}
+
+
+@pytest.mark.parametrize("name", CUBIC)
+def test_a_regular_graph_has_one_form_however_it_is_numbered(name):
+    rng = np.random.default_rng(0)
+    words = []
+    for _ in range(12):
+        numbers = rng.permutation(8)
+        edges = [tuple(int(numbers[v]) for v in edge) for edge in CUBIC[name]]
+        words.append(cubic([edges[place] for place in rng.permutation(len(edges))]))
+    assert all(word == words[0] for word in words)
+
+
+def test_graphs_that_are_not_the_same_are_not_equal():
+    assert len({cubic(edges) for edges in CUBIC.values()}) == len(CUBIC)
+
+
+def test_inputs_with_a_covariance_have_the_moments_of_a_general_wishart_matrix():
+    """E[(Xᵀ X)²] = n (n + 1) Σ² + n tr(Σ) Σ."""
+    n = moments.symbol("n")
+    x = moments.gaussian("X", "n", "d", covariance={1: S})
+    assert moments.expectation(x.T @ x) == n * S
+    assert moments.expectation(x.T @ x @ x.T @ x) == n * (n + 1) * S @ S + n * moments.trace(S) * S
+    assert moments.expectation(x @ x.T) == moments.trace(S) * moments.identity("n")
 
 
 def wishart(power):

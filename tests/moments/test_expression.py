@@ -79,6 +79,7 @@ def test_what_an_expression_has_not_is_left_out_of_its_values():
     assert moments.trace(found).exact(d=2, k=3, n=[1, 2]) == 6
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_expressions_are_no_sequences_and_numbers_of_numpy_multiply_them():
     with pytest.raises(TypeError):
         list(U)
