@@ -67,7 +67,7 @@ class Transfer:
 
     def __repr__(self) -> str:
         lines = self.optimum.table().splitlines()
-        costs = ["the narrowest's costs", "–", *(f"{100 * cost:.2g} %" for cost in self.costs.values())]
+        costs = ["the narrowest's costs", "–", *(f"{_percent(cost)} %" for cost in self.costs.values())]
         length = max(map(len, lines))
         table = [f"{line.ljust(length)}  {cost}".rstrip() for line, cost in zip(lines, costs, strict=True)]
         return "\n".join([*table, repr(self.optimum), f"{_OPENINGS[self.verdict]}: {self._why}"])
@@ -78,8 +78,8 @@ class Transfer:
             return self.finding.reason
         point = self.finding.deciding
         return (
-            f"at {point.label} the narrowest's costs {100 * point.estimate:.2g} % of the loss ({100 * point.low:.2g} to "
-            f"{100 * point.high:.2g} %, 4 standard errors); {100 * self.tolerance:g} % count."
+            f"at {point.label} the narrowest's costs {_percent(point.estimate)} % of the loss ({_percent(point.low)} to "
+            f"{_percent(point.high)} %, 4 standard errors); {100 * self.tolerance:g} % count."
         )
 
     def plot(self, ax: Axes | None = None) -> Axes:
@@ -250,3 +250,8 @@ def _check_numbers(rates: Sequence[float | int] | np.ndarray, steps: int, tolera
         raise ValueError(
             f"tolerance is the share of the loss that counts, between 0 and 1, got {tolerance}; write e.g. 0.01."
         )
+
+
+def _percent(share: float) -> str:
+    """A share in percent, without an exponent."""
+    return f"{100 * share:.0f}" if abs(share) >= 1 else f"{100 * share:.2g}"
