@@ -77,7 +77,8 @@ def routes(
     masked = jax.tree.map(lambda label, leaf: leaf if label == "matrix" else optax.MaskedNode(), labels, params)
     matrices = matrices_of(masked, dimension_numbers, "orthogonalize", splits)
     for name, view, fans in zip(leaf_names(masked), matrices.views, fans_of(matrices, sizes, masked), strict=True):
-        held = tuple((prod(view.batch), *part) for part in view.parts)
+        widths = view.widths or (prod(view.outputs),)
+        held = tuple((prod(view.batch), prod(view.inputs), width) for width in widths)
         found[name] = held, tuple(float(factor(scale, each)) for each in fans)
     return tuple(
         Route(name, tuple(leaf.shape), label, *found.get(name, ((), ())))
