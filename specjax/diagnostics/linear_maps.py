@@ -68,11 +68,13 @@ class LinearMap(NamedTuple):
             return [self]
         ends = list(accumulate(widths, initial=0))
         return [
-            self._replace(
-                matrices=lambda x, a=a, b=b: self.matrices(x)[..., a:b, :], signature=(*self.signature, "part", a, b)
-            )
+            self._replace(matrices=partial(_rows, self.matrices, a, b), signature=(*self.signature, "part", a, b))
             for a, b in pairwise(ends)
         ]
+
+
+def _rows(matrices: Callable[[Array], Array], start: int, stop: int, leaf: Array) -> Array:
+    return matrices(leaf)[..., start:stop, :]
 
 
 def linear_maps(loss: Callable[[Sequence[Array]], Array], leaves: Sequence[Array]) -> list[LinearMap]:

@@ -78,7 +78,9 @@ def routes(
     matrices = matrices_of(masked, dimension_numbers, "orthogonalize", splits)
     factors = shape_factors(scale, matrices, sizes, masked)
     for name, view, scales in zip(leaf_names(masked), matrices.views, factors, strict=True):
-        found[name] = tuple((prod(view.batch), *part) for part in view.parts), tuple(map(float, scales))
+        widths = view.widths or (prod(view.outputs),)
+        held = tuple((prod(view.batch), prod(view.inputs), width) for width in widths)
+        found[name] = held, tuple(map(float, scales))
     return tuple(
         Route(name, tuple(leaf.shape), label, *found.get(name, ((), ())))
         for name, leaf, label in zip(leaf_names(params), jax.tree.leaves(params), jax.tree.leaves(labels), strict=True)

@@ -38,4 +38,4 @@ def test_a_gradient_can_be_the_first():
     def loss(params, x):
         return jnp.sum(params["first"][0] @ x) + jnp.sum(jnp.sqrt(params["second"][2] @ x * 0.0))
 
-    assert first_not_finite(loss, params, jnp.ones((2, 2))) == "the gradient of second.2"
+    assert first_not_finite(loss, params, jnp.ones((2, 2))) == "the gradient of second[2]"

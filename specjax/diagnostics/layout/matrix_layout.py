@@ -100,6 +100,8 @@ def matrix_layout(loss: Callable[[PyTree, PyTree], Any], params: PyTree, batch: 
             values of its arguments, as with a boolean mask for an index.
 
     """
+    treedef: Any
+    batch_treedef: Any
     leaves, treedef = jax.tree.flatten(params)
     names = leaf_names(params)
     traced = [i for i, x in enumerate(leaves) if _is_array(x)]

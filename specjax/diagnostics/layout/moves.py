@@ -53,8 +53,8 @@ def _moved(
     """A value whose entries are moved; a parameter that cannot be followed is recorded as such."""
     (shape,) = shapes_of(eqn)
     moved = [move(term) for term in value.terms]
-    for term, result in zip(value.terms, moved, strict=True):
-        if result is None and not term.statistic and term in value.parameters():
+    for term, after in zip(value.terms, moved, strict=True):
+        if after is None and not term.statistic and term in value.parameters():
             use_up(value._replace(terms=(term,)), "lost", uses, place, eqn.primitive.name)
     result = from_all([value, *others], shape, moved)
     return [result if any(moved) else result._replace(data=result.data or value.is_parameter)]

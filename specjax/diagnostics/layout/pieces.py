@@ -156,6 +156,7 @@ def cut(term: Term, axis: int, start: int, size: int, step: int = 1) -> Term | N
     if not pieces:
         return term
     first = pieces[0]
+    kept: Axis
     if len(pieces) == 1:
         kept, term = (first._replace(size=size, stride=_times(first.stride, step)),), _moved(term, first, start)
     elif step == 1 and start % inner == 0 and size % inner == 0:

@@ -16,7 +16,7 @@ from specjax.diagnostics.layout.pieces import (
     renamed,
     unknown,
 )
-from specjax.diagnostics.layout.uses import Use, Uses
+from specjax.diagnostics.layout.uses import ANOTHER_PARAMETER, Use, UseKind, Uses
 from specjax.diagnostics.layout.values import Value, distinct, from_all
 
 Dims = tuple[Sequence[int], Sequence[int]]
@@ -146,8 +146,8 @@ def _record(
     lookup: bool = False,
 ) -> int:
     left = frozenset(gone for gone in term.left if gone.source == source)
-    detail = "with another parameter" if term.bonds else ""
-    kind = "lookup" if lookup else "linear"
+    detail = ANOTHER_PARAMETER if term.bonds else ""
+    kind: UseKind = "lookup" if lookup else "linear"
     return uses.record(place, Use(source[1], kind, term, inputs, outputs, batch, left, detail))
 
 

@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 
 from optax.contrib import MuonDimensionNumbers
 
-from specjax.diagnostics.layout.pieces import How
-from specjax.diagnostics.layout.uses import Use, Uses
+from specjax.diagnostics.layout.pieces import Axis, How
+from specjax.diagnostics.layout.uses import ANOTHER_PARAMETER, Use, Uses
 
 Kind = Literal["linear", "convolution", "lookup", "gain", "bias", "other"]
 Label = Literal["matrix", "other"]
@@ -73,7 +73,7 @@ def row(name: str, leaf: int, shape: tuple[int, ...], uses: Uses, *, real: bool)
     found = uses.of(leaf)
     if not found:
         return None
-    first = {kind: use for _, use in reversed(found) for kind in (use.kind,)}
+    first: dict[str, Use] = {use.kind: use for _, use in reversed(found)}
     products = [(number, use) for number, use in found if use.kind in ("linear", "convolution")]
     if "lookup" in first:
         also = ", and it multiplies activations, as a tied readout does" if products else ""
@@ -89,12 +89,11 @@ def _other(name: str, shape: tuple[int, ...], kind: Kind, reason: str) -> Layout
 
 
 def _without_product(first: dict[str, Use]) -> tuple[Kind, str]:
-    for kind, words in (("gain", "scales"), ("bias", "is added to")):
+    verbs: tuple[tuple[Kind, str], ...] = (("gain", "scales"), ("bias", "is added to"))
+    for kind, verb in verbs:
         if kind in first:
-            return (
-                kind,
-                f"{words} {first[kind].detail.removeprefix('of ') if first[kind].detail.startswith('of') else 'activations'}",
-            )
+            among_parameters = first[kind].detail == ANOTHER_PARAMETER
+            return kind, f"{verb} {'another parameter' if among_parameters else 'activations'}"
     if "elementwise" in first:
         return "other", f"meets activations entry by entry ({first['elementwise'].detail})"
     if "joined" in first:
@@ -154,7 +153,8 @@ def _roles(shape: tuple[int, ...], use: Use) -> dict[int, Role] | None:
     """What each axis is in a product; None if one is several."""
     found: dict[int, Role] = {}
     in_groups = {piece.axis for piece in use.batch} if use.kind == "convolution" else set()
-    for role, pieces in (("in", use.inputs), ("out", use.outputs), ("batch", use.batch)):
+    ends: tuple[tuple[Role, Axis], ...] = (("in", use.inputs), ("out", use.outputs), ("batch", use.batch))
+    for role, pieces in ends:
         for piece in pieces:
             if role == "batch" and piece.axis in in_groups and found.get(piece.axis) == "out":
                 continue
@@ -221,7 +221,7 @@ def _reason(
 ) -> str:
     words = ["the kernel of a convolution" if use.kind == "convolution" else "multiplies activations"]
     if use.detail:
-        words = [f"{words[0]} {use.detail}"]
+        words = [f"{words[0]} together with {use.detail}"]
     hows = {gone.axis: gone.how for gone in sorted(use.left)}
     for axis, role in roles.items():
         if role == "batch":

@@ -12,7 +12,7 @@ from specjax.diagnostics.layout.ends import use_of, use_up
 from specjax.diagnostics.layout.moves import MOVES, Rule, as_ints, ints, shapes_of
 from specjax.diagnostics.layout.pieces import Axis, Term, broadcast, dropped, extent, reshaped, unknown, whole
 from specjax.diagnostics.layout.products import Dims, multiply
-from specjax.diagnostics.layout.uses import Use, UseKind, Uses
+from specjax.diagnostics.layout.uses import ANOTHER_PARAMETER, Use, UseKind, Uses
 from specjax.diagnostics.layout.values import Value, from_all
 
 _KEEPS_ONE_HOT = frozenset(
@@ -96,7 +96,7 @@ def _combined(name: str, values: Sequence[Value], shape: tuple[int, ...], uses: 
         if not (covers or term.statistic or leaves & set(term.sources())):
             for _, number in term.sources():
                 kind = _KINDS.get(name, "elementwise")
-                uses.record(place, use_of(number, kind, term, "of another parameter"))
+                uses.record(place, use_of(number, kind, term, ANOTHER_PARAMETER))
     return full
 
 

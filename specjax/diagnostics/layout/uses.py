@@ -7,6 +7,9 @@ from specjax.diagnostics.layout.pieces import Axis, Left, Source, Term, interval
 
 UseKind = Literal["linear", "convolution", "lookup", "gain", "bias", "elementwise", "joined", "statistic", "lost"]
 
+ANOTHER_PARAMETER = "another parameter"
+"""The detail of a use by which a parameter meets no activation but another parameter."""
+
 
 class Use(NamedTuple):
     """One use of one parameter: its pieces that are inputs, outputs, and batch axes, and the axes that had left before."""
