@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jaxtyping import Array, Inexact
 
 
 def check_sharding(sharding: NamedSharding | None) -> None:
-    """Raises ValueError unless the sharding, if there is one, is of one axis, the stack's."""
+    """Raises ValueError unless the sharding, if there is one, is of one axis, the stack's, over axes that the compiler may cut."""
     if sharding is None:
         return
     spec = tuple(sharding.spec) if isinstance(sharding, NamedSharding) else sharding
@@ -23,6 +23,11 @@ def check_sharding(sharding: NamedSharding | None) -> None:
         raise ValueError(
             f"sharding is that of the stack axis alone, one entry with the axes of the mesh it is cut over, got {spec}; "
             "pass NamedSharding(mesh, PartitionSpec(mesh.axis_names))."
+        )
+    if isinstance(sharding, NamedSharding) and AxisType.Explicit in sharding.mesh.axis_types:
+        raise ValueError(
+            "sharding needs a mesh with axes of the type Auto, got Explicit, the default of jax.make_mesh; pass it "
+            "axis_types=(AxisType.Auto,) for each axis."
         )
 
 
