@@ -64,11 +64,14 @@ def test_an_exception_passes_through():
         list(processes.each(failing, NAMES, 2, lambda _: None))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_no_process_outlives_an_interrupt_or_its_parent(how, tmp_path):
     """Each would otherwise go on for ten minutes, and hold the lock of what it computes."""
     code = (
-        "from specjax.report import processes\nfrom tests.report.test_processes import endless\n"
+        "import signal\nfrom specjax.report import processes\nfrom tests.report.test_processes import endless\n"
+        # A shell that starts the tests in the background has them ignore interrupts, and what they start.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "if __name__ == '__main__':\n    list(processes.each(endless, ['a', 'b', 'c'], 2, print))\n"
     )
     script = tmp_path / "script.py"
