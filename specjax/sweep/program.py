@@ -140,8 +140,8 @@ def build(
 # first array is made, and a number that the user has set stays.
 _ONE_AT_A_TIME: dict[str, str | bool | int] = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
 _LEAST_THREADS = 8
-# LLVM at full effort takes twice to four times as long to compile what a sweep is made of, for programs that run as fast; at none they take
-# another third less, and run two to four times slower (docs/benchmarks.md).
+# LLVM at full effort takes up to four times as long to compile what a sweep is made of, for programs that run about as fast; at none
+# they run one and a half to four times as long (docs/benchmarks.md).
 _EFFORT = "xla_backend_optimization_level"
 if (os.cpu_count() or 1) < _LEAST_THREADS:
     os.environ.setdefault("PJRT_NPROC", str(_LEAST_THREADS))
