@@ -8,7 +8,7 @@ from jaxtyping import PyTree
 def leaf_names(tree: PyTree) -> list[str]:
     """The path of every leaf with dots, as in `blocks.0.attention.query`, without the `.value` of a variable of flax."""
     paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
-    boxed = {path for path, x in jax.tree_util.tree_leaves_with_path(tree, is_leaf=_is_box) if _is_box(x)}
+    boxed = {path for path, x in jax.tree_util.tree_leaves_with_path(tree, is_leaf=is_box) if is_box(x)}
     return [leaf_name(next((path[:n] for n in range(len(path)) if path[:n] in boxed), path)) for path in paths]
 
 
@@ -27,8 +27,8 @@ def _key(key: object) -> str:
     return str(key).strip(".[]'")
 
 
-def _is_box(x: object) -> bool:
-    """Whether x is a variable of flax, or metadata around one array."""
+def is_box(x: object) -> bool:
+    """Whether x is a variable of flax, or its metadata around an array: optimizers see it with and without."""
     kind = type(x)
     is_of_flax = any(base.__module__.partition(".")[0] == "flax" for base in kind.__mro__)
     # Asked of the class: flax warns where the value of a variable is read.

@@ -15,7 +15,7 @@ from jaxtyping import PyTree
 
 from specjax.diagnostics.layout.program import uses_in
 from specjax.diagnostics.layout.rows import Kind, Label, LayoutRow, row
-from specjax.optim.names import leaf_names
+from specjax.optim.names import is_box, leaf_names
 
 _DATA_DECIDES = (
     jax.errors.ConcretizationTypeError,
@@ -37,7 +37,7 @@ class MatrixLayout:
 
     @property
     def labels(self) -> PyTree:
-        """A tree like the inexact leaves of the parameters: "matrix" or "other"."""
+        """A tree like the inexact leaves of the parameters, or with a leaf for each variable of flax: "matrix" or "other"."""
         return self.treedef.unflatten([found.label for found in self.rows])
 
     @property
@@ -140,7 +140,13 @@ def matrix_layout(loss: Callable[[PyTree, PyTree], Any], params: PyTree, batch: 
                 "it out of the parameters."
             )
         rows[i] = found
-    inexact = treedef.unflatten([i if i in rows else None for i in range(len(leaves))])
+    places = iter(range(len(leaves)))
+    # A box becomes a leaf: what stands for it stands for its array as well, as a prefix of the tree.
+    inexact = jax.tree.map(
+        lambda x: next((i for i in [next(places) for _ in jax.tree.leaves(x)] if i in rows), None),
+        params,
+        is_leaf=is_box,
+    )
     return MatrixLayout(tuple(rows[i] for i in sorted(rows)), jax.tree.structure(inexact))
 
 
