@@ -45,7 +45,7 @@ TRANSFORMS = {
 """Factories by name."""
 
 DECOMPOSING = ("schatten", "clip", "scale_by_shampoo", "scale_by_soap")
-"""How the names of those begin whose decompositions take seconds to compile: their tests are of the integration."""
+"""How the names of those begin whose decompositions take seconds to compile, for every test anew: these tests are slow ones."""
 
 
 def parameters(table):
@@ -54,7 +54,7 @@ def parameters(table):
         pytest.param(
             *(entry if isinstance(entry, tuple) else (entry,)),
             id=name,
-            marks=[pytest.mark.integration] if name.startswith(DECOMPOSING) else [],
+            marks=[pytest.mark.slow] if name.startswith(DECOMPOSING) else [],
         )
         for name, entry in table.items()
     ]
