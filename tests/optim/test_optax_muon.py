@@ -12,7 +12,12 @@ from specjax.optim.matrices import matrices_of
 from specjax.spectral import MUON, NewtonSchulz
 from specjax.spectral.minimax import Quintic
 
-pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("optax_promotion", "adapted", "unchecked")]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.usefixtures("optax_promotion", "adapted", "unchecked"),
+    # Leaves of three axes under the rule of two, as optax's test means it.
+    pytest.mark.filterwarnings("ignore:muon by two axes"),
+]
 theirs = pytest.importorskip("optax.contrib._muon_test")
 
 SCALINGS = {"frobenius": "frobenius", "spectral": "spectral", "aol": "aol", "schatten": "schatten-4"}
