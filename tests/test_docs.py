@@ -9,6 +9,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+import jax
 import pytest
 
 from specjax import report
@@ -71,8 +72,10 @@ def test_the_code_for_a_framework_trains(title, framework):
 def test_muon_on_your_model_prints_what_it_shows(capsys):
     code, shown = blocks("muon-on-your-model.md", "python"), blocks("muon-on-your-model.md", "text")
     names = {}
-    for block in code[: len(shown)]:
-        exec(compile(block, "muon-on-your-model.md", "exec"), names)
+    # A reader's session has JAX's own rules of promotion.
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        for block in code[: len(shown)]:
+            exec(compile(block, "muon-on-your-model.md", "exec"), names)
     prints_what_it_shows(capsys.readouterr().out, "\n".join(shown))
 
 
