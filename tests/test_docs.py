@@ -25,7 +25,8 @@ PAGES = (
     "optim.md",
     "muon-on-your-model.md",
     "layer-report.md",
-    "transfer.md",
+    # It trains for minutes.
+    pytest.param("transfer.md", marks=pytest.mark.slow),
     "training.md",
     "papers/preconditioning.md",
 )
