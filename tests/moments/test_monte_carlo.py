@@ -154,28 +154,3 @@ def test_the_variance_of_the_diagonal_is_that_of_draws(name):
     mean, variance = (np.asarray(moment(diagonal)(**constants)) for moment in (moments.expectation, moments.variance))
     draws = np.diagonal(draws_of(function, gaussian, constants), axis1=1, axis2=2)
     assert standard_errors((draws - mean) ** 2, variance) < 4
-
-
-ONE = np.array([[1.5]])
-SCALARS = {
-    "momentum": (momentum_gram, {"u": (1, 1)}, {"m": ONE, "eta": 0.1, "beta": 0.7}),
-    "a batch of one": (sampled_gram, {"params": [(1, 1), (1, 1)], "x": (1, 1)}, {"target": ONE}),
-}
-
-
-@pytest.mark.parametrize("name", SCALARS)
-def test_at_sizes_of_one_mean_and_variance_are_those_of_quadrature(name):
-    """Of Gauss and Hermite with 20 nodes for each number, which is exact to degree 39; the variances have tails too heavy for draws."""
-    function, gaussian, constants = SCALARS[name]
-    shapes = {name: np.shape(value) for name, value in constants.items()}
-    word = moments.of(function, gaussian=gaussian, constant=shapes)[0, 0]
-    nodes, weights = np.polynomial.hermite_e.hermegauss(20)
-    leaves, tree = jax.tree.flatten(gaussian, is_leaf=lambda leaf: isinstance(leaf, tuple))
-    grid = [axis.reshape(-1, 1, 1) for axis in np.meshgrid(*[nodes] * len(leaves))]
-    weight = np.prod(np.meshgrid(*[weights / weights.sum()] * len(leaves)), axis=0).reshape(-1)
-    with jax.enable_x64(True):
-        values = jax.jit(jax.vmap(lambda given: function(**given, **constants)))(jax.tree.unflatten(tree, grid))
-    values = np.asarray(values).reshape(-1)
-    mean = weight @ values
-    np.testing.assert_allclose(moments.expectation(word)(**constants), mean, rtol=1e-9)
-    np.testing.assert_allclose(moments.variance(word)(**constants), weight @ (values - mean) ** 2, rtol=1e-9)
