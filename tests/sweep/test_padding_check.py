@@ -157,9 +157,9 @@ def test_what_it_costs_is_one_program_where_something_is_padded_and_left_to_do(t
         place = f"specjax.sweep.{module}.compile_program"
         compile_program = padding_check.compile_program
 
-        def noted(*arguments, module=module, compile_program=compile_program):
+        def noted(*arguments, module=module, compile_program=compile_program, **options):
             compiled.append(module)
-            return compile_program(*arguments)
+            return compile_program(*arguments, **options)
 
         monkeypatch.setattr(place, noted)
 
