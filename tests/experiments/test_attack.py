@@ -4,11 +4,14 @@ import pytest
 import xarray as xr
 
 from specjax import experiments, lab
+from tests.experiments.test_smoke import LONG
 
 pytestmark = pytest.mark.integration
 
 
-@pytest.mark.parametrize("name", experiments.names())
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in experiments.names()]
+)
 def test_no_statement_survives_its_attacks(name, smoke_data):
     experiment = experiments.load(name)
     data = smoke_data(name)
