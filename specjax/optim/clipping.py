@@ -16,6 +16,7 @@ import optax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, matrices_of
+from specjax.optim.orthogonal import stateless
 from specjax.optim.precision import in_float32
 from specjax.optim.scales import Scale, scale_named, shape_factors
 from specjax.spectral import spectral_map, stabilized_sign
@@ -50,18 +51,7 @@ def clip_singular_values(
 
     """
     clip = _clipping("clip_singular_values", limit, kind, scale, dimension_numbers, sizes)
-
-    def init(params: PyTree) -> optax.EmptyState:
-        matrices_of(params, dimension_numbers, "clip_singular_values")
-        return optax.EmptyState()
-
-    def update(
-        updates: PyTree, state: optax.EmptyState, params: PyTree | None = None
-    ) -> tuple[PyTree, optax.EmptyState]:
-        del params
-        return clip(updates), state
-
-    return in_float32(optax.GradientTransformation(init, update))
+    return in_float32(stateless(clip, dimension_numbers, "clip_singular_values"))
 
 
 def clip_weights(

@@ -147,24 +147,26 @@ def scaled_map(
         matrices = matrices_of(updates, dimension_numbers, name, splits, complex_too=complex_too)
         return matrices.map(function, shape_factors(formula, matrices, sizes, updates), sharding)
 
-    return _stateless(update, dimension_numbers, name, splits, complex_too)
+    return stateless(update, dimension_numbers, name, splits, complex_too)
 
 
 def _map_each(
     function: Callable[[Array], Array], dimension_numbers: DimensionNumbers, name: str
 ) -> optax.GradientTransformationExtraArgs:
-    return _stateless(
+    return stateless(
         lambda updates: matrices_of(updates, dimension_numbers, name).map(function), dimension_numbers, name
     )
 
 
-def _stateless(
+def stateless(
     function: Callable[[PyTree], PyTree],
     dimension_numbers: DimensionNumbers,
     name: str,
     splits: Splits | None = None,
     complex_too: bool = False,
 ) -> optax.GradientTransformationExtraArgs:
+    """A function of a tree of matrices as a transformation; `init` refuses what is no matrix, in the name of `name`."""
+
     def init(params: PyTree) -> optax.EmptyState:
         matrices_of(params, dimension_numbers, name, splits, complex_too=complex_too)
         return optax.EmptyState()

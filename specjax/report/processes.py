@@ -45,15 +45,16 @@ def each(
             try:
                 while waiting or running:
                     while waiting and len(running) < jobs:
-                        name = waiting.pop(0)
-                        begun(name)
-                        running[pool.submit(_named, function, name)] = name
+                        # A pool that is broken refuses, and the name still waits.
+                        future = pool.submit(_named, function, waiting[0])
+                        running[future] = waiting.pop(0)
+                        begun(running[future])
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
                         result = future.result()
                         yield running.pop(future), result
             except BrokenProcessPool:
-                for name in running.values():
-                    yield name, None
+                for future, name in running.items():
+                    yield name, None if isinstance(future.exception(), BrokenProcessPool) else future.result()
 
 
 @contextmanager
