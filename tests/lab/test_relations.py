@@ -80,6 +80,17 @@ def test_scales_as_finds_an_exponent_and_excludes_its_rivals():
     assert verdict(lab.scales_as(bent, "d", 1.75), other=2) == "refuted"
 
 
+def test_scales_as_against_a_rival_is_the_relation_with_the_rival_in_its_place():
+    """By the fits that are there: its finding is that of a relation that makes its own."""
+    y = noisy(3 * SIZES**1.5)
+    against = lab.scales_as(y, "d", 1.5, fit="power law").against(1.6)
+    alone = lab.scales_as(y, "d", 1.6, fit="power law")
+    assert against.prediction == 1.6
+    found, expected = against.judge({"right": 1.5}), alone.judge({"right": 1.5})
+    assert (found.verdict, expected.verdict) == ("refuted", "refuted")
+    assert found.rivals == expected.rivals
+
+
 def test_scales_as_judges_every_point_by_its_own_exponent():
     layer = xr.DataArray(["in", "out"], dims="layer", name="layer")
     y = xr.concat([noisy(SIZES), noisy(SIZES**2)], layer)
