@@ -46,6 +46,7 @@ from specjax.lab.relations import vanishes as vanishes
 from specjax.lab.relations import within_grid as within_grid
 from specjax.lab.statement import Judgement as Judgement
 from specjax.lab.statement import Statement as Statement
+from specjax.lab.statement import Statements as Statements
 from specjax.lab.statement import statement as statement
 from specjax.lab.table import Table as Table
 from specjax.lab.table import table_of_points as table_of_points

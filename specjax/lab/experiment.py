@@ -52,12 +52,14 @@ class Experiment(Generic[ConfigT]):
     summary: str
     config: type[ConfigT]
     measure: Callable[[ConfigT, Key[Array, ""]], Data]
-    statements: tuple[Statement, ...]
+    statements: Sequence[Statement]
     scales: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     figure: Callable[[ConfigT, Any], Figure] | None = None
     tables: Callable[[ConfigT, Any], list[Table]] | None = None
 
     def __post_init__(self) -> None:
+        # What a module states after its experiment is made is none of it.
+        object.__setattr__(self, "statements", tuple(self.statements))
         if not self.statements:
             raise ValueError(f"The experiment {self.name} states nothing; give it a statement.")
         names = [statement.name for statement in self.statements]

@@ -182,6 +182,20 @@ def statement(
     return named
 
 
+class Statements(list[Statement]):
+    """The statements of an experiment, in the order in which a module makes them: `@states("eq-40", "…", rivals=…)`."""
+
+    def __call__(self, *args: Any, **options: Any) -> Callable[[Judge], Statement]:
+        """Makes a statement as :func:`statement` does, with the same arguments and errors, and keeps it."""
+        make = statement(*args, **options)
+
+        def kept(relation: Judge) -> Statement:
+            self.append(make(relation))
+            return self[-1]
+
+        return kept
+
+
 def _at_lengths(relation: Relation, rivals: Mapping[str, Number], dim: str) -> list[Finding]:
     places = range(relation.lengths(dim).size)
     return [relation.at(dim, place).judge(_at(rivals, dim, place)) for place in places]

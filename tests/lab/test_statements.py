@@ -191,6 +191,26 @@ def test_a_bound_that_rounding_alone_makes_survives_the_exchange_of_its_sides():
     assert judgement.survivors == ("the perturbation 'the two sides exchanged'",)
 
 
+def test_statements_keep_what_is_made_with_them_and_an_experiment_what_there_was_then():
+    states = lab.Statements()
+
+    @states("theorem-1", "y is 2d.", rivals={"d": lambda config, data: 1.0 * data.d})
+    def the_mean(config, data):
+        return lab.equals(data["y"], doubled(config, data))
+
+    def twice(config, data):
+        return lab.equals(2 * data["y"], 2 * doubled(config, data))
+
+    states("theorem-1", "2y is 4d.", name="twice", rivals={"d": 1.0})(twice)
+    made = experiment(*states)
+    states("theorem-1", "Too late.", name="late", rivals={"d": 1.0})(twice)
+    assert [each.name for each in made.statements] == ["the-mean", "twice"]
+    assert judged(states[0]) == judged(the_mean)
+    with pytest.raises(ValueError, match="neither a rival nor a control"):
+        states("theorem-1", "y is 2d.")(the_mean.relation)
+    assert len(states) == 3
+
+
 @pytest.fixture
 def fine() -> lab.Statement:
     @lab.statement("theorem-1", "y is 2d.", rivals={"d": lambda config, data: 1.0 * data.d})

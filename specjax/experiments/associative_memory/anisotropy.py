@@ -48,6 +48,9 @@ class Config(lab.Config):
             raise ValueError(f"kappas needs 0 and larger powers in ascending order, as in (0, 1), got {self.kappas}.")
 
 
+states = lab.Statements()
+
+
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     """Counts for every κ of Muon and of Newton with and without the ridge, from the same normal draws."""
 
@@ -92,7 +95,7 @@ def _reversed(dim: str) -> Any:
     )
 
 
-@lab.statement(
+@states(
     ("appendix-b-1-invariance", "figure-6b-6c"),
     "Without a ridge the Newton step recovers as many items at every κ as with isotropic embeddings, in every draw.",
     controls={"Muon in Newton's place": taking("newton", "muon")},
@@ -102,7 +105,7 @@ def newton_is_invariant(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.identity(abs(change(data, "newton")).rename("|log of the change|"), tolerance=ROUNDING)
 
 
-@lab.statement(
+@states(
     "figure-6b-6c",
     "With the ridge of the figure, 1e-8, the Newton step keeps nine tenths of its items at every κ and d.",
     holds=None,
@@ -113,7 +116,7 @@ def newton_with_the_ridge(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.above(change(data, "ridged"), -LOSS, "a loss of a tenth")
 
 
-@lab.statement(
+@states(
     "figure-6a",
     "With isotropic embeddings the counts of Muon and of Newton are those of the finite-size formula, to 5 % in the mean over the two "
     "largest d.",
@@ -135,7 +138,7 @@ def isotropic_counts(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.below(sweeps.both_sides(ratio, 1.0), 0.05, "5 % of the formula")
 
 
-@lab.statement(
+@states(
     ("figure-6b-6c", "appendix-b-1-invariance"),
     "At the largest d Muon loses items with every step of κ.",
     controls={"Newton in Muon's place": taking("muon", "newton"), "κ in the opposite order": _reversed("kappa")},
@@ -147,7 +150,7 @@ def muon_falls(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.above((-logs.diff("kappa")).rename("loss in a step of κ, log"), 0.0, "no loss")
 
 
-@lab.statement(
+@states(
     "figure-6b-6c",
     "At the largest κ Muon's counts grow by a smaller power of d than with isotropic embeddings: its exponent falls by more than 0.05.",
     controls={"Newton in Muon's place": taking("muon", "newton"), "the sizes exchanged": _reversed("d")},
@@ -200,7 +203,7 @@ EXPERIMENT = lab.Experiment(
     "long as no ridge comes in. Muon is not invariant: it loses capacity, and some of its exponent, as their spectrum steepens.",
     config=Config,
     measure=run,
-    statements=(newton_is_invariant, newton_with_the_ridge, isotropic_counts, muon_falls, muon_loses_its_exponent),
+    statements=states,
     scales={
         "smoke": {"n": 500, "dims": (32, 48), "kappas": (0.0, 1.0), "seeds": 10},
         "paper": {"n": 100_000, "dims": (64, 128, 256, 512), "kappas": (0.0, 0.5, 1.0, 1.5, 2.0), "seeds": 16},

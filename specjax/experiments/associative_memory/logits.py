@@ -58,6 +58,9 @@ class Config(lab.Config):
             raise ValueError(f"spikes needs 0 and two or more larger ones in ascending order, got {self.spikes}.")
 
 
+states = lab.Statements()
+
+
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     """φ and its slope, logits of h_λ and of the gradient itself, losses, and the Hessian, all from one draw of items."""
 
@@ -200,7 +203,7 @@ def _without(term: str) -> Any:
     return lab.replacing(term, 0.0)
 
 
-@lab.statement(
+@states(
     ("proposition-e-1", "eq-7", "lemma-e-2"),
     "φ'(0) is the sum of Appendix B.2 over pairs of singular values, and of finite differences the same, for every item.",
     controls={f"without the {term} sum": _without(term) for term in TERMS},
@@ -213,7 +216,7 @@ def slope(config: Config, data: xr.Dataset) -> lab.Relation:
     )
 
 
-@lab.statement(
+@states(
     ("appendix-b-2-monotone", "lemma-e-2"),
     "The signal φ(q) does not decrease in q, in every draw.",
     controls={"a map that falls beyond λ": lab.replacing("phi", "phi_falling")},
@@ -235,7 +238,7 @@ def times_power(name: str, by: float) -> Any:
     return lab.replacing(name, lambda data: data[name] * data.d.astype(float) ** by)
 
 
-@lab.statement(
+@states(
     "appendix-b-2-signal",
     "The mean signal γ_ii under h_λ of the items at d/4 to d/2, of frequency above λ = d^-α, is d^0, to 1/4.",
     controls={"gradient descent": _gd_signal}
@@ -247,7 +250,7 @@ def signal_order(config: Config, data: xr.Dataset) -> lab.Relation:
     return sweeps.has_exponent(data["signal"].sel(place=PLACES[-1], drop=True), 0.0, 0.25)
 
 
-@lab.statement(
+@states(
     "appendix-b-2-signal",
     "The mean signal of all items of frequency above λ is at least 1/2 less √(log d/d), which is positive, at every d.",
     controls={"gradient descent": _gd_signal, "W = 0": lab.replacing("signal", 0.0)},
@@ -259,7 +262,7 @@ def signal_bound(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.above(data["signal"], bound, "1/2 - √(log d/d)")
 
 
-@lab.statement(
+@states(
     "proposition-f-1",
     "The largest |γ_ij| over all pairs of items falls as 1/√d at a given N, to 1/8.",
     controls={f"d^({by:+}) times it": times_power("interaction", by) for by in (0.25, -0.25)},
@@ -276,7 +279,7 @@ def _loss_over_mass(data: xr.Dataset) -> xr.DataArray:
     )
 
 
-@lab.statement(
+@states(
     ("corollary-3-2", "appendix-g-1-loss"),
     "The loss after one step of Muon, and of gradient descent, is d^0 times the mass of the items not recovered, to 1/4.",
     controls={
@@ -290,7 +293,7 @@ def loss_is_the_mass_left(config: Config, data: xr.Dataset) -> lab.Relation:
     return sweeps.has_exponent(_loss_over_mass(data), 0.0, 0.25)
 
 
-@lab.statement(
+@states(
     ("section-3-muon-above-sgd", "corollary-3-2"),
     "At the largest d one step of Muon has less loss than one of gradient descent, each at the best of five rates.",
     controls={
@@ -303,7 +306,7 @@ def muon_has_less_loss(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.ahead(gd, muon, least=0.0)
 
 
-@lab.statement(
+@states(
     "lemma-g-2",
     "The Hessian of the loss at W = 0 maps Δ to Σ_u Δ M_v.",
     controls={"Σ_u not centred": lab.replacing("hessian", "hessian_uncentred")},
@@ -369,16 +372,7 @@ EXPERIMENT = lab.Experiment(
     "fixed fraction of d is of order 1, interactions are of order 1/√d; the loss is of the order of the mass of the items not recovered.",
     config=Config,
     measure=run,
-    statements=(
-        slope,
-        signal_does_not_decrease,
-        signal_order,
-        signal_bound,
-        interactions,
-        loss_is_the_mass_left,
-        muon_has_less_loss,
-        hessian,
-    ),
+    statements=states,
     # Sizes and draws were chosen by runs with smaller seeds.
     scales={
         "quick": {"seed": 2},

@@ -50,6 +50,9 @@ class Config(lab.Config):
             )
 
 
+states = lab.Statements()
+
+
 def small_batches(config: Config) -> list[float]:
     """Batches in which every item fits in the largest d without interference: fewer distinct items than d/4."""
     return [float(b) for b in config.batches if distinct_items(config.n, config.alpha, b) < config.dims[-1] / 4]
@@ -126,7 +129,7 @@ def power(data: xr.Dataset, exponent: float) -> xr.Dataset:
     return data.assign(count=100 * share.where(np.isfinite(data.batch), 1.0) + 0.0 * data["count"])
 
 
-@lab.statement(
+@states(
     ("figure-3", "theorem-3-1"),
     "In batches of fewer than d/4 distinct items Muon recovers more than nine tenths of the items seen, at the largest d.",
     controls={"W = 0": lab.replacing("count", 0), "gradient descent": taking("muon", of("gd"))},
@@ -138,7 +141,7 @@ def small_batches_are_stored(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.above(share.isel(d=-1, drop=True).rename("stored / seen"), STORED, f"{STORED:g} of the items seen")
 
 
-@lab.statement(
+@states(
     "section-3-critical-muon",
     "Muon's critical batch grows with d as the batch that shows half of the items of its population's capacity does, to 1/4.",
     controls={"gradient descent": taking("muon", of("gd")), "the sizes exchanged": reversed_sizes},
@@ -149,7 +152,7 @@ def critical_batch_of_muon(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.below(sweeps.both_sides(slope, float(sweeps.slopes(half_seen(config, "muon")))), MARGIN, "1/4")
 
 
-@lab.statement(
+@states(
     "figure-3b",
     "At these sizes the critical batch of Muon grows as d^(α+1/2), to 1/4.",
     holds=None,
@@ -170,7 +173,7 @@ def _population(data: xr.Dataset) -> xr.DataArray:
     return (count.isel(batch=-1, drop=True) / count.isel(batch=-2, drop=True)).rename("population / largest batch")
 
 
-@lab.statement(
+@states(
     "section-3-critical-muon",
     "Beyond the critical batch more gains nothing: at the largest d the population recovers no more than the largest batch, to 5 %.",
     controls={"the largest batch is a small one": lambda config, data: data.isel(batch=[0, -1])},
@@ -181,7 +184,7 @@ def no_gain_beyond(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.below(_population(data).isel(d=-1, drop=True), 1.05, "5 % more")
 
 
-@lab.statement(
+@states(
     ("section-3-critical-sgd", "figure-3"),
     "At the largest d Muon's critical batch is more than four times as large as that of gradient descent.",
     controls={"gradient descent in Muon's place": taking("muon", of("gd"))},
@@ -253,13 +256,7 @@ EXPERIMENT = lab.Experiment(
     "that batch grows faster than d^(α+1/2), as the capacity does. SGD stops gaining far earlier.",
     config=Config,
     measure=run,
-    statements=(
-        small_batches_are_stored,
-        critical_batch_of_muon,
-        critical_batch_as_printed,
-        no_gain_beyond,
-        muon_has_the_larger_batch,
-    ),
+    statements=states,
     scales={
         "smoke": {"n": 500, "dims": (24, 48), "batches": (2, 8, 64, 1024), "seeds": 10},
         "paper": {

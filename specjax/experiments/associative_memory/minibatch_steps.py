@@ -66,6 +66,9 @@ class Config(lab.Config):
             )
 
 
+states = lab.Statements()
+
+
 def _with_items_beyond(config: Config) -> list[int]:
     """Batches of which there are rare items."""
     return [b for b in config.batches if 2 * BEYOND * b ** (1 / config.alpha) < config.n]
@@ -144,7 +147,7 @@ BATCHES_EXCHANGED = _reversed("capacity", "batch")
 ALL_STORED = lab.replacing("count", "seen", of="capacity")
 
 
-@lab.statement(
+@states(
     "figure-5b",
     "In the smallest batches Muon stores more than four fifths of the items seen so far, after every step.",
     controls={"W = 0": NOTHING, "the batches exchanged": BATCHES_EXCHANGED},
@@ -155,7 +158,7 @@ def small_batches_are_stored(config: Config, data: Data) -> lab.Relation:
     return lab.above((one["count"] / one["seen"]).rename("stored / seen"), STORED, f"{STORED:g} of the items seen")
 
 
-@lab.statement(
+@states(
     "figure-5b",
     "In the smallest batches the capacity grows with the number of samples as the expected number of distinct items does, to half of "
     "1 - 1/α.",
@@ -175,7 +178,7 @@ def small_batches_rate(config: Config, data: Data) -> lab.Relation:
     return lab.below(sweeps.both_sides(slope, float(expected)), within, "half of 1 - 1/α")
 
 
-@lab.statement(
+@states(
     "figure-5b",
     "Larger batches saturate: the share of the items seen that is stored after the last step is in the largest batches less than half of "
     "that in the smallest.",
@@ -191,7 +194,7 @@ def large_batches_saturate(config: Config, data: Data) -> lab.Relation:
     return lab.ahead(small.rename("half the share in the smallest") / 2, large.rename("largest"), least=0)
 
 
-@lab.statement(
+@states(
     "figure-5b",
     "Their sample efficiency is worse: of equally many samples one step with all stores less than several with the batch before.",
     controls={"W = 0": NOTHING, "all that is seen is stored": ALL_STORED},
@@ -203,7 +206,7 @@ def sample_efficiency_worsens(config: Config, data: Data) -> lab.Relation:
     return lab.ahead(several.rename("several steps"), one.rename("one step"), least=0)
 
 
-@lab.statement(
+@states(
     "section-3-tightness",
     "Of the items beyond 16 B^(1/α) fewer than a fiftieth are recovered by a step on a batch of B.",
     controls={"items below B^(1/α)/16": lab.replacing("rare", "frequent", of="capacity")},
@@ -218,7 +221,7 @@ def _batches_times(exponent: float) -> Any:
     return lab.replacing("draws", lambda data: data["draws"] * (data.d / data.d[0]) ** exponent, of="hessian")
 
 
-@lab.statement(
+@states(
     "appendix-b-1-batch",
     "The batch from which on the smallest eigenvalue of the Hessian at W = 0 is that of the population, up to a factor of 4, grows as d^α, "
     "to 1/4.",
@@ -256,14 +259,7 @@ EXPERIMENT = lab.Experiment(
     "only, and from a batch of the order of d^α on the Hessian is that of the population.",
     config=Config,
     measure=run,
-    statements=(
-        small_batches_are_stored,
-        small_batches_rate,
-        large_batches_saturate,
-        sample_efficiency_worsens,
-        rare_items_are_sporadic,
-        batch_of_the_hessian,
-    ),
+    statements=states,
     # Sizes and draws were chosen by runs with smaller seeds.
     scales={
         "quick": {"seed": 1},

@@ -61,6 +61,9 @@ class Config(lab.Config):
             raise ValueError(f"n={self.n} must exceed {rare_from(self.alpha, self.dims[-1]):.0f}, to have rare items.")
 
 
+states = lab.Statements()
+
+
 def rare_from(alpha: float, d: Any) -> Any:
     """i* without its logarithms: d^(1+1/(2α))."""
     return d ** (1 + 1 / (2 * alpha))
@@ -219,7 +222,7 @@ def _of(data: Data, name: str) -> xr.DataArray:
     return data["few"][name].astype(float)
 
 
-@lab.statement(
+@states(
     "figure-4a-4b-4c",
     "With η = 2√d the capacity of Muon after T = 2, 3 and 4 steps is larger than after one, at the largest d.",
     controls={"W = 0": NOTHING, "one step": ONE_STEP},
@@ -231,7 +234,7 @@ def steps_gain(config: Config, data: Data) -> lab.Relation:
     return lab.ahead(later.rename("later"), (count.isel(t=0, drop=True) + 0 * later).rename("first step"), least=0)
 
 
-@lab.statement(
+@states(
     "figure-4a-4b-4c",
     "With η = 2√d every one of the steps 2, 3 and 4 of Muon recovers more items than the one before, at every d.",
     holds=None,
@@ -251,7 +254,7 @@ def _more(data: xr.Dataset) -> xr.DataArray:
     return data["muon"] * (data.d / data.d[0]) ** (0.5 * (data.t > 1))
 
 
-@lab.statement(
+@states(
     ("figure-4e", "conjecture-h-2"),
     "The exponent of straight lines after four steps of Muon exceeds that after one step by what Theorem 4.1 has, to half of it.",
     holds=None,
@@ -266,7 +269,7 @@ def exponents_gain(config: Config, data: Data) -> lab.Relation:
     return lab.below(sweeps.both_sides(difference, gain), gain / 2, "half of the gain")
 
 
-@lab.statement(
+@states(
     "eq-5",
     "The gradient of the items that are not recovered is within half of its length of the true one, after one, two and three steps of Muon "
     "with η = 2√d, at the largest d.",
@@ -283,7 +286,7 @@ def gradient_is_thresholded(config: Config, data: Data) -> lab.Relation:
     return lab.below(data["few"]["error"].isel(d=-1, after=slice(1, None), drop=True), 0.5, "half")
 
 
-@lab.statement(
+@states(
     "section-3-tightness",
     "After one step of Muon the mean signal of the items beyond d^(1+1/(2α)) is below the standard deviation of their interactions.",
     controls={"the first four items": _taking("rare", "frequent")},
@@ -293,7 +296,7 @@ def rare_signals_are_as_interactions(config: Config, data: Data) -> lab.Relation
     return lab.below(data["few"]["rare"].rename("signal times √d"), 1.0, "one standard deviation")
 
 
-@lab.statement(
+@states(
     "figure-4d",
     "After many steps of Muon with η = 2√d the exponent of straight lines is 1 - 1/(2α) above that after one step, to half of it: the "
     "order is d², as far as that of one step is d^(1+1/(2α)).",
@@ -313,7 +316,7 @@ def order_of_many_steps(config: Config, data: Data) -> lab.Relation:
     return lab.below(sweeps.both_sides(difference, gain), gain / 2, "half of the gain")
 
 
-@lab.statement(
+@states(
     "figure-5a",
     "After many steps gradient descent with growing rates has caught up: it has stored more than half as many items as Muon, at every d.",
     controls={
@@ -332,7 +335,7 @@ def descent_catches_up(config: Config, data: Data) -> lab.Relation:
     return lab.ahead(gd.rename("gradient descent"), (muon / 2).rename("half of Muon"), least=0)
 
 
-@lab.statement(
+@states(
     ("figure-5a", "section-4-early"),
     "At the largest d Muon with η = √d has stored more than four times as many items as gradient descent with growing rates, after each of "
     "the first three steps.",
@@ -347,7 +350,7 @@ def muon_is_ahead_early(config: Config, data: Data) -> lab.Relation:
     return lab.ahead(count.rename("Muon"), (LEAD * descent).rename("4 GD"), least=0)
 
 
-@lab.statement(
+@states(
     "appendix-d-1-instability",
     "With growing rates the loss after twelve steps is larger than at the start at α = 3, and smaller at α = 1.25.",
     controls={
@@ -364,7 +367,7 @@ def growing_rates_are_unstable(config: Config, data: Data) -> lab.Relation:
     return lab.above((sign * data["unstable"]["growing"]).rename("±log of the loss over ln N"), 0.0, "no change")
 
 
-@lab.statement(
+@states(
     "conjecture-h-2",
     "Muon matches Newton's method: they recover numbers of items within a factor of 2 of each other after each of four steps, at every d.",
     holds=None,
@@ -415,18 +418,7 @@ EXPERIMENT = lab.Experiment(
     "with growing rates is far behind in the first steps and catches up. Eq. 5 is far from the gradient at these d.",
     config=Config,
     measure=run,
-    statements=(
-        steps_gain,
-        every_step_gains,
-        exponents_gain,
-        gradient_is_thresholded,
-        rare_signals_are_as_interactions,
-        order_of_many_steps,
-        descent_catches_up,
-        muon_is_ahead_early,
-        growing_rates_are_unstable,
-        muon_matches_newton,
-    ),
+    statements=states,
     # Sizes and draws were chosen by runs with smaller seeds.
     scales={
         "quick": {"seed": 1},

@@ -70,6 +70,9 @@ class Config(lab.Config):
             )
 
 
+states = lab.Statements()
+
+
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     """Counts and prefixes for every α and optimizer; counts of many draws of gradient descent; the formula's exponents far out."""
 
@@ -176,7 +179,7 @@ CONTROLS = {
 OFF = {f"the exponents {by:+}": moved(by) for by in (0.05, -0.05)}
 
 
-@lab.statement(
+@states(
     ("theorem-3-1", "theorem-b-1"),
     "The mean counts of Muon and of Newton are those of the finite-size formula, to 5 % in the mean over d, at every α.",
     controls=CONTROLS,
@@ -187,7 +190,7 @@ def counts_by_formula(config: Config, data: Data) -> lab.Relation:
     return lab.below(sweeps.both_sides(ratio, 1.0), ACCURACY, f"{ACCURACY:.0%} of the formula")
 
 
-@lab.statement(
+@states(
     ("theorem-3-1", "theorem-b-1"),
     "The counts of Muon and of Newton grow with d by the formula's exponents, to 0.05 in the mean over α.",
     controls=CONTROLS | OFF,
@@ -213,7 +216,7 @@ def times(factor: float) -> Callable[[Config, Data], Data]:
     return lab.replacing("count", lambda data: data["count"] * factor, of="descent")
 
 
-@lab.statement(
+@states(
     "theorem-3-3",
     "The mean counts of gradient descent are those of the finite-size formula, to 1 % in the mean over α and d.",
     controls={"W = 0": DESCENT_CONTROLS["W = 0"]}
@@ -225,7 +228,7 @@ def descent_by_formula(config: Config, data: Data) -> lab.Relation:
     return lab.below(sweeps.both_sides(ratio, 1.0), GD_ACCURACY, f"{GD_ACCURACY:.0%} of the formula")
 
 
-@lab.statement(
+@states(
     "theorem-3-3",
     "The counts of gradient descent grow with d by the formula's exponents, to 0.05, at every α.",
     controls=DESCENT_CONTROLS | {f"the exponents {by:+}": moved(by, "descent") for by in (0.05, -0.05)},
@@ -247,7 +250,7 @@ def theorem_with(exponent: Callable[[xr.DataArray], xr.DataArray]) -> Callable[[
     return lab.replacing("theorem", lambda data: exponent(data.alpha) + 0 * data["theorem"], of="far")
 
 
-@lab.statement(
+@states(
     ("theorem-3-1", "theorem-3-3", "theorem-b-1"),
     "Far out, where N = d^(2α+2), the formula's local exponents are the theorems', for Muon and Newton less 1/(2α ln d).",
     controls={f"the theorems' exponents {by:+}": theorem_off(by) for by in (0.05, -0.05)}
@@ -288,7 +291,7 @@ def exact_power(of: str) -> Callable[[Config, Data], Data]:
     return lab.replacing("count", power, of=of)
 
 
-@lab.statement(
+@states(
     ("figure-2b", "figure-2-fit"),
     "Straight lines through the counts of Muon, d from `fit_from` on, have the exponent 1 + 1/(2α) to 0.05 in the mean over α.",
     holds=None,
@@ -301,7 +304,7 @@ def straight_lines(config: Config, data: Data) -> lab.Relation:
     return lab.below(sweeps.both_sides(excess), MARGIN, f"{MARGIN}, as a figure shows it,")
 
 
-@lab.statement(
+@states(
     ("figure-2a", "figure-2-fit"),
     "Straight lines through the counts of gradient descent have the exponent 1/(2α) to 0.05, at every α.",
     holds=False,
@@ -313,7 +316,7 @@ def straight_lines_of_descent(config: Config, data: Data) -> lab.Relation:
     return lab.below(sweeps.both_sides(slope, 1 / (2 * slope.alpha)), MARGIN, f"{MARGIN}, as a figure shows it,")
 
 
-@lab.statement(
+@states(
     ("theorem-b-1", "section-3-newton"),
     "Muon recovers between half and twice as many items as Newton, at every α and d.",
     controls={
@@ -333,7 +336,7 @@ def muon_matches_newton(config: Config, data: Data) -> lab.Relation:
     return lab.below(sweeps.both_sides(ratio), float(np.log(2)), "a factor of 2")
 
 
-@lab.statement(
+@states(
     "section-3-muon-above-sgd",
     "At the largest d one step of Muon recovers more than four times as many items as one of gradient descent, at every α.",
     controls={"W = 0": NOTHING, "the two exchanged": EXCHANGED},
@@ -345,7 +348,7 @@ def muon_above_descent(config: Config, data: Data) -> lab.Relation:
     return lab.ahead(muon.rename("Muon"), (4 * gd).rename("4 GD"), least=0.0)
 
 
-@lab.statement(
+@states(
     "section-1-superposition",
     "At the largest d and the smallest α one population step of Muon stores more than d items.",
     controls={
@@ -421,18 +424,7 @@ EXPERIMENT = lab.Experiment(
     "lines through counts at sizes that can be run do not show them.",
     config=Config,
     measure=run,
-    statements=(
-        counts_by_formula,
-        exponents_by_formula,
-        descent_by_formula,
-        descent_exponents_by_formula,
-        exponents_far_out,
-        straight_lines,
-        straight_lines_of_descent,
-        muon_matches_newton,
-        muon_above_descent,
-        superposition,
-    ),
+    statements=states,
     # Sizes and draws were chosen by runs with smaller seeds.
     scales={
         "quick": {"seed": 2},

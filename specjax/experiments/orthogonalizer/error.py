@@ -48,6 +48,9 @@ class Config(lab.Config):
     seeds: int = lab.seeds(16, help="draws at every width")
 
 
+states = lab.Statements()
+
+
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     """Every method and the exact factor, at every width, on every spectrum; in float64, where s_k = 1/k² has full rank.
 
@@ -122,7 +125,7 @@ def predicted_shift(power: int, fewer: int = 0) -> Callable[[Config, xr.Dataset]
     return lambda config, data: slope(predicted(config, power, fewer)).sel(orthogonalizer=BENDING)
 
 
-@lab.statement(
+@states(
     "scalar-map",
     "⟨O, U Vᵀ⟩/W is the mean of p(s_k/‖s‖), for every method, spectrum and width: the factors do not matter.",
     controls={
@@ -139,7 +142,7 @@ def alignment_scalar(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.identity(abs(found - form).rename("error of the alignment"), tolerance=ROUNDING)
 
 
-@lab.statement(
+@states(
     "exponent-kept",
     "With Muon's five steps, on s_k = 1/k², the features' move ⟨O x, U Vᵀ x⟩ grows as W, as it does with the exact factor.",
     holds=False,
@@ -156,7 +159,7 @@ def grows_as_width(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.equals(slope(advance).rename("exponent of ⟨O x, U Vᵀ x⟩"), 1.0)
 
 
-@lab.statement(
+@states(
     "shift",
     "On s_k = 1/k² a method, unless told how small they are, adds to the exponent of the exact factor what the scalar map says.",
     rivals={
@@ -171,7 +174,7 @@ def shift_by_scalar_map(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.equals(found, predicted_shift(2)(config, data))
 
 
-@lab.statement(
+@states(
     "spectrum-decides",
     "On a flat spectrum and on Gaussian matrices no method shifts a width exponent by a tenth.",
     controls={
@@ -185,7 +188,7 @@ def small_elsewhere(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.below(abs(shift(data).sel(spectrum=["flat", "gaussian"])), SMALL, f"{SMALL:g}")
 
 
-@lab.statement(
+@states(
     "spectrum-decides",
     "A method that is told how small the singular values are shifts no exponent, on any of the spectra.",
     controls={
@@ -218,6 +221,6 @@ EXPERIMENT = lab.Experiment(
     "values are does not have it; and on flat and Gaussian spectra it is small.",
     config=Config,
     measure=run,
-    statements=(alignment_scalar, grows_as_width, shift_by_scalar_map, small_elsewhere, told_how_small),
+    statements=states,
     scales={"smoke": {"widths": (16, 24, 48, 64)}, "paper": {"widths": (32, 64, 128, 256, 512, 1024), "seeds": 12}},
 )

@@ -52,6 +52,9 @@ class Config(lab.Config):
             )
 
 
+states = lab.Statements()
+
+
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     """Log 10 of the share of the loss that is left, ratios and distances, at the chosen step sizes in the draws that judge."""
 
@@ -139,7 +142,7 @@ def at_widths(name: str, places: list[int] | slice) -> Callable[[Config, xr.Data
     return control
 
 
-@lab.statement(
+@states(
     "section-2-row-momentum",
     "Every rule has learned something at every width and length: less than a quarter of the first loss is left.",
     controls={"step size 0": lab.replacing("left", 0.0)},
@@ -150,7 +153,7 @@ def learned(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.below(data["left"], float(np.log10(LEARNED)), "a quarter of the first loss")
 
 
-@lab.statement(
+@states(
     "section-2-row-momentum",
     "At every width and length both ends of each rule's grid of step sizes train worse than the step size that was chosen.",
     controls={"the better end, chosen": lab.replacing("left", "left_at_ends")},
@@ -167,7 +170,7 @@ def muon_of_other_draws(config: Config, data: xr.Dataset) -> xr.Dataset:
     return data.assign(left=changed.where(data["rule"] != "rows", changed.roll(seed=1)))
 
 
-@lab.statement(
+@states(
     "section-2-row-momentum",
     "At the largest width momentum with normalized rows reaches Muon's loss, up to a factor of 1.2, at every length.",
     controls={"Adam in its place": with_rule("rows", "adam"), "Muon of other draws in its place": muon_of_other_draws},
@@ -179,7 +182,7 @@ def rows_reach_muon(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.below(gap(data).isel(width=-1), float(np.log10(SAME)), f"a factor of {SAME:g}")
 
 
-@lab.statement(
+@states(
     "section-2-row-momentum",
     "The gap of normalized rows to Muon shrinks with the width, at every length, so that they could match at scale.",
     controls={
@@ -194,7 +197,7 @@ def gap_shrinks_with_width(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.ahead(gap(data).isel(width=0), gap(data).isel(width=-1), least=0)
 
 
-@lab.statement(
+@states(
     "section-1-outperforms-small",
     "At the largest width Muon's loss is below that of Adam, which works entry by entry, by a factor of more than 1.2 at every length.",
     controls={"Adam in its place": with_rule("muon", "adam")},
@@ -205,7 +208,7 @@ def muon_ahead_of_adam(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.ahead(loss(data, "adam"), loss(data, "muon"), least=float(np.log10(SAME)))
 
 
-@lab.statement(
+@states(
     "appendix-d-model-size",
     "Along the trainings of Muon and of normalized rows the ratio of off-diagonal to diagonal of V Vᵀ, averaged over the matrices "
     "of a network, falls with the width.",
@@ -217,7 +220,7 @@ def ratio_falls(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.below(per_doubling(data, "ratio").mean("matrix"), 0.0, "no change with the width")
 
 
-@lab.statement(
+@states(
     "appendix-d-model-size",
     "The ratio of Gaussian noise of the same sizes falls with the width as well, in every matrix.",
     corrected=True,
@@ -228,7 +231,7 @@ def ratio_of_noise_falls(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.below(per_doubling(data, "noise_ratio"), 0.0, "no change with the width")
 
 
-@lab.statement(
+@states(
     "appendix-d-past-initialization",
     "In every matrix V Vᵀ stays as diagonal as at the first step: its ratio is at most 1.2 times that of the first gradient, at every "
     "length.",
@@ -242,7 +245,7 @@ def as_diagonal_as_at_first(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.below(change, float(np.log2(SAME)), f"a factor of {SAME:g}")
 
 
-@lab.statement(
+@states(
     "appendix-d-past-initialization",
     "In every matrix V with normalized rows approaches the polar factor of V as the width grows, at every length.",
     controls={
@@ -258,7 +261,7 @@ def distance_falls(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.below(per_doubling(data, "distance"), 0.0, "no change with the width")
 
 
-@lab.statement(
+@states(
     "appendix-d-past-initialization",
     "At the largest width V with normalized rows is nearer to the polar factor in every matrix than Gaussian noise is, at every length.",
     controls={
@@ -301,18 +304,7 @@ EXPERIMENT = lab.Experiment(
     "not approach the polar factor: their distance grows with the width, and is larger than that of noise in every matrix at every length.",
     config=Config,
     measure=run,
-    statements=(
-        learned,
-        step_sizes_inside,
-        rows_reach_muon,
-        gap_shrinks_with_width,
-        muon_ahead_of_adam,
-        ratio_falls,
-        ratio_of_noise_falls,
-        as_diagonal_as_at_first,
-        distance_falls,
-        nearer_than_noise,
-    ),
+    statements=states,
     scales={
         "smoke": {"widths": (4, 6, 8), "seeds": 6, "choosing": 2, "stretches": 2, "steps": 12, "batch": 16},
         "paper": {"widths": (16, 32, 64, 128, 256), "seeds": 24, "choosing": 6, "stretches": 8, "steps": 128},

@@ -42,6 +42,9 @@ class Config(lab.Config):
             raise ValueError(f"rank must be from 1 to d={self.d}, got {self.rank}.")
 
 
+states = lab.Statements()
+
+
 def target(config: Config, key: Key[Array, ""]) -> Float[Array, "d d"]:
     """M from the configured file, or a drawn one, positive semidefinite of the configured rank."""
     if not config.target:
@@ -121,7 +124,7 @@ def without(term: str) -> Callable[[Config, Data], xr.DataArray]:
     return lambda config, data: exact(data["entries"]) - terms(data["entries"])[term]
 
 
-@lab.statement(
+@states(
     "theorem-1",
     "Every entry of E[GGᵀ] is that of α₃ I - 2 α₂ M + k M².",
     rivals={
@@ -134,7 +137,7 @@ def theorem_1(config: Config, data: Data) -> lab.Relation:
     return lab.equals(data["entries"]["outer_product"], exact(data["entries"]))
 
 
-@lab.statement(
+@states(
     "corollary-1",
     "The entries of E[GGᵀ] are α₃ δ_ij - 2 α₂ M_ij + k (M²)_ij.",
     corrected=True,
@@ -145,7 +148,7 @@ def corollary_1(config: Config, data: Data) -> lab.Relation:
     return lab.equals(data["entries"]["outer_product"], exact(data["entries"]))
 
 
-@lab.statement(
+@states(
     "corollary-1",
     "The entries of E[GGᵀ] are α₃ δ_ij - 2 α₂ M_ij + k (M_ij)².",
     holds=False,
@@ -170,7 +173,7 @@ def averages_without(term: str) -> Callable[[Config, Data], xr.DataArray]:
     return lambda config, data: averages(data["orders"], exact(data["orders"]) - terms(data["orders"])[term])
 
 
-@lab.statement(
+@states(
     "theorem-1",
     "The mean diagonal of E[GGᵀ], and the coefficient on M of what is off it, have their closed forms at large widths too.",
     rivals={f"it without {term}": averages_without(term) for term in ("α₃ I", "-2 α₂ M", "the orders of α₃ below k³")},
@@ -182,7 +185,7 @@ def large_widths(config: Config, data: Data) -> lab.Relation:
     return lab.equals(measured.transpose("k", ...).rename("average of GGᵀ"), averages(orders, exact(orders)))
 
 
-@lab.statement(
+@states(
     ("corollary-1-orders", "section-4-table-factorization", "section-4-expectation"),
     "The diagonal of E[GGᵀ] grows as k³ at a fixed target.",
     rivals={"k²": 2, "k⁴": 4},
@@ -192,7 +195,7 @@ def diagonal_order(config: Config, data: Data) -> lab.Relation:
     return lab.scales_as(data["orders"]["diagonal"], "k", 3)
 
 
-@lab.statement(
+@states(
     ("corollary-1-orders", "section-4-table-factorization", "section-4-expectation"),
     "The off-diagonal of E[GGᵀ] grows as k² at a fixed target.",
     rivals={"k": 1, "k³": 3},
@@ -202,7 +205,7 @@ def off_diagonal_order(config: Config, data: Data) -> lab.Relation:
     return lab.scales_as(data["orders"]["off_diagonal"], "k", 2)
 
 
-@lab.statement(
+@states(
     "section-4-draw",
     "In one draw the ratio of mean |off-diagonal| to mean diagonal of GGᵀ is 3 √(2/π)/√k as the width grows.",
     rivals={
@@ -231,15 +234,7 @@ EXPERIMENT = lab.Experiment(
     "the entry of the square. The difference is of lower order in k, so the orders k³ and k² stand.",
     config=Config,
     measure=run,
-    statements=(
-        theorem_1,
-        corollary_1,
-        corollary_1_printed,
-        large_widths,
-        diagonal_order,
-        off_diagonal_order,
-        one_draw,
-    ),
+    statements=states,
     scales={
         "smoke": {"ks": (32, 64, 128, 256, 512), "seeds": 500, "small_ks": (3, 6), "small_seeds": 10_000},
         "paper": {"ks": (32, 64, 128, 256, 512, 1024, 2048, 4096), "seeds": 20_000, "small_seeds": 1_000_000},

@@ -33,6 +33,9 @@ class Config(lab.Config):
     samples: int = lab.integer(8, least=1, help="inputs of a half batch, with other activations")
 
 
+states = lab.Statements()
+
+
 Data = dict[str, xr.Dataset]
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "odd": jnp.tanh,
@@ -95,7 +98,7 @@ def leading(config: Config, data: Data) -> xr.DataArray:
     return lab.closed_form(theory.off_diagonal_1_as_printed, data["relu"].d0, 1)
 
 
-@lab.statement(
+@states(
     ("eq-40", "table-c7-theory"),
     "The off-diagonal of E[G₁G₁ᵀ] is d₀ d₂/4π at every input dimension.",
     corrected=True,
@@ -109,7 +112,7 @@ def off_diagonal(config: Config, data: Data) -> lab.Relation:
     return lab.equals(data["relu"]["off_diagonal"], exact(config, data))
 
 
-@lab.statement(
+@states(
     "table-c7-theory",
     "The leading term d₀ d₂ κ₂ alone, which the table takes for theory, is the off-diagonal of E[G₁G₁ᵀ] at every input dimension.",
     holds=False,
@@ -120,7 +123,7 @@ def leading_term_alone(config: Config, data: Data) -> lab.Relation:
     return lab.equals(data["relu"]["off_diagonal"], leading(config, data))
 
 
-@lab.statement(
+@states(
     "eq-40",
     "What is left beyond d₀ d₂ κ₂ is of lower order than d₂ √d₀: it is less than d₂/4π at every input dimension.",
     controls={
@@ -144,7 +147,7 @@ def _limits(limits: dict[str, float]) -> xr.DataArray:
     return xr.DataArray(list(limits.values()), {"constant": list(limits)}, "constant")
 
 
-@lab.statement(
+@states(
     "section-4-kappa-limits",
     "As d₀ → ∞ the constants κ₁ and κ₂ tend to 1/4π² + 1/16 and to 1/4π: what is left of either falls as 1/d₀.",
     rivals={"1/√d₀": -0.5, "no fall, another limit": 0.0, "1/d₀²": -2.0},
@@ -155,7 +158,7 @@ def kappa_limits(config: Config, data: Data) -> lab.Relation:
     return lab.scales_as(left.rename("distance from the limit"), "d0", -1)
 
 
-@lab.statement(
+@states(
     "section-4-kappa-limits",
     "At every input dimension κ₂ is Γ(d₀/2)²/(4π Γ((d₀-1)/2) Γ((d₀+1)/2)).",
     corrected=True,
@@ -176,7 +179,7 @@ def kappa_2(d0: xr.DataArray) -> xr.DataArray:
     return np.exp(logarithm) / (4 * np.pi)
 
 
-@lab.statement(
+@states(
     "appendix-c8-symmetry",
     "The off-diagonal of E[G₁G₁ᵀ] comes from ReLU's lack of odd symmetry: with tanh, which is odd, it is zero at every input dimension.",
     rivals={"d₀/40π, a tenth of ReLU's": lambda config, data: exact(config, data) / 10},
@@ -195,7 +198,7 @@ EXPERIMENT = lab.Experiment(
     "error term: it brings the sum to d₀ d₂/4π at every input dimension. An activation that is odd has no off-diagonal.",
     config=Config,
     measure=run,
-    statements=(off_diagonal, leading_term_alone, remainder, kappa_limits, kappa_2_exactly, odd_activation),
+    statements=states,
     scales={
         "smoke": {"d0s": (2, 3), "seeds": 20_000, "angle_seeds": 2000, "activation_seeds": 5000},
         "paper": {

@@ -52,6 +52,9 @@ class Config(lab.Config):
             raise ValueError(f"samples must be even, for two half batches, got {self.samples}.")
 
 
+states = lab.Statements()
+
+
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     """The four rows by the exact gradient, and how far those by autodiff of a batch are from it on the same weights."""
     phi = linear_target(sizes.stream(key, "target"), D2, D0)
@@ -136,7 +139,7 @@ def _without(part: Callable[[], xr.DataArray]) -> Rival:
     return lambda config, data: (closed() - part()).sel(row=_THEOREM)
 
 
-@lab.statement(
+@states(
     ("theorem-3", "eq-39"),
     "At the paper's sizes both rows of G₂ and the diagonal of G₁ are those of Theorem 3.",
     rivals={name: _without(part) for name, part in _LEFT_OUT.items()},
@@ -146,7 +149,7 @@ def closed_form(config: Config, data: dict[str, xr.Dataset]) -> lab.Relation:
     return lab.equals(rows(data["exact"], "controlled").sel(row=_THEOREM), closed().sel(row=_THEOREM))
 
 
-@lab.statement(
+@states(
     ("eq-40", "table-c7-theory"),
     "At the paper's sizes the off-diagonal of E[G₁G₁ᵀ] is d₀ d₂/4π.",
     corrected=True,
@@ -158,7 +161,7 @@ def off_diagonal(config: Config, data: dict[str, xr.Dataset]) -> lab.Relation:
     return lab.equals(draws.rename("off-diagonal"), float(theory.off_diagonal_1(D0, D2)))
 
 
-@lab.statement(
+@states(
     "table-c7-theory",
     "The four numbers in the table's column of theory are the expectations.",
     holds=False,
@@ -169,7 +172,7 @@ def theory_column(config: Config, data: dict[str, xr.Dataset]) -> lab.Relation:
     return lab.equals(rows(data["exact"], "controlled"), PAPER_THEORY)
 
 
-@lab.statement(
+@states(
     "appendix-c7",
     "The average of ĜĜᵀ over batch gradients by autodiff has the expectations of GGᵀ that the table sets beside it.",
     holds=False,
@@ -180,7 +183,7 @@ def no_batch_bias(config: Config, data: dict[str, xr.Dataset]) -> lab.Relation:
     return lab.equals(rows(data["sampled"], "batch").rename("batch less exact"), 0.0)
 
 
-@lab.statement(
+@states(
     ("appendix-c7", "table-c7"),
     "A batch adds the covariance of its gradient to all four rows, by the closed form: told by the distance from the exact gradient, and "
     "by half the difference of the gradients of two half batches.",
@@ -206,7 +209,7 @@ def batch_bias(config: Config, data: dict[str, xr.Dataset]) -> lab.Relation:
     return lab.equals(draws.rename("bias of the batch"), bias(config.samples))
 
 
-@lab.statement(
+@states(
     "appendix-c7",
     "By autodiff, without kernel formulas, the product of the gradients of two half batches has the expectations of GGᵀ in all four rows.",
     corrected=True,
@@ -217,7 +220,7 @@ def half_batches(config: Config, data: dict[str, xr.Dataset]) -> lab.Relation:
     return lab.equals(rows(data["sampled"], "halves").rename("half × half less exact"), 0.0)
 
 
-@lab.statement(
+@states(
     (
         "table-c7",
         "table-c7-g2-diagonal",
@@ -235,7 +238,7 @@ def paper_simulation(config: Config, data: dict[str, xr.Dataset]) -> lab.Relatio
     return lab.equals(reported(data), PAPER_THEORY)
 
 
-@lab.statement(
+@states(
     "table-c7",
     "The paper's simulation agrees with the closed forms and the bias of its 8000 inputs in all four rows, and not with its theory.",
     corrected=True,
@@ -298,16 +301,7 @@ EXPERIMENT = lab.Experiment(
     "averages over inputs exactly, with a control variate, sees both.",
     config=Config,
     measure=run,
-    statements=(
-        closed_form,
-        off_diagonal,
-        theory_column,
-        no_batch_bias,
-        batch_bias,
-        half_batches,
-        paper_simulation,
-        paper_simulation_with_bias,
-    ),
+    statements=states,
     scales={
         "smoke": {"inits": 1000, "sampled_inits": 200, "samples": 40},
         "paper": {"inits": 1_000_000, "sampled_inits": 4000, "samples": 8000},

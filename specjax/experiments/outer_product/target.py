@@ -41,6 +41,9 @@ class Config(lab.Config):
     relu_seeds: int = lab.seeds(1000, help="initializations of the ReLU network at every width")
 
 
+states = lab.Statements()
+
+
 def run(config: Config, key: Key[Array, ""]) -> Data:
     """The part of both steps that is due to M, with its cosine with M U; and both parts of the diagonal of G₂ G₂ᵀ in the ReLU network."""
 
@@ -109,7 +112,7 @@ def _exchanged(config: Config, data: Data) -> Data:
     return {**data, "wide": data["narrow"], "narrow": data["wide"]}
 
 
-@lab.statement(
+@states(
     "section-4-target",
     "Orthogonalization strips away the isotropic part and leaves M: the part of Muon's first step that is due to M does not vanish as the "
     "width grows.",
@@ -121,7 +124,7 @@ def target_is_left(config: Config, data: Data) -> lab.Relation:
     return lab.settles(data["wide"]["muon"], "k")
 
 
-@lab.statement(
+@states(
     "section-4-target",
     "What orthogonalization leaves is aligned with M: the cosine of the part of Muon's first step that is due to M with MU does not vanish "
     "as the width grows.",
@@ -133,7 +136,7 @@ def left_is_aligned(config: Config, data: Data) -> lab.Relation:
     return lab.settles(data["wide"]["muon_cosine"], "k")
 
 
-@lab.statement(
+@states(
     "remark-1",
     "Where the gap of order k is, orthogonalization preconditions relative to the signal M: M has a larger part in Muon's first step "
     "than in gradient descent's.",
@@ -145,7 +148,7 @@ def real_preconditioner(config: Config, data: Data) -> lab.Relation:
     return lab.ahead(data["wide"]["muon"], data["wide"]["gradient_descent"], least=0)
 
 
-@lab.statement(
+@states(
     "section-4-target",
     "U Uᵀ - M has a negative eigenvalue in most draws at widths near d, and none in most at large widths.",
     corrected=True,
@@ -158,7 +161,7 @@ def indefinite(config: Config, data: Data) -> lab.Relation:
     return lab.happens(xr.concat(as_said, "k").rename("as said"), more_than=0.5)
 
 
-@lab.statement(
+@states(
     ("section-4-target", "remark-1"),
     "At widths near d, where U Uᵀ - M is indefinite and no gap is, M has a larger part in Muon's first step than in gradient descent's.",
     corrected=True,
@@ -169,7 +172,7 @@ def narrow(config: Config, data: Data) -> lab.Relation:
     return lab.ahead(data["narrow"]["muon"], data["narrow"]["gradient_descent"], least=LEAD)
 
 
-@lab.statement(
+@states(
     ("section-4-target", "remark-1"),
     "The part of the first step that is due to M falls as 1/k for gradient descent and as k^(-3/2) for Muon.",
     corrected=True,
@@ -199,7 +202,7 @@ def _all_of_it(config: Config, data: Data) -> xr.DataArray:
     return _constants(data, factor, factor)
 
 
-@lab.statement(
+@states(
     ("section-4-target", "remark-1"),
     "With M₀ = M - (tr M/d) I, the mean square of the part that is due to M is ‖M₀‖²/d k² for gradient descent and ‖M₀‖²/8 k³ for Muon.",
     corrected=True,
@@ -216,7 +219,7 @@ def constants(config: Config, data: Data) -> lab.Relation:
     return lab.equals(at_infinity(squares, "k").rename("mean square at k = 1"), _constants(data, 1, 1))
 
 
-@lab.statement(
+@states(
     "appendix-c8-target",
     "At the sizes of Table C.7 and at every width the diagonal of G₂G₂ᵀ without Φ is larger than what Φ adds to it.",
     controls={
@@ -233,7 +236,7 @@ def mostly_without_target(config: Config, data: Data) -> lab.Relation:
 _PARTS = {"of": ["tr(H²)", "what Φ adds"]}
 
 
-@lab.statement(
+@states(
     "appendix-c8-target",
     "Of the diagonal of G₂G₂ᵀ the target-free tr(H²) grows as d₁², and what Φ adds as d₁.",
     rivals={
@@ -260,17 +263,7 @@ EXPERIMENT = lab.Experiment(
     "of (U Uᵀ - M) U is that of U but for the commutator of U Uᵀ and M. Near k = d it is indefinite, and there Muon does bring out M.",
     config=Config,
     measure=run,
-    statements=(
-        target_is_left,
-        left_is_aligned,
-        real_preconditioner,
-        indefinite,
-        narrow,
-        rates,
-        constants,
-        mostly_without_target,
-        orders,
-    ),
+    statements=states,
     scales={
         "smoke": {"ks": (32, 64, 128, 256, 512), "seeds": 100, "d1s": (5, 10, 20, 40, 80), "relu_seeds": 100},
         "paper": {"ks": (64, 128, 256, 512, 1024, 2048), "seeds": 20_000, "relu_seeds": 10_000},

@@ -49,6 +49,9 @@ class Config(lab.Config):
         check_condition_number(self.kappa)
 
 
+states = lab.Statements()
+
+
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     """Both preconditioners at each time with what is judged of them; the steps of Appendix A; and late distances of scalar sequences."""
     with jax.enable_x64(True):
@@ -174,7 +177,7 @@ def _with(what: str, other: str) -> Any:
     return control
 
 
-@lab.statement(
+@states(
     "appendix-a-identity",
     "Where |σ_i² - λ_i| = c σ_i for every i, Muon's step is ScaledGD's, up to its length.",
     controls={"σ twice as large": lab.replacing("gap", "gap_elsewhere", of="path")},
@@ -184,7 +187,7 @@ def identity(config: Config, data: Any) -> lab.Relation:
     return lab.identity(data["path"]["gap"], tolerance=1e-10)
 
 
-@lab.statement(
+@states(
     "appendix-a-zigzag",
     "Near the solution the distance of a scalar sequence to its root is set by the step and not by λ.",
     rivals={"√λ": 0.5, "1/√λ": -0.5},
@@ -195,7 +198,7 @@ def zigzag(config: Config, data: Any) -> lab.Relation:
     return lab.scales_as(data["zigzag"]["in_steps"], "lam", 0, fit="power law")
 
 
-@lab.statement(
+@states(
     "figure-3-block-diagonal",
     "Along the run both preconditioners, k × k, are block-diagonal: some division of the columns in two leaves at most 1 % of ‖P‖² outside "
     "of the blocks, on average.",
@@ -207,7 +210,7 @@ def blocks(config: Config, data: Any) -> lab.Relation:
     return lab.below(_both(data, "outside"), SHARE, "1 % of ‖P‖²")
 
 
-@lab.statement(
+@states(
     ("figure-3-block-diagonal", "eq-17"),
     "The preconditioner of the stacked gradient is block-diagonal, by form: d equal blocks (GᵀG)^(-1/2), one for each row of G.",
     corrected=True,
@@ -218,7 +221,7 @@ def stacked(config: Config, data: Any) -> lab.Relation:
     return lab.identity(data["path"]["step_gap"], tolerance=1e-3)
 
 
-@lab.statement(
+@states(
     "figure-3-likeness",
     "From the second time on (GᵀG)^(-1/2) is more like (XᵀX)⁻¹ than with rows and columns shifted, by the cosine of the traceless parts.",
     controls={
@@ -233,7 +236,7 @@ def likeness(config: Config, data: Any) -> lab.Relation:
     return lab.ahead(later["likeness"], later["likeness_shifted"], least=LEAD)
 
 
-@lab.statement(
+@states(
     ("figure-3-not-diagonal", "section-2-not-diagonal"),
     "Neither preconditioner is diagonal from the second time on: more than 1 % of ‖P‖² lies off the diagonal, on average.",
     controls={"their diagonals": _with("off", "off_turned")},
@@ -269,7 +272,7 @@ EXPERIMENT = lab.Experiment(
     "similar patterns, and neither is diagonal, nor block-diagonal: only the preconditioner of the stacked gradient is, by form.",
     config=Config,
     measure=run,
-    statements=(identity, zigzag, blocks, stacked, likeness, not_diagonal),
+    statements=states,
     scales={
         "smoke": {"d": 6, "r": 3, "seeds": 24, "times": (1, 10, 50)},
         "paper": {"d": 50, "r": 10, "times": (1, 10, 50, 200, 400)},

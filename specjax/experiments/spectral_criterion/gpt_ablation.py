@@ -59,6 +59,9 @@ class Config(gpt_runs.Training):
         return Cell(arm, self.adamw_rates[1], self.muon_rates[place], part)
 
 
+states = lab.Statements()
+
+
 def run(config: Config, key: Key[Array, ""]) -> Data:
     """For each kind of perceptron the judged losses, and the grids of rates as "…, grid"."""
     found = {}
@@ -115,7 +118,7 @@ def _kinds_exchanged(config: Config, data: Data) -> Data:
 CHANGED = "Sizes, draws and the grids of rates were changed after runs that decided nothing; judged on a fresh seed."
 
 
-@lab.statement(
+@states(
     "section-1-3-muon",
     "At this size too Muon on the blocks comes to a lower validation loss than AdamW, each at its best rate, at both lengths.",
     along="step",
@@ -128,7 +131,7 @@ def muon_is_ahead(config: Config, data: Data) -> lab.Relation:
     return inside(lead, data)
 
 
-@lab.statement(
+@states(
     "table-2",
     "Muon on W_out alone, AdamW on the other matrices, comes to a lower validation loss than AdamW on all, with and without a gate.",
     holds=None,
@@ -152,7 +155,7 @@ def fraction(data: Data, kind: str) -> xr.DataArray:
     return (ratio + (adamw - out - ratio * (adamw - muon)) / whole).rename(f"fraction, {kind}")
 
 
-@lab.statement(
+@states(
     "table-2",
     "Of what Muon on all matrices gains, W_out alone brings a larger fraction without a gate than with one.",
     holds=None,
@@ -168,7 +171,7 @@ def _last(data: Data) -> Data:
     return {name: found.isel(step=-1, drop=True) for name, found in data.items()}
 
 
-@lab.statement(
+@states(
     "section-1-2-1-embedding-muon",
     "Muon on the embedding as well changes the validation loss only slightly, by less than half of what Muon on the blocks gains over "
     "AdamW, at both lengths.",
@@ -216,7 +219,7 @@ EXPERIMENT = lab.Experiment(
     "the embedding changes little, and whether W_out alone brings more without a gate, as in Table 2, needs more draws, or larger models.",
     config=Config,
     measure=run,
-    statements=(muon_is_ahead, out_gains, fractions, embedding_changes_little),
+    statements=states,
     scales=SCALES,
     tables=tables,
 )
