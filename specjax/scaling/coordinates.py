@@ -53,10 +53,13 @@ def measured(
     before = probe.maps_of_this_trace()
     others = _others(before, len(start))
 
-    def sizes(leaves: list[Array]) -> dict[str, Array]:
+    def sizes(leaves: list[Array], step: Int[Array, ""]) -> dict[str, Array]:
         now = probe.found(leaves, probe.batch)
         rows = [_of_map(m, m0, leaves[m.leaf], start[m.leaf]) for m, m0 in zip(now, before, strict=True)]
         found = {name: jnp.stack([row[name] for row in rows]) for name in QUANTITIES}
+        for name in ("input_change", "output_change"):
+            # Before training both sides are the same by definition, and one of them was rounded in another part of the program.
+            found[name] = jnp.where(step == 0, 0, found[name])
         if others:
             found["other_rms"] = jnp.stack([_rms(leaves[i]) for i in others])
             found["other_update_rms"] = jnp.stack([_rms(leaves[i] - start[i]) for i in others])
@@ -72,7 +75,7 @@ def measured(
             jax.tree.unflatten(treedef, gradients), state, jax.tree.unflatten(treedef, leaves)
         )
         moved = jax.tree.leaves(optax.apply_updates(jax.tree.unflatten(treedef, leaves), updates))
-        return (moved, state), sizes(leaves)
+        return (moved, state), sizes(leaves, step)
 
     _, found = jax.lax.scan(advance, (start, transformation.init(params)), jnp.arange(steps + 1))
     return found

@@ -17,6 +17,7 @@ from jaxtyping import Array, Key, Shaped, UInt32
 
 from specjax.sizes import Size, active
 from specjax.sweep.axes import Over, Values, as_array, members, widths_of
+from specjax.sweep.effort import Options, effort
 from specjax.sweep.plan import Bucket
 
 Measure = Callable[..., Mapping[str, Any]]
@@ -138,11 +139,8 @@ def build(
 # sweep with one svd for each layer never ended. This scheduler keeps most of a program's operations one after the other; two that share no
 # memory can still meet. So the pool gets more threads than calls can meet, on machines of few cores: XLA reads their number when its
 # first array is made, and a number that the user has set stays.
-_ONE_AT_A_TIME: dict[str, str | bool | int] = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
+_ONE_AT_A_TIME: Options = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
 _LEAST_THREADS = 8
-# LLVM at full effort takes up to four times as long to compile what a sweep is made of, for programs that run about as fast; at none
-# they run one and a half to four times as long (docs/benchmarks.md).
-_EFFORT = "xla_backend_optimization_level"
 if (os.cpu_count() or 1) < _LEAST_THREADS:
     os.environ.setdefault("PJRT_NPROC", str(_LEAST_THREADS))
 
@@ -199,14 +197,12 @@ def compile_program(
 ) -> Compiled:
     """Compiles `program` for chunks of `chunk` seeds, ahead of time; see :func:`trace_program`.
 
-    On a CPU at XLA's level of optimization 1, or 0 for what `runs_once`, unless XLA_FLAGS or JAX's own switch for quick compilation say
-    otherwise.
+    With the options of :func:`specjax.sweep.effort.effort`.
     """
     lowered = trace_program(program, key_data, chunk, coordinates, mesh).lower()
     lapack = "@lapack_" in lowered.as_text()
-    chosen = _EFFORT in os.environ.get("XLA_FLAGS", "") or jax.config.read("jax_disable_most_optimizations")
-    effort = {} if chosen or jax.default_backend() != "cpu" else {_EFFORT: 0 if runs_once else 1}
-    return Compiled(lowered.compile({**(_ONE_AT_A_TIME if lapack else {}), **effort}), lapack)
+    options = effort(runs_once=runs_once) | (_ONE_AT_A_TIME if lapack else {})
+    return Compiled(lowered.compile(options), lapack)
 
 
 def is_key(array: Any) -> bool:

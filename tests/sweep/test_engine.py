@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from functools import cache
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -60,16 +61,13 @@ def test_matches_a_plain_loop_over_seeds_and_widths():
             np.testing.assert_allclose(here["nested.norm"], alone["nested"]["norm"], rtol=1e-5)
 
 
-@pytest.mark.parametrize("plan", ["exact", "padded"])
-@pytest.mark.parametrize("chunk", [2, 5])
-def test_draws_are_the_same_bit_for_bit(plan, chunk):
-    data = run(bits, {"d": widths(3, 8, 5)}, seeds=5, key=KEY, plan=plan, chunk=chunk)
-    # Independent of the engine: numpy on the draws of each seed and width alone.
-    for width in (3, 8, 5):
-        for seed in range(5):
-            draws = np.asarray(sizes.normal(jax.random.fold_in(KEY, seed), (width, 2)), np.float32)
-            assert data["bits"].sel(d=width, seed=seed) == draws.view(np.uint32).sum(dtype=np.uint32)
-    assert len(np.unique(data["bits"])) == 15
+def test_draws_are_the_same_bit_for_bit(optimized_environment):
+    # In a process of its own: what compiles quickly for tests rounds draws otherwise in one program than in another.
+    script = Path(__file__).with_name("bit_for_bit.py")
+    process = subprocess.run(
+        [sys.executable, script], env=optimized_environment, capture_output=True, text=True, check=False
+    )
+    assert process.stdout.strip() == str(4 * 3 * 5), process.stderr
 
 
 def test_more_seeds_leave_earlier_ones_as_they_were():
