@@ -56,13 +56,14 @@ def test_the_benchmark_of_recovery_counts_the_same_items_both_ways():
     assert len(done.stdout.split("fraction")[1].split("load")[0].split()) == 1 + 2 * 7
 
 
-def test_the_benchmark_of_compilation_agrees_at_all_levels():
+@pytest.mark.slow
+def test_the_benchmark_of_compilation_agrees_with_all_efforts():
     """Asserted in the script, before anything is timed."""
     command = [sys.executable, "-W", "error", str(BENCHMARKS / "compilation.py"), "--smoke"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert len(re.findall(r"^  .*: largest difference", done.stdout, re.MULTILINE)) == 5
-    assert len(re.findall(r", level [0-3] +\d", done.stdout)) == 20
+    assert len(re.findall(r", level [013](?:, older emitters)? +\d", done.stdout)) == 25
 
 
 def test_the_benchmark_of_moments_finds_the_same_polynomials():

@@ -190,9 +190,11 @@ def _compile(prepared: Prepared, bucket: Bucket, chunk: int) -> tuple[Compiled, 
     program = build(request.measure, bucket, request.over, impl, couple=request.couple, mesh=request.mesh)
     traced = coordinates(bucket, request.over)
     key_data = np.asarray(jax.random.key_data(request.key))
+    _, seeds = prepared.sampling.seeds(0, prepared.samples(bucket))
+    seconds = prepared.seconds(bucket) * seeds
     while True:
         with persistent(request.platform):
-            compiled = compile_program(program, key_data, chunk, traced, request.mesh)
+            compiled = compile_program(program, key_data, chunk, traced, request.mesh, seconds=seconds)
         needed = compiled.bytes * (1 if compiled.alone else CALLS_AT_A_TIME)
         if needed <= request.budget or (request.chunk is not None and request.memory is None):
             return compiled, chunk

@@ -75,7 +75,7 @@ class Unpadded:
     def _run(self, program: Any, seeds: np.ndarray, leading: int) -> dict[str, np.ndarray]:
         traced = coordinates(self._bucket, self._over)
         with persistent(jax.local_devices()[0].platform):
-            compiled = compile_program(program, self._key_data, len(seeds), traced, runs_once=True)
+            compiled = compile_program(program, self._key_data, len(seeds), traced, seconds=None)
         extents = [1 if dim in self._bucket else length(axis) for dim, axis in self._over.items()]
         axes = leading + len(extents) - len(self._bucket)  # in front of the seeds
         found = {name: np.asarray(a) for name, a in compiled(self._key_data, seeds, traced).items()}

@@ -193,15 +193,21 @@ def compile_program(
     coordinates: Coordinates,
     mesh: Mesh | None = None,
     *,
-    runs_once: bool = False,
+    seconds: float | None,
 ) -> Compiled:
     """Compiles `program` for chunks of `chunk` seeds, ahead of time; see :func:`trace_program`.
 
-    With the options of :func:`specjax.sweep.effort.effort`.
+    Args:
+        program: The program of a bucket.
+        key_data: The data of the root key.
+        chunk: The seeds of a call.
+        coordinates: The coordinates of the bucket.
+        mesh: Of the devices that seeds are spread over.
+        seconds: How long its calls are estimated to take together, None for a program of which nothing is kept.
     """
     lowered = trace_program(program, key_data, chunk, coordinates, mesh).lower()
     lapack = "@lapack_" in lowered.as_text()
-    options = effort(runs_once=runs_once) | (_ONE_AT_A_TIME if lapack else {})
+    options = effort(seconds) | (_ONE_AT_A_TIME if lapack else {})
     return Compiled(lowered.compile(options), lapack)
 
 

@@ -1,4 +1,4 @@
-"""Every experiment at its smallest scale: run, judge, tabulate, draw, and nothing comes out as the opposite of what holds."""
+"""Every experiment at its smallest scale: run, judge, attack, tabulate, draw; nothing comes out as the opposite of what holds."""
 
 import matplotlib.image
 import numpy as np
@@ -37,12 +37,13 @@ def test_an_unknown_experiment_is_refused_with_the_known_names():
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in experiments.names()]
 )
-def test_an_experiment_runs_and_judges_and_draws_what_it_found(name, smoke_data, tmp_path):
+def test_an_experiment_runs_is_judged_and_attacked_and_draws_what_it_found(name, smoke_data, tmp_path):
     experiment = experiments.load(name)
     config = experiment.at("smoke")
     data = smoke_data(name)
     data_are_finite_and_labelled(data)
     judgements = experiment.judge(config, data)
+    nothing_survives_what_should_have_broken_it(name, judgements, data)
     checks = tuple(map(lab.Check.of, judgements))
     checks_can_be_read(checks)
     assert [c.name for c in checks if c.verdict == OPPOSITE.get(c.expected)] == []
@@ -55,6 +56,15 @@ def test_an_experiment_runs_and_judges_and_draws_what_it_found(name, smoke_data,
     assert store.load(folder).checks == checks
     # The judging is of the data alone, so that a stored run can be judged again.
     assert tuple(map(lab.Check.of, experiment.judge(config, store.load_data(folder)))) == checks
+
+
+def nothing_survives_what_should_have_broken_it(name, judgements, data):
+    assert [row for row in lab.attack_rows(name, judgements) if row.survived] == []
+    assert all(judgement.attacks for judgement in judgements)
+    # The steps of a run are no draws.
+    datasets = [data] if isinstance(data, xr.Dataset) else data.values()
+    seeds = max(int(each["seeds"].max()) if "seeds" in each.coords else each.sizes["seed"] for each in datasets)
+    assert max(judgement.finding.draws for judgement in judgements) <= seeds
 
 
 def data_are_finite_and_labelled(data):

@@ -22,7 +22,7 @@ OVER = {"d": widths(2, 4)}
 def _nothing_compiled(monkeypatch):
     """The tests of this file end before the compiler; the first shows that this is where a sound sweep would arrive."""
 
-    def refuse(*_):
+    def refuse(*_, **__):
         raise AssertionError("compiled a sweep that should have been refused")
 
     monkeypatch.setattr("specjax.sweep.execution.compile_program", refuse)
