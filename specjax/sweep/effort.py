@@ -2,10 +2,11 @@
 
 import os
 from functools import cache
+from typing import Any
 
 import jax
 
-Options = dict[str, str | bool | int]
+Options = dict[str, Any]
 
 _LEVEL = "xla_backend_optimization_level"
 # LLVM at full effort takes up to four times as long to compile what a sweep is made of, for programs that run about as fast.
@@ -33,11 +34,10 @@ def effort(seconds: float | None) -> Options:
 
 
 @cache
-def _known(option: str, value: str | bool | int) -> bool:
+def _known(option: str, value: Any) -> bool:
     """Whether this jaxlib has the option, which changes how long a program takes and not what it is."""
     try:
-        options: Options = {option: value}
-        jax.jit(lambda x: x).lower(0.0).compile(options)
+        jax.jit(lambda x: x).lower(0.0).compile({option: value})
     except jax.errors.JaxRuntimeError:
         return False
     return True
