@@ -5,6 +5,10 @@ from specjax.moments.expectation import expectation as expectation
 from specjax.moments.expectation import total_variance as total_variance
 from specjax.moments.expectation import variance as variance
 from specjax.moments.expression import Expression as Expression
+from specjax.moments.haar import Quotient as Quotient
+from specjax.moments.haar import haar_expectation as haar_expectation
+from specjax.moments.hermite import Hermite as Hermite
+from specjax.moments.hermite import hermite as hermite
 from specjax.moments.orders import Orders as Orders
 from specjax.moments.orders import orders as orders
 from specjax.moments.polynomial import Polynomial as Polynomial
@@ -13,6 +17,7 @@ from specjax.moments.traced import of as of
 from specjax.moments.words import constant as constant
 from specjax.moments.words import diagonal as diagonal
 from specjax.moments.words import gaussian as gaussian
+from specjax.moments.words import haar as haar
 from specjax.moments.words import identity as identity
 from specjax.moments.words import matrix_power as matrix_power
 from specjax.moments.words import ones as ones

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from specjax.moments.graph import Component, Constant, Gaussian, Graph, Size
+from specjax.moments.graph import Component, Constant, Graph, Size, Symbol
 from specjax.moments.polynomial import Polynomial
 
 
@@ -28,17 +28,20 @@ def evaluate(shape: Sequence[Size], terms: Mapping[Graph, Polynomial], values: M
         float64, of the broadcast shape of sizes and scales, then the axes of the expression.
 
     Raises:
-        ValueError: Gaussian symbols that are left, a name without a value, constants of the wrong shape or without the entry that is
+        ValueError: random symbols that are left, a name without a value, constants of the wrong shape or without the entry that is
             asked for.
     """
     symbols = _symbols(terms)
-    if random := [name for name, symbol in symbols.items() if isinstance(symbol, Gaussian)]:
-        raise ValueError(f"An expression has a value after `expectation`, and the symbols {random} are Gaussian.")
+    if random := [name for name, symbol in symbols.items() if not isinstance(symbol, Constant)]:
+        raise ValueError(
+            f"An expression has a value after `expectation`, and the symbols {', '.join(random)} are random."
+        )
     named = {n for c in terms.values() for n in c.names} | {size for size in shape if isinstance(size, str)}
     of_constants = {size for symbol in symbols.values() for size in symbol.shape if isinstance(size, str)}
     arrays = {name: values[name] for name in symbols if name in values}
-    sizes = _sizes(symbols, arrays, {name: values[name] for name in named | of_constants if name in values})
-    _check_names(named | set(symbols), values, {**sizes, **arrays})
+    used = named | of_constants | set(arrays)
+    sizes = known_sizes(symbols, {name: value for name, value in values.items() if name in used})
+    check_names(named | set(symbols), values, {**sizes, **arrays})
     with jax.enable_x64(True):
         batch = jnp.broadcast_shapes(*(jnp.shape(value) for value in sizes.values()))
         numbers = {name: jnp.broadcast_to(jnp.asarray(value, jnp.float64), batch) for name, value in sizes.items()}
@@ -66,7 +69,7 @@ def exact(shape: Sequence[Size], terms: Mapping[Graph, Polynomial], values: Mapp
     if roots := sorted(name for name, power in powers if not isinstance(power, int)):
         raise ValueError(f"The expression has roots of {', '.join(roots)}; call it for a float64 value.")
     needed = {name for name, _ in powers}
-    _check_names(needed, values, values)
+    check_names(needed, values, values)
     numbers = {name: _exact_numbers(name, values[name]) for name in needed}
     zero = sum((0 * number for number in numbers.values()), start=Fraction(0))
     total = sum((coefficient.evaluate(numbers) for coefficient in terms.values()), start=zero)
@@ -81,13 +84,14 @@ def _exact_numbers(name: str, value: Any) -> Any:
     return np.frompyfunc(Fraction, 1, 1)(given)
 
 
-def _symbols(terms: Mapping[Graph, Polynomial]) -> dict[str, Constant | Gaussian]:
+def _symbols(terms: Mapping[Graph, Polynomial]) -> dict[str, Symbol]:
     return {symbol.name: symbol for graph in terms for component in graph for symbol, _ in component.nodes}
 
 
-def _sizes(symbols: Mapping[str, Any], arrays: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The sizes and scales: those that are given, and those that the shapes of constants say."""
-    sizes = dict(given)
+def known_sizes(symbols: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The sizes and scales: those that are given, and those that the shapes of constants say; ValueError where they differ."""
+    arrays = {name: value for name, value in values.items() if name in symbols}
+    sizes = {name: value for name, value in values.items() if name not in symbols}
     for name, array in arrays.items():
         wanted, found = symbols[name].shape, jnp.shape(array)
         if len(wanted) != len(found):
@@ -99,7 +103,8 @@ def _sizes(symbols: Mapping[str, Any], arrays: Mapping[str, Any], given: Mapping
     return sizes
 
 
-def _check_names(needed: set[str], values: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+def check_names(needed: set[str], values: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    """ValueError for a name that has no value."""
     if lacking := sorted(needed - set(known)):
         raise ValueError(f"A value needs {', '.join(lacking)}; got {', '.join(sorted(values)) or 'nothing'}.")
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from specjax.moments.expression import Expression, contract
-from specjax.moments.graph import Component, Gaussian, Graph, Node, Vertex, assemble, merge, unpack
+from specjax.moments.graph import Component, Gaussian, Graph, Node, Orthogonal, Vertex, assemble, merge, unpack
 from specjax.moments.polynomial import Exact, Monomial, Polynomial, times
 
 _Coefficient = dict[Monomial, Exact]
@@ -33,11 +33,21 @@ def expectation(word: Expression, *, most: int = 20_000) -> Expression:
     Raises:
         TypeError: something else than an expression.
         ValueError: a word of which more than `most` different ones are left at some stage; the message says for how long it would run.
+            Orthogonal matrices in the word.
     """
     if not isinstance(word, Expression):
         raise TypeError(
             f"An expectation is that of an Expression, got {type(word).__name__}; of several at once, jax.tree.map(expectation, words)."
         )
+    if orthogonal := [name for name, symbol in word.symbols.items() if isinstance(symbol, Orthogonal)]:
+        raise ValueError(
+            f"The word has the orthogonal matrices {', '.join(orthogonal)}; average it by haar_expectation."
+        )
+    return given_constants(word, most=most)
+
+
+def given_constants(word: Expression, *, most: int) -> Expression:
+    """The average over the Gaussian symbols alone, with all others as they are; ValueError for a word that is too long."""
     started = time.perf_counter()
     levels: dict[int, dict[Graph, _Coefficient]] = {}
     for graph, polynomial in word.terms.items():
@@ -158,12 +168,13 @@ def _too_long(graphs: dict[Graph, _Coefficient], length: int, longest: int, most
         steps += pairings
     return (
         f"The word is too long: of {longest} Gaussian factors, after {(longest - length) // 2 + 1} of {longest // 2} pairings, more than "
-        f"most={most} different words are left, with up to {steps:.1e} pairings, which would take up to {_duration(seconds * steps)}; "
+        f"most={most} different words are left, with up to {steps:.1e} pairings, which would take up to {duration(seconds * steps)}; "
         "shorten the word, name fewer different constants, or raise most."
     )
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """A time in words, for messages."""
     for unit, length in (("years", 3.15e7), ("days", 86400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}" if seconds < 1e6 * length else f"{seconds / length:.0e} {unit}"

@@ -3,7 +3,7 @@
 Every operation on arrays (products, transposes, traces, diagonals, sums, broadcasts, entries) is one generalized `einsum`, `contract`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -15,8 +15,8 @@ from typing import Any
 from jaxtyping import Array
 
 from specjax.moments.evaluation import evaluate, exact
-from specjax.moments.graph import Gaussian, Graph, Size, Symbol, Vertex, assemble, merge, unpack
-from specjax.moments.polynomial import Polynomial, PolynomialLike, polynomial, summed
+from specjax.moments.graph import Gaussian, Graph, Orthogonal, Size, Symbol, Vertex, assemble, merge, unpack
+from specjax.moments.polynomial import Exact, Monomial, Polynomial, PolynomialLike, polynomial, summed
 from specjax.moments.text import expression_text
 
 
@@ -192,15 +192,26 @@ class Expression:
         """A scalar without constants at integer or rational sizes and scales: an int or a Fraction, or an object array of them."""
         return exact(self.shape, self.terms, values)
 
-    def parts(self) -> tuple["Expression", ...]:
-        """The terms, each with one monomial, as expressions; the monomials of highest degree first."""
-        pairs = [(graph, m, number) for graph, c in self.terms.items() for m, number in c.terms.items()]
-        pairs.sort(key=lambda pair: (-sum(power for _, power in pair[1]), pair[1], pair[0]))
-        return tuple(Expression(self.shape, {graph: Polynomial({m: number})}) for graph, m, number in pairs)
+    def parts(self, along: str | Collection[str] | None = None) -> tuple["Expression", ...]:
+        """The terms as expressions, those of highest degree first.
 
-    def dropped(self) -> dict[str, "Expression"]:
-        """The expression without one of its terms, for each of them: the wrong formulas nearest to a closed form, by name."""
-        return {f"without {part}": self - part for part in self.parts()}
+        Args:
+            along: None for one monomial in each. With names of sizes or scales a term is all that has one contraction and the same
+                powers of these: along "k" the polynomial d² k + 3 d k is one term, and along () each contraction has one.
+
+        """
+        names = (along,) if isinstance(along, str) else along
+        terms: dict[tuple[Graph, Monomial], dict[Monomial, Exact]] = {}
+        for graph, coefficient in self.terms.items():
+            for monomial, number in coefficient.terms.items():
+                kept = monomial if names is None else tuple((name, p) for name, p in monomial if name in names)
+                terms.setdefault((graph, kept), {})[monomial] = number
+        ordered = sorted(terms.items(), key=lambda term: (*min(map(_by_degree, term[1])), term[0][0]))
+        return tuple(Expression(self.shape, {graph: Polynomial(term)}) for (graph, _), term in ordered)
+
+    def dropped(self, along: str | Collection[str] | None = None) -> dict[str, "Expression"]:
+        """The expression without one of its `parts`, for each of them: the wrong formulas nearest to a closed form, by name."""
+        return {f"without {part}": self - part for part in self.parts(along)}
 
     def latex(self) -> str:
         """The expression in LaTeX, without dollars."""
@@ -310,9 +321,15 @@ def _add_symbol(found: dict[str, Symbol], symbol: Symbol) -> None:
 
 def describe(symbol: Symbol) -> str:
     """A symbol in words, for messages."""
-    kind = "Gaussian" if isinstance(symbol, Gaussian) else "symmetric constant" if symbol.symmetric else "constant"
-    rest = f", variance {symbol.variance}" if isinstance(symbol, Gaussian) else ""
-    return f"{kind} of shape {symbol.shape}{rest}"
+    if isinstance(symbol, Gaussian):
+        return f"Gaussian of shape {symbol.shape}, variance {symbol.variance}"
+    kind = "orthogonal" if isinstance(symbol, Orthogonal) else "symmetric constant" if symbol.symmetric else "constant"
+    return f"{kind} of shape {symbol.shape}"
+
+
+def _by_degree(monomial: Monomial) -> tuple[Exact, Monomial]:
+    """What monomials are sorted by, the highest degree first."""
+    return -sum(power for _, power in monomial), monomial
 
 
 def _axis(axis: int, shape: Sequence[Size]) -> int:

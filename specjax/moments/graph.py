@@ -46,7 +46,19 @@ class Gaussian:
         return hash(self.name)
 
 
-Symbol = Constant | Gaussian
+@dataclass(frozen=True)
+class Orthogonal:
+    """A square matrix drawn from the Haar measure of the orthogonal group, uniformly that is."""
+
+    name: str
+    shape: tuple[Size, Size]
+    symmetric = False
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+Symbol = Constant | Gaussian | Orthogonal
 Node = tuple[Symbol, tuple[int, ...]]
 
 
@@ -87,11 +99,6 @@ class Component:
 
     def __hash__(self) -> int:
         return self._hash
-
-    @property
-    def random(self) -> bool:
-        """Whether a Gaussian symbol is in it."""
-        return any(isinstance(symbol, Gaussian) for symbol, _ in self.nodes)
 
 
 Graph = tuple[Component, ...]

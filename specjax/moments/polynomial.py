@@ -99,6 +99,25 @@ class Polynomial:
         ordered = sorted(self.terms.items(), key=lambda item: (-sum(power for _, power in item[0]), item[0]))
         return joined([(number, monomial_text(monomial, latex)) for monomial, number in ordered], latex)
 
+    def divided(self, name: str, shift: Exact) -> "Polynomial | None":
+        """The quotient by (name + shift), or None where it is no polynomial. Negative powers of the name may occur, and stay."""
+        groups: dict[tuple[Monomial, Exact], dict[int, Exact]] = {}
+        for monomial, number in self.terms.items():
+            power = dict(monomial).get(name, 0)
+            whole = math.floor(power)
+            rest = tuple((other, p) for other, p in monomial if other != name)
+            groups.setdefault((rest, power - whole), {})[whole] = number
+        found: dict[Monomial, Exact] = {}
+        for (rest, fraction), numbers in groups.items():
+            lowest, carried = min(*numbers, 0), 0
+            for power in range(max(numbers), lowest, -1):
+                carried = numbers.get(power, 0) - shift * carried
+                left = power - 1 + fraction
+                found[times(rest, ((name, left),) if left else ())] = carried
+            if numbers.get(lowest, 0) != shift * carried:
+                return None
+        return Polynomial(found)
+
     def evaluate(self, values: Mapping[str, Any]) -> Any:
         """The sum in the arithmetic of `values`: exact for int and Fraction, and elementwise for arrays of them."""
         total: Any = 0

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from specjax.moments.expression import Expression, contract, uniform
-from specjax.moments.graph import Constant, Gaussian, Size, Symbol, Vertex, assemble
+from specjax.moments.graph import Constant, Gaussian, Orthogonal, Size, Symbol, Vertex, assemble
 from specjax.moments.polynomial import Polynomial, PolynomialLike, check_name, polynomial
 
 
@@ -44,6 +44,18 @@ def constant(name: str, *shape: Size, symmetric: bool = False) -> Expression:
     if symmetric and (len(shape) != 2 or shape[0] != shape[1]):
         raise ValueError(f"A symmetric constant is a square matrix, got {name!r} of shape {shape}.")
     return _of(Constant(name, shape, symmetric))
+
+
+def haar(name: str, size: Size) -> Expression:
+    """Make a random orthogonal matrix, uniform on the orthogonal group; those of different names are independent.
+
+    Words with it have averages by `haar_expectation`. That Q Qᵀ = I is known to these and not to the word.
+
+    Raises:
+        ValueError: a name that is no identifier, or a size below 1.
+    """
+    _check_shape(name, (size, size))
+    return _of(Orthogonal(name, (size, size)))
 
 
 def identity(size: Size) -> Expression:

@@ -9,9 +9,9 @@ A batch of n independent inputs has another gradient Ĝ, the mean of the gradien
 
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import betaln, polygamma
 from jaxtyping import Array, ArrayLike, Float
 
-from specjax.theory.angles import angle_mean, arc_cosine_0, arc_cosine_1
 from specjax.theory.closed_forms import check_in, floats, in_float64
 
 _Numbers = Float[Array, "..."]
@@ -19,27 +19,46 @@ _Numbers = Float[Array, "..."]
 
 @in_float64
 def alpha(d0: ArrayLike, d1: ArrayLike) -> _Numbers:
-    """α = E[tr H²] = d_1 d_0 (d_0 + 2)/4 + d_1 (d_1 - 1) d_0² E[g(θ)²], H = E_x[σ(W_1 x) σ(W_1 x)ᵀ] (outer-product, C.5)."""
+    """α = E[tr H²] = d_1 d_0 (d_0 + 2)/4 + d_1 (d_1 - 1) d_0² E[g(θ)²], H = E_x[σ(W_1 x) σ(W_1 x)ᵀ] (outer-product, C.5).
+
+    With g the arc-cosine kernel, 4π² E[g(θ)²] = (d - 1)(d² + 2d + 2)/d³ + π²/4d + ψ₁(d/2)/2d at d = d_0. [ours] In φ = π/2 - θ the
+    mean of g² is that of cos² φ + 2φ sin φ cos φ + (π²/4 + φ²) sin² φ, since the rest is odd. See :func:`kappa_1` for φ² and φ sin φ cos φ;
+    E[φ² cos² φ] = E[cos² φ] ψ₁(d/2 + 1)/2 is E[φ²] at d + 2, and ψ₁(x + 1) = ψ₁(x) - 1/x².
+    """
     check_in("[1, inf)", d0=d0, d1=d1)
     d0, d1 = floats(d0, d1)
-    return d1 * d0 * (d0 + 2) / 4 + d1 * (d1 - 1) * d0**2 * angle_mean(lambda t: arc_cosine_1(t) ** 2, d0)
+    square = (d0 - 1) * (d0**2 + 2 * d0 + 2) / d0**3 + np.pi**2 / (4 * d0) + _squared_angle(d0) / d0
+    return d1 * d0 * (d0 + 2) / 4 + d1 * (d1 - 1) * d0**2 * square / (4 * np.pi**2)
 
 
 @in_float64
 def kappa_1(d0: ArrayLike) -> _Numbers:
-    """κ_1 = E[(sin² θ + (π - θ)²)/4π² + sin θ cos θ (π - θ)/2π²]; tends to 1/4π² + 1/16 (outer-product, eq. 36)."""
-    return angle_mean(
-        lambda t: (
-            (jnp.sin(t) / (2 * np.pi)) ** 2 + arc_cosine_0(t) ** 2 + jnp.sin(t) * jnp.cos(t) * arc_cosine_0(t) / np.pi
-        ),
-        d0,
-    )
+    """κ_1 = E[(sin² θ + (π - θ)²)/4π² + sin θ cos θ (π - θ)/2π²]; tends to 1/4π² + 1/16 (outer-product, eq. 36).
+
+    At d = d_0 it is 1/16 + [(d - 1)(d + 2)/d² + ψ₁(d/2)/2]/4π². [ours] φ = π/2 - θ has the density ∝ cos^(d-2) φ, which is even: so
+    E[sin² θ] = 1 - 1/d, E[(π - θ)²] = π²/4 + E[φ²], and E[φ sin φ cos φ] = (d - 1)/d² by parts. E exp(itφ) is a constant over
+    Γ((d + t)/2) Γ((d - t)/2), so that E[φ²] = ψ₁(d/2)/2.
+    """
+    check_in("[1, inf)", d0=d0)
+    (d0,) = floats(d0)
+    return 1 / 16 + ((d0 - 1) * (d0 + 2) / d0**2 + _squared_angle(d0)) / (4 * np.pi**2)
 
 
 @in_float64
 def kappa_2(d0: ArrayLike) -> _Numbers:
-    """κ_2 = E[sin θ (π - θ)]/2π², which the paper takes for the off-diagonal; tends to 1/4π (outer-product, eq. 37)."""
-    return angle_mean(lambda t: jnp.sin(t) * arc_cosine_0(t) / np.pi, d0)
+    """κ_2 = E[sin θ (π - θ)]/2π², which the paper takes for the off-diagonal; tends to 1/4π (outer-product, eq. 37).
+
+    It is (d_0 - 1) B(d_0/2, 1/2)²/8π². [ours] Since sin θ is even about π/2, it is E[sin θ]/4π, and E[sin θ] = Γ(d_0/2)²/(Γ((d_0 - 1)/2)
+    Γ((d_0 + 1)/2)); the beta function keeps its digits where the gammas are large.
+    """
+    check_in("[1, inf)", d0=d0)
+    (d0,) = floats(d0)
+    return (d0 - 1) * jnp.exp(2 * betaln(d0 / 2, jnp.full_like(d0, 0.5))) / (8 * np.pi**2)
+
+
+def _squared_angle(d: Array) -> Array:
+    """E[(π/2 - θ)²] = ψ₁(d/2)/2 for the angle of two independent N(0, I_d) vectors."""
+    return polygamma(jnp.ones_like(d, int), d / 2) / 2
 
 
 @in_float64

@@ -116,6 +116,10 @@ def test_every_term_can_be_dropped():
     assert sum(found.parts(), start=0 * found) == found
     assert set(dropped) == {"without d k I", "without k^2 I", "without k I"}
     assert dropped["without k I"] == found - K * moments.identity("d")
+    # Along k, d k and k are one term; along nothing each contraction is.
+    assert set(found.dropped(along="k")) == {"without (d k + k) I", "without k^2 I"}
+    assert found.parts(along=("k", "d")) == found.parts()
+    assert (found + M).parts(along=()) == (found, M)
 
 
 def test_the_powers_of_a_growing_size_add_up_to_the_whole():
@@ -187,7 +191,7 @@ BAD = [
         lambda: moments.gaussian("X", "n", "d", covariance={0: M}),
         "The covariance along axis 0 must have its size n, got shape ('d', 'd').",
     ),
-    (lambda: U(d=2, k=3), "An expression has a value after `expectation`, and the symbols ['U'] are Gaussian."),
+    (lambda: U(d=2, k=3), "An expression has a value after `expectation`, and the symbols U are random."),
     (
         lambda: M[0, 3](M=np.eye(3)),
         "The expression has the entry at place 3 of an axis of M, which here has the size 3.",

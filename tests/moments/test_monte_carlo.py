@@ -101,10 +101,12 @@ def batch(d0, d1, d2, n):
     return {"params": [(d1, d0), (d2, d1)], "x": (n, d0)}, {"target": target}
 
 
-# Ratios of sizes from 1/9 to 9.
+# Ratios of sizes from 1/30 to 30.
 MEANS = {
     "momentum": (momentum_gram, {"u": (3, 5)}, {"m": symmetric(), "eta": 0.01, "beta": 0.7}),
     "momentum, one column": (momentum_gram, {"u": (3, 1)}, {"m": symmetric(), "eta": 0.05, "beta": 0.7}),
+    "momentum, many columns": (momentum_gram, {"u": (3, 30)}, {"m": symmetric(), "eta": 0.002, "beta": 0.7}),
+    "a batch of a narrow network": (sampled_gram, *batch(30, 1, 2, 1)),
     "a small batch": (sampled_gram, *batch(6, 2, 1, 3)),
     "a wide network": (sampled_gram, *batch(1, 9, 4, 2)),
     "a narrow layer": (
@@ -114,6 +116,7 @@ MEANS = {
     ),
     "first gradient": (first_gram, {"u": (3, 5)}, {"m": symmetric()}),
     "first gradient, one column": (first_gram, {"u": (3, 1)}, {"m": symmetric()}),
+    "first gradient, many columns": (first_gram, {"u": (3, 30)}, {"m": symmetric()}),
 }
 DRAWN = 100_000
 
@@ -147,7 +150,9 @@ def test_the_mean_of_every_entry_is_that_of_draws(name):
     assert standard_errors(draws_of(function, gaussian, constants), mean) < 4
 
 
-@pytest.mark.parametrize("name", ["first gradient", "first gradient, one column", "a narrow layer"])
+@pytest.mark.parametrize(
+    "name", ["first gradient", "first gradient, one column", "first gradient, many columns", "a narrow layer"]
+)
 def test_the_variance_of_the_diagonal_is_that_of_draws(name):
     function, gaussian, constants = MEANS[name]
     diagonal = moments.diagonal(word_of(function, gaussian, constants))

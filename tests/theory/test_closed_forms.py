@@ -36,7 +36,7 @@ def test_results_are_float64_and_right_where_float32_overflows_or_rounds():
     [
         (lambda: wishart.wishart_moments(0, 3), "d must be in [1, inf), got 0."),
         (lambda: relu_network.alpha(0, 3), "d0 must be in [1, inf), got 0."),
-        (lambda: relu_network.kappa_1(np.array([2.0, np.nan])), "d must be in [1, inf), got nan."),
+        (lambda: relu_network.kappa_1(np.array([2.0, np.nan])), "d0 must be in [1, inf), got nan."),
         (lambda: iterations.theorem_1a(1.0, 0.0, 0.5), "accuracy must be in (0, inf), got 0."),
         (lambda: iterations.gradient_descent_regression(2.0, 0.1, 1.5), "rate must be in (0, 1], got 1.5."),
         (lambda: polar_newton.newton_errors(0.0, 1.0, 2), "smallest must be in (0, inf), got 0."),

@@ -7,13 +7,15 @@ output sizes fixed, as the paper has it, and with all sizes in proportion, where
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial, reduce
+from operator import add
 
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Array, Key
 
-from specjax import lab, sizes, spectral, sweep
+from specjax import lab, moments, sizes, spectral, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.outer_product.statistics import gram
 from specjax.models import deep_linear
@@ -160,14 +162,37 @@ def signal(config: Config, data: Data) -> xr.DataArray:
     return at_layers(LAYERS, "layer", diagonal)
 
 
-def without_signal(layers: tuple[Layer, ...]) -> Callable[[Config, Data], xr.DataArray]:
-    """The diagonals with T_i = 0 in some layers."""
+TERMS = ("the leading order of V_i s_i", "the next order of V_i s_i", "T_i")
+"""What rivals leave out at one depth. The orders of V_i s_i below these are lost in the noise."""
 
-    def diagonals(config: Config, data: Data) -> xr.DataArray:
-        kept = at_layers(LAYERS, "layer", lambda i, depth: int((i, depth) not in layers))
-        return noise(config, data) + kept * signal(config, data)
 
-    return diagonals
+@cache
+def terms(layer: int, depth: int) -> dict[str, moments.Polynomial]:
+    """What the mean diagonal of E[G_i G_iᵀ] is the sum of, by the engine: in w of the inner widths w, 2w, 3w, the ends d, and ‖Φ‖²."""
+    weights = [moments.gaussian(f"W{i}", f"d{i}", f"d{i - 1}") for i in range(1, depth + 1)]
+    before = reduce(lambda product, w: w @ product, weights[: layer - 1], moments.identity("d0"))
+    after = reduce(lambda product, w: w @ product, weights[layer:], moments.identity(f"d{layer}"))
+    residual = after @ weights[layer - 1] @ before - moments.constant("Phi", f"d{depth}", "d0")
+    gradient = after.T @ residual @ before.T
+    mean = moments.expectation(moments.squared_norm(gradient)) / moments.symbol(f"d{layer}")
+    w, norm_squared = moments.symbol("w"), moments.symbol("norm_squared")
+    grown = moments.orders(mean, "w", **{f"d{i}": i * w for i in range(1, depth)})
+    noise, signal = reduce(add, (w**power * part for power, part in grown.parts)).parts(along=())
+    leading, following, *rest = (w**power * part.value for power, part in moments.orders(noise, "w").parts)
+    (coefficient,) = signal.terms.values()
+    found = dict(zip(TERMS, (leading, following, norm_squared * coefficient), strict=True))
+    return {**found, "the orders below": sum(rest, start=0 * w)}
+
+
+def exact(config: Config, data: Data, *, dropped: tuple[int, str] | None = None) -> xr.DataArray:
+    """The diagonals by the engine, Theorem 2, or without one of the terms at one depth."""
+
+    def diagonal(i: int, depth: int) -> xr.DataArray:
+        kept = [term for name, term in terms(i, depth).items() if dropped != (depth, name)]
+        fixed = {"d0": config.d_in, f"d{depth}": config.d_out, "norm_squared": config.norm_squared(depth)}
+        return lab.closed_form(lambda w: reduce(add, kept).evaluate({"w": w, **fixed}), data["closed"].width)
+
+    return at_layers(LAYERS, "layer", diagonal)
 
 
 def from_the_output(config: Config, data: Data) -> xr.DataArray:
@@ -191,20 +216,17 @@ def own_width_too(config: Config, data: Data) -> xr.DataArray:
     "The diagonal of E[G_i G_iᵀ] is that of V_i s_i I + T_i in every layer at depth 2, 3 and 4.",
     rivals={
         **{
-            f"T_i = 0 in the hidden layers at depth {depth}": without_signal(
-                tuple(layer for layer in HIDDEN if layer[1] == depth)
-            )
+            f"at depth {depth} without {term}": partial(exact, dropped=(depth, term))
             for depth in DEPTHS
+            for term in TERMS
         },
-        "T_L = 0": without_signal(OUTPUT),
         "T_i with the width of layer i in its product": own_width_too,
-        "V_i s_i = 0": signal,
         "V_i s_i with the layers numbered from the output": from_the_output,
     },
 )
 def diagonals(config: Config, data: Data) -> lab.Relation:
-    """The closed forms."""
-    return lab.equals(data["closed"]["diagonal"], noise(config, data) + signal(config, data))
+    """By the engine, whose terms are dropped one at a time."""
+    return lab.equals(data["closed"]["diagonal"], exact(config, data))
 
 
 def hidden_share(config: Config, data: Data) -> xr.DataArray:

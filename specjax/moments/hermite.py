@@ -1,0 +1,132 @@
+"""Averages of products of activations that are no polynomials, by their Hermite series, with a bound on what is left out.
+
+For s, t ~ N(0, 1) of correlation ρ the Hermite polynomials of the one are orthogonal to those of other degrees of the other, so that
+E[f(s) g(t)] = Σ_n a_n b_n ρⁿ (Mehler 1866). By Cauchy and Schwarz what a series to degree N leaves out is at most
+|ρ|^(N+1) √(Σ_{n>N} a_n²) √(Σ_{n>N} b_n²), and these sums are E f² and E g² less what is kept.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+_REACH = 16.0
+"""An orthonormal Hermite polynomial times the normal density is at most the root of the density (Cramér), here below 1e-27."""
+_MOST = 200
+AGREEMENT = 1e-12
+"""How far two quadratures may differ, in units of √(E f²), which the bounds allow for."""
+
+
+@dataclass(frozen=True, eq=False)
+class Hermite:
+    """f(√v t) for t ~ N(0, 1), to a degree: Σ_n a_n He_n(t)/√n!.
+
+    Attributes:
+        coefficients: a_0, …, a_N, of shape (N + 1,), in float64.
+        second: E f(√v t)², the sum of all a_n².
+
+    """
+
+    coefficients: np.ndarray
+    second: float
+
+    @property
+    def degree(self) -> int:
+        """N."""
+        return len(self.coefficients) - 1
+
+    @property
+    def mean(self) -> float:
+        """E f(√v t)."""
+        return float(self.coefficients[0])
+
+    def tail(self, degree: int) -> float:
+        """The sum of a_n² over n > `degree`."""
+        return max(self.second - float(np.sum(self.coefficients[: degree + 1] ** 2)), 0.0)
+
+    def product(self, rho: ArrayLike, other: "Hermite | None" = None) -> Float[Array, "..."]:
+        """E[f(s) g(t)] of s, t with the correlation `rho`, to the lower degree of the two series; g is f unless there is another.
+
+        Args:
+            rho: Correlations in [-1, 1], any shape.
+            other: The series of g, whose variance may be another.
+
+        Returns:
+            float64, of the shape of `rho`; not further from the average than `bound`.
+
+        Raises:
+            ValueError: a correlation outside [-1, 1].
+        """
+        other = other or self
+        degree = min(self.degree, other.degree)
+        factors = self.coefficients[: degree + 1] * other.coefficients[: degree + 1]
+        with jax.enable_x64(True):
+            return jnp.polyval(jnp.asarray(factors[::-1]), _correlations(rho))
+
+    def bound(self, rho: ArrayLike, other: "Hermite | None" = None) -> Float[Array, "..."]:
+        """How far `product` is from the average at most: what the series leaves out, and rounding. Arguments and errors are its own."""
+        other = other or self
+        degree = min(self.degree, other.degree)
+        left = math.sqrt(math.prod(each.tail(degree) + AGREEMENT * each.second for each in (self, other)))
+        size = math.sqrt(self.second * other.second)
+        with jax.enable_x64(True):
+            return jnp.abs(_correlations(rho)) ** (degree + 1) * left + 4 * AGREEMENT * size
+
+
+def hermite(
+    f: Callable[[Array], Array], degree: int, *, variance: float = 1.0, kinks: Sequence[float] = (0.0,)
+) -> Hermite:
+    """The Hermite series of an activation of N(0, v) numbers.
+
+    Args:
+        f: Elementwise; called with float64 arrays.
+        degree: The last one kept, up to 200.
+        variance: v.
+        kinks: Where f is not smooth: Gauss–Legendre quadrature is between these.
+
+    Raises:
+        ValueError: a degree or variance out of range, a function that is not elementwise or not finite, and one of which two quadratures
+            differ, since it has kinks elsewhere or grows faster than any power.
+    """
+    if not isinstance(degree, int) or not 0 <= degree <= _MOST:
+        raise ValueError(f"A degree is an int from 0 to {_MOST}, got {degree!r}.")
+    if not 0 < variance < math.inf:
+        raise ValueError(f"A variance is positive and finite, got {variance}.")
+    ends = sorted({-_REACH, _REACH, *(k / math.sqrt(variance) for k in kinks if abs(k) < _REACH * math.sqrt(variance))})
+    coarse, fine = (_series(f, degree, variance, ends, nodes) for nodes in (200, 300))
+    apart = np.abs(coarse.coefficients - fine.coefficients).max() / math.sqrt(max(fine.second, 1e-300))
+    if apart > AGREEMENT:
+        raise ValueError(
+            f"Two quadratures of the function differ by {apart:.0e}; name all points where it is not smooth in kinks, got {tuple(kinks)}."
+        )
+    return fine
+
+
+def _series(f: Callable[[Array], Array], degree: int, variance: float, ends: Sequence[float], nodes: int) -> Hermite:
+    at, weights = np.polynomial.legendre.leggauss(nodes)
+    starts, half = np.asarray(ends)[:-1, None], np.diff(ends)[:, None] / 2
+    t = (starts + half * (at + 1)).ravel()
+    weight = (half * weights).ravel() * np.exp(-(t**2) / 2) / math.sqrt(2 * math.pi)
+    with jax.enable_x64(True):
+        values = np.asarray(f(jnp.asarray(math.sqrt(variance) * t)))
+    if values.shape != t.shape or not np.isrealobj(values) or not np.isfinite(values).all():
+        raise ValueError(
+            f"An activation takes each number to a finite real one; for {t.shape} it gave {values.dtype} of shape {values.shape}"
+            f"{'' if np.isfinite(values).all() else ', not all finite'}."
+        )
+    before, here = np.zeros_like(t), np.ones_like(t)
+    coefficients = []
+    for n in range(degree + 1):
+        coefficients.append(np.sum(weight * values * here))
+        before, here = here, (t * here - math.sqrt(n) * before) / math.sqrt(n + 1)
+    return Hermite(np.asarray(coefficients), float(np.sum(weight * values**2)))
+
+
+def _correlations(rho: ArrayLike) -> Array:
+    if not isinstance(rho, jax.core.Tracer) and not (np.abs(np.asarray(rho)) <= 1).all():
+        raise ValueError(f"A correlation is in [-1, 1], got {rho}.")
+    return jnp.asarray(rho, jnp.float64)

@@ -1,0 +1,191 @@
+"""Averages over orthogonal matrices against the inverse Gram matrix of all pairings, known moments, and draws."""
+
+import math
+import re
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from scipy.stats import ortho_group
+
+from specjax import moments
+from specjax.moments.weingarten import loop_lengths, pairings, weingarten
+
+Q = moments.haar("Q", "n")
+A, B = moments.constant("A", "n", "n"), moments.constant("B", "n", "n")
+N = moments.symbol("n")
+
+
+def loops(p, q):
+    """The components of the graph that has both pairings as edges."""
+    ends = np.array([*p, *q]).T
+    count = 2 * len(p)
+    return connected_components(coo_array((np.ones(count), ends), shape=(count, count)), directed=False)[0]
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_the_weingarten_function_inverts_the_gram_matrix_of_all_pairings(k):
+    every = pairings(2 * k)
+    counts = np.array([[loops(p, q) for q in every] for p in every])
+    for n in (k, k + 1, 40):
+        inverse = np.linalg.inv(float(n) ** counts)
+        found = [[float(weingarten(k).at(loop_lengths(p, q), n)) for q in every] for p in every]
+        np.testing.assert_allclose(found, inverse, rtol=1e-8, atol=1e-10 * np.abs(inverse).max())
+
+
+def test_eight_factors_invert_the_gram_matrix_exactly_at_sizes_that_it_was_not_solved_at():
+    """One row of the product, in fractions; the sizes of the solution are 4 to 8."""
+    every = pairings(8)
+    n = 23
+    row = [Fraction(n) ** loops(every[0], q) for q in every]
+    for r in every[::13]:
+        total = sum(x * weingarten(4).at(loop_lengths(q, r), n) for x, q in zip(row, every, strict=True))
+        assert total == (r == every[0])
+
+
+@pytest.mark.parametrize("n", [4, 5, 11])
+def test_the_weingarten_functions_of_four_and_six_factors_are_those_of_the_literature(n):
+    """Collins and Śniady (2006), Section 3 and the table of Collins and Matsumoto (2009)."""
+    two, three = weingarten(2), weingarten(3)
+    below = n * (n - 1) * (n + 2)
+    assert [two.at(lengths, n) for lengths in ((1, 1), (2,))] == [Fraction(n + 1, below), Fraction(-1, below)]
+    below = n * (n - 1) * (n - 2) * (n + 2) * (n + 4)
+    assert three.at((1, 1, 1), n) == Fraction(n**2 + 3 * n - 2, below)
+    assert three.at((2, 1), n) == Fraction(-(n + 2), below)
+    assert three.at((3,), n) == Fraction(2, below)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 4])
+def test_an_entry_is_one_of_a_point_on_the_sphere(k):
+    found = moments.haar_expectation(Q[0, 1] ** (2 * k))
+    for n in (k, 9, 100):
+        assert found.exact(n=n) == Fraction(math.prod(range(1, 2 * k, 2)), math.prod(range(n, n + 2 * k, 2)))
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 4])
+def test_powers_of_the_trace_have_the_moments_of_a_normal_variable(k):
+    """Diaconis and Shahshahani (1994): exactly, at all sizes from k on."""
+    found = moments.haar_expectation(moments.trace(Q) ** (2 * k))
+    assert (found.numerator.value, found.below) == (math.prod(range(1, 2 * k, 2)), ())
+    assert found.exact(n=k) == math.prod(range(1, 2 * k, 2))
+
+
+def test_orthogonality_is_known():
+    assert moments.haar_expectation(Q @ Q.T @ A @ Q.T @ Q).numerator == A
+    found = moments.haar_expectation(moments.squared_norm(Q) ** 3)
+    assert (found.numerator.value, found.below) == (N**3, ())
+    assert moments.haar_expectation(Q @ A @ Q).numerator == A.T
+    assert str(moments.haar_expectation(Q @ A @ Q)) == "Aᵀ / n"
+    assert str(moments.haar_expectation(Q @ A @ Q.T)) == "tr(A) I / n"
+    assert str(moments.haar_expectation(Q[0, 0] ** 2 * Q[1, 1] ** 2)) == "(n + 1) / ((n - 1) n (n + 2))"
+    assert moments.haar_expectation(Q[0, 0] ** 4).latex() == r"\frac{3}{n (n + 2)}"
+
+
+def test_an_odd_word_is_zero_at_once():
+    word = moments.trace(Q @ A) ** 7
+    assert moments.haar_expectation(word).numerator.terms == {}
+    assert float(moments.haar_expectation(word)(n=3)) == 0
+
+
+def test_a_gaussian_matrix_forgets_the_rotation_of_its_rows():
+    x = moments.gaussian("X", "n", "m")
+    turned = Q @ x
+    word, other = (moments.squared_norm(each.T @ A @ each) for each in (turned, x))
+    found = moments.haar_expectation(word)
+    assert found.least == (("n", 2),)
+    a = np.random.default_rng(0).normal(size=(4, 4))
+    np.testing.assert_allclose(found(A=a, m=3), moments.expectation(other)(A=a, m=3), rtol=1e-13)
+    product = moments.haar("P", "m") @ x.T @ Q
+    assert moments.haar_expectation(moments.trace(product @ product.T)).numerator == moments.expectation(
+        moments.squared_norm(x)
+    )
+
+
+def test_a_size_that_is_a_number_gives_the_same_numbers():
+    word, fixed = (
+        moments.trace(q @ A2 @ q.T @ A2) ** 2 for q, A2 in ((Q, A), (moments.haar("Q", 5), moments.constant("A", 5, 5)))
+    )
+    a = np.random.default_rng(1).normal(size=(5, 5))
+    symbolic, numeric = moments.haar_expectation(word), moments.haar_expectation(fixed)
+    assert numeric.below == ()
+    np.testing.assert_allclose(symbolic(A=a), numeric(A=a), rtol=1e-12)
+
+
+def test_values_broadcast_over_sizes():
+    found = moments.haar_expectation(Q[0, 0] ** 4)
+    np.testing.assert_allclose(found(n=np.array([2, 5])), [3 / 8, 3 / 35], rtol=1e-15)
+    assert list(found.exact(n=np.array([2, 5]))) == [Fraction(3, 8), Fraction(3, 35)]
+
+
+def gaussian_instead(word):
+    """The word with an independent N(0, 1/n) entry for each of Q: what it tends to, and is near at no small n."""
+    return word(moments.gaussian("Q", "n", "n", variance=1 / N))
+
+
+WORDS = {
+    "four": lambda q: moments.trace(q @ A @ q.T @ B @ q @ A.T @ q.T @ B),
+    "six, two traces": lambda q: (
+        moments.trace(q @ A @ q.T @ B) * moments.trace(q @ A @ q @ B) * moments.trace(q @ q @ A)
+    ),
+    "eight": lambda q: moments.trace(moments.matrix_power(q @ A @ q.T @ B, 2)) * moments.trace(q @ A @ q.T @ B) ** 2,
+    "an entry": lambda q: (q @ A @ q.T)[0, 1] ** 2,
+    "a diagonal": lambda q: (moments.diagonal(q @ A @ q.T) ** 2).sum(),
+}
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", WORDS)
+def test_words_have_the_mean_of_draws_and_gaussian_matrices_do_not(name):
+    n, count = 4, 200_000
+    rng = np.random.default_rng(5)
+    a, b = rng.normal(size=(2, n, n))
+    draws = ortho_group.rvs(n, size=count, random_state=rng)
+    turned, mixed = draws @ a @ draws.transpose(0, 2, 1), draws @ a.T @ draws.transpose(0, 2, 1)
+    trace = lambda m: np.trace(m, axis1=1, axis2=2)  # noqa: E731
+    values = {
+        "four": lambda: trace(turned @ b @ mixed @ b),
+        "six, two traces": lambda: trace(turned @ b) * trace(draws @ a @ draws @ b) * trace(draws @ draws @ a),
+        "eight": lambda: trace(turned @ b @ turned @ b) * trace(turned @ b) ** 2,
+        "an entry": lambda: turned[:, 0, 1] ** 2,
+        "a diagonal": lambda: (np.diagonal(turned, axis1=1, axis2=2) ** 2).sum(1),
+    }[name]()
+    error = values.std() / math.sqrt(count)
+    arrays = {"A": a, "B": b}
+    assert abs(values.mean() - float(moments.haar_expectation(WORDS[name](Q))(**arrays))) < 4 * error
+    wrong = float(moments.expectation(gaussian_instead(WORDS[name]))(**arrays))
+    assert abs(values.mean() - wrong) > 8 * error
+
+
+TOO_SMALL = "The word has up to 8 factors of an orthogonal matrix, and its average is known for matrices of 4 rows or more, got 3."
+EIGHT = moments.trace(Q) ** 8
+BAD = [
+    (lambda: moments.haar_expectation(EIGHT)(n=3), TOO_SMALL),
+    (lambda: moments.haar_expectation(EIGHT).exact(n=np.array([5, 3])), TOO_SMALL),
+    (lambda: moments.haar_expectation(moments.trace(moments.haar("Q", 3)) ** 8), TOO_SMALL),
+    (lambda: moments.haar_expectation(EIGHT)(k=3), "A value needs n; got k."),
+    (lambda: moments.expectation(EIGHT), "The word has the orthogonal matrices Q; average it by haar_expectation."),
+    (lambda: moments.variance(Q), "The word has the orthogonal matrices Q; average it by haar_expectation."),
+    (lambda: Q(n=3), "An expression has a value after `expectation`, and the symbols Q are random."),
+    (
+        lambda: Q @ moments.constant("Q", "n", "n"),
+        "Two different symbols have the name 'Q': orthogonal of shape ('n', 'n') and constant of shape ('n', 'n').",
+    ),
+    (lambda: moments.haar("Q", 0), "A size is a name or an int of at least 1, got 0 in the shape of 'Q'."),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), BAD, ids=[message[:40] for _, message in BAD])
+@pytest.mark.usefixtures("unchecked")
+def test_a_wrong_call_is_refused_in_one_sentence(call, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        call()
+
+
+def test_a_word_that_is_too_long_is_refused_with_its_time():
+    with pytest.raises(
+        ValueError,
+        match=r"^A term has 12 factors of the orthogonal matrix Q, more than most=8: .* take about .* minutes; ",
+    ):
+        moments.haar_expectation(moments.trace(Q) ** 12)
