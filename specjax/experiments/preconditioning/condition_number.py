@@ -88,13 +88,10 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
             steps = partial(_steps, group=group)
             found = swept(steps, f"runs of {group}", config.seeds, kappa=values(field), rate=rates)
             data[group] = found.min("rate")
-        # One κ after the other: in one loop all would wait for the largest, whose steps are most of the work.
-        aligned = [
-            swept(_aligned, "aligned", config.seeds, kappa=sweep.values(kappa)) for kappa in config.aligned_kappas
-        ]
+        aligned = swept(_aligned, "aligned", config.seeds, rate=sweep.values(0.5)).isel(rate=0, drop=True)
         return data | {
             "cubic": swept(_cubic, "cubic", config.seeds // 2, kappa=values("cubic_kappas")),
-            "aligned": xr.concat(aligned, "kappa"),
+            "aligned": sweep.labelled(aligned, "kappa", kappa=list(config.aligned_kappas)),
             "risk": _risk(config, key),
         }
 
@@ -161,17 +158,20 @@ def _risk(config: Config, key: Array) -> xr.Dataset:
     return sweep.run(measure, over, seeds=200 * config.seeds, key=sizes.stream(key, "prompts"))
 
 
-def _aligned(config: Config, key: Array, kappa: Array) -> dict[str, Array]:
+def _aligned(config: Config, key: Array, rate: Array) -> dict[str, Array]:
     """Gradient descent on M from aligned starts of scales near 1e-6, by its scalar recursions and by the flow."""
-    scale, rate, accuracy = 10 ** (2 * jax.random.uniform(key) - 7), jnp.asarray(0.5), config.accuracy / 100
+    scale, accuracy = 10 ** (2 * jax.random.uniform(key) - 7), config.accuracy / 100
     limit = int(max(config.aligned_kappas) * abs(np.log(config.accuracy * 1e-14)) / 0.5)
-    spectrum = jnp.stack([jnp.ones_like(kappa), 1 / kappa])
-    start = jnp.full_like(spectrum, scale)
-    steps = spectral_domain.gradient_descent_steps(start, spectrum, rate, accuracy, limit).astype(float)
-    flow, root = (
-        iterations.gradient_flow_factorization(lam, scale, accuracy, rate) for lam in (1 / kappa, kappa**-0.5)
-    )
-    return {"steps": steps, "gap": jnp.abs(steps / flow - 1), "root_gap": jnp.abs(steps / root - 1)}
+
+    def at(kappa: Array) -> dict[str, Array]:
+        spectrum = jnp.stack([jnp.ones_like(kappa), 1 / kappa])
+        start, lams = jnp.full_like(spectrum, scale), (1 / kappa, kappa**-0.5)
+        steps = spectral_domain.gradient_descent_steps(start, spectrum, rate, accuracy, limit).astype(float)
+        flow, root = (iterations.gradient_flow_factorization(lam, scale, accuracy, rate) for lam in lams)
+        return {"steps": steps, "gap": jnp.abs(steps / flow - 1), "root_gap": jnp.abs(steps / root - 1)}
+
+    # One κ after the other: in one loop all would wait for the largest, whose steps are most of the work.
+    return jax.lax.map(at, jnp.asarray(config.aligned_kappas, rate.dtype))
 
 
 def _ratios(data: Any, group: str, name: str) -> xr.DataArray:
@@ -332,7 +332,7 @@ def figure(config: Config, data: Any) -> Figure:
             x, middle = steps["kappa"], steps.median("seed")
             color = axes.plot(x, middle, linewidth=1.2, label=label)[0].get_color()
             axes.fill_between(x, steps.min("seed"), steps.max("seed"), color=color, alpha=0.15, linewidth=0)
-            for fill, shown in (("full", middle < config.limit), ("none", middle >= config.limit)):
+            for fill, shown in (("full", middle != config.limit), ("none", middle == config.limit)):
                 axes.plot(x, middle.where(shown), "o", color=color, fillstyle=fill, markersize=5)
         axes.axhline(config.limit, color="gray", linewidth=0.8, linestyle=":")
         axes.set(xscale="log", yscale="log", title=problem, xlabel="κ", ylabel=f"steps to {config.accuracy:g}")

@@ -9,7 +9,7 @@ from specjax import lab
 from specjax.theory.preconditioning.conditions import check_condition_number
 
 
-def condition_numbers(*default: float, points: int, help: str) -> Any:
+def condition_numbers(*default: float | int, points: int, help: str) -> Any:
     """A field of at least `points` condition numbers, ascending from 1 up."""
 
     def check(name: str, kappas: Any) -> None:
