@@ -27,9 +27,9 @@ class Bound(NamedTuple):
 
 
 BOUNDS = {
-    "quadratic": Bound(1, 4, 1, "κ/4"),
+    "quadratic": Bound(1, 4, 1.0, "κ/4"),
     "factorization": Bound(1, 12, 1.5, "κ/12"),
-    "regression": Bound(3, 4, 3, "κ³/4"),
+    "regression": Bound(3, 4, 3.0, "κ³/4"),
 }
 NEAR = 2
 """The multiple of the bound that a schedule made for it should need at most."""

@@ -368,7 +368,7 @@ def stays_close(config: Config, data: Any) -> lab.Relation:
 
 
 def larger(config: Config, data: Any) -> Any:
-    """A control: the second scale of the start is a thousand million times as large as it says."""
+    """A control: what is called the second scale of the start is the largest."""
     return {**data, "starts": data["starts"].assign_coords(scale=[SCALES[0], *SCALES[2:], SCALES[1]])}
 
 
