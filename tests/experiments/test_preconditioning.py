@@ -36,10 +36,8 @@ def test_runs_that_arrive_early_do_not_stop_the_others():
             gradient=lambda x: x,
             loss=lambda x: jnp.sum(x**2),
             residual=lambda x: x,
-            error=lambda x: jnp.sum(x),
             length=jnp.ones(()),
             curvature=jnp.ones(()),
-            project=lambda x: x,
         )
         return runs.steps_to(problem, optax.with_extra_args_support(optax.scale(-0.5)), 0.99, 50)
 
@@ -85,7 +83,7 @@ def test_padding_the_columns_changes_no_curve():
     def errors(k, name):
         problem = runs.wide_factorization(jax.random.key(0), jnp.asarray(10.0), 4, 2, k, 0.1)
         transform = runs.transformation(name, jax.random.key(1), jnp.asarray(0.23), problem)
-        return runs.errors_along(problem, transform, 30)
+        return runs.along(problem, transform, 30, problem.error)
 
     for name in ("muon-plateau", "gradient-descent", "sign"):
         plain, padded = jax.jit(lambda name=name: [errors(k, name) for k in (3, sizes.Size(6, 3))])()
@@ -163,7 +161,7 @@ def test_the_plateau_of_the_map_is_that_of_the_optimizer():
         # At a factor of 0.8 the loss comes to levels at which rounding decides whether it has improved, and two programs part.
         transform = runs.transformation("muon-plateau", key, jnp.asarray(0.23), posed, plateau=(0.5, 2))
         ours = curves._smallest_with(config, posed, jnp.asarray(0.5), jnp.asarray(2))
-        return ours, jnp.log10(jnp.min(runs.errors_along(posed, transform, 100)))
+        return ours, jnp.log10(jnp.min(runs.along(posed, transform, 100, posed.error)))
 
     ours, theirs = np.asarray([jax.jit(smallest)(jax.random.key(seed)) for seed in (1, 3)]).T
     # One other decision moves it by tenths.

@@ -6,6 +6,7 @@ both are, it is 1, and shows nothing.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -18,7 +19,7 @@ from matplotlib.figure import Figure
 from specjax import lab, sizes, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.preconditioning import runs
-from specjax.experiments.preconditioning.validation import check_accuracy, check_kappas
+from specjax.experiments.preconditioning.validation import condition_numbers, relative_error
 from specjax.models import in_context_regression
 from specjax.theory.preconditioning import iterations, spectral_domain
 from specjax.theory.preconditioning.conditions import check_decay, check_ranks
@@ -29,12 +30,8 @@ START = 1e-5
 """The scale of the factor's start: below √ε, since with more columns than r null directions of gradient descent fall as 1/√t."""
 MORE = 2
 """Columns beyond the rank in the over-parameterized factorization."""
-CUBIC_D = 3
-"""The dimension of the runs of a million steps."""
 FLAT, GROWS = 1.25, 2.0
 """A ratio of steps to those at the smallest κ below the first is no dependence on κ, one above the second is."""
-FLOW = 0.01
-"""The relative error of the flow in the place of the steps of gradient descent, where η λ is below 1/100."""
 
 GROUPS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "flat": ("factorization", "kappas", ("muon", "muon-momentum", "muon-newton-schulz", "scaled")),
@@ -53,83 +50,50 @@ class Config(lab.Config):
     d: int = lab.integer(8, least=2, help="rows of the factor X")
     r: int = lab.integer(3, least=1, help="rank of the target M and columns of X")
     context_d: int = lab.integer(6, least=2, help="columns of Q, and of W with half as many rows and one")
-    kappas: tuple[float, ...] = lab.numbers(
-        10.0, 1e3, 1e6, above=0, help="condition numbers of Muon, variants and ScaledGD"
-    )
-    slow_kappas: tuple[float, ...] = lab.numbers(
-        1.0, 10.0, 20.0, 40.0, 80.0, above=0, help="those of gradient descent on M"
-    )
-    entrywise_kappas: tuple[float, ...] = lab.numbers(10.0, 100.0, 1e3, above=0, help="those of SignGD and Adam on M")
-    context_kappas: tuple[float, ...] = lab.numbers(10.0, 100.0, 1e4, above=0, help="those of Muon in context")
-    context_slow_kappas: tuple[float, ...] = lab.numbers(
-        1.0, 2.0, 3.0, 6.0, above=0, help="those of the other optimizers in context"
-    )
-    cubic_kappas: tuple[float, ...] = lab.numbers(
-        3.0, 5.0, 9.0, 17.0, 30.0, above=0, help="those of gradient descent in context, for its exponent"
-    )
-    regression_kappas: tuple[float, ...] = lab.numbers(10.0, 30.0, 100.0, above=0, help="those of matrix regression")
-    aligned_kappas: tuple[float, ...] = lab.numbers(
-        1e2, 1e4, 1e6, above=0, help="those of scalar gradient descent on M"
-    )
-    accuracy: float = lab.number(1e-8, above=0, help="error relative to the norm of the target")
+    kappas: tuple[float, ...] = condition_numbers(10, 1e3, 1e6, points=2, help="of Muon, variants and ScaledGD")
+    slow_kappas: tuple[float, ...] = condition_numbers(1, 10, 20, 40, 80, points=3, help="of gradient descent on M")
+    entrywise_kappas: tuple[float, ...] = condition_numbers(10, 100, 1e3, points=2, help="of SignGD and Adam on M")
+    context_kappas: tuple[float, ...] = condition_numbers(10, 100, 1e4, points=2, help="of Muon in context")
+    context_slow_kappas: tuple[float, ...] = condition_numbers(1, 2, 3, 6, points=3, help="of the others in context")
+    cubic_kappas: tuple[float, ...] = condition_numbers(3, 5, 9, 17, 30, points=5, help="of the exponent in context")
+    regression_kappas: tuple[float, ...] = condition_numbers(10, 30, 100, points=2, help="of matrix regression")
+    aligned_kappas: tuple[float, ...] = condition_numbers(1e2, 1e4, 1e6, points=2, help="of scalar gradient descent")
+    accuracy: float = relative_error(1e-8)
     rho: float = lab.number(0.9, above=0, below=1, help="decay of Muon's random geometric schedule")
     limit: int = lab.integer(4000, least=1, help="steps after which a run is given up")
-    seeds: int = lab.seeds(
-        40, least=20, help="problems and starts at each condition number, 20 for the interval of a median"
-    )
+    seeds: int = lab.seeds(40, least=20, help="problems and starts at each κ, 20 for the interval of a median")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_ranks(self.d, self.r + MORE, self.r)
-        for field in ("kappas", "entrywise_kappas", "context_kappas", "regression_kappas", "aligned_kappas"):
-            check_kappas(field, getattr(self, field), points=2)
-        check_kappas("cubic_kappas", self.cubic_kappas, points=5)
         for field in ("slow_kappas", "context_slow_kappas"):
-            check_kappas(field, getattr(self, field), points=3)
             if getattr(self, field)[0] != 1:
                 raise ValueError(f"{field} needs 1 first, where gradient descent wins, got {getattr(self, field)}.")
-        check_accuracy(self.accuracy)
         check_decay(self.rho, 2 / 3)
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     """Steps with the best step size of each run, by group; gradient descent in context to the end, and on M in the spectral domain."""
+
+    def swept(measure: Callable[..., Any], stream: str, seeds: int, **over: Any) -> xr.Dataset:
+        measure, stream_key = partial(measure, config), sizes.stream(key, stream)
+        return sweep.run(measure, over, seeds=seeds, key=stream_key, chunk=config.seeds)
+
+    def values(field: str) -> Any:
+        return sweep.values(*getattr(config, field))
+
     with jax.enable_x64(True):
-        data = {group: _measured(config, group, sizes.stream(key, f"runs of {group}")) for group in GROUPS}
+        rates, data = sweep.values(*RATES), {}
+        for group, (_, field, _) in GROUPS.items():
+            steps = partial(_steps, group=group)
+            found = swept(steps, f"runs of {group}", config.seeds, kappa=values(field), rate=rates)
+            data[group] = found.min("rate")
+        aligned = swept(_aligned, "aligned", config.seeds, rate=sweep.values(0.5)).isel(rate=0, drop=True)
         return data | {
-            "cubic": sweep.run(
-                lambda key, kappa: _cubic(config, key, kappa),
-                {"kappa": sweep.values(*config.cubic_kappas)},
-                seeds=config.seeds // 2,
-                key=sizes.stream(key, "cubic"),
-                chunk=config.seeds,
-            ),
-            "aligned": _aligned(config, sizes.stream(key, "aligned")),
+            "cubic": swept(_cubic, "cubic", config.seeds // 2, kappa=values("cubic_kappas")),
+            "aligned": sweep.labelled(aligned, "kappa", kappa=list(config.aligned_kappas)),
             "risk": _risk(config, key),
         }
-
-
-def _measured(config: Config, group: str, key: Array) -> xr.Dataset:
-    problem, field, names = GROUPS[group]
-    # A geometric schedule is over when its steps are far below the accuracy.
-    over = int(np.log(config.accuracy / 100) / np.log(config.rho))
-
-    def measure(key: Array, kappa: Array, rate: Array) -> dict[str, Array]:
-        problem_key, schedule_key = sizes.stream(key, "problem"), sizes.stream(key, "schedule")
-        found = {}
-        for name in names:
-            columns = config.r + (MORE if name.endswith("over") else 0)
-            optimizer = name.removesuffix("-over")
-            posed = _posed(config, problem, problem_key, kappa, columns)
-            limit = over if runs.OPTIMIZERS[optimizer].schedule == "random" else config.limit
-            transform = runs.transformation(optimizer, schedule_key, rate, posed, config.rho, limit)
-            end = runs.steps_to(posed, transform, config.accuracy, limit)
-            # A schedule that is over has as good as no limit.
-            found[name] = jnp.where(end.error <= config.accuracy, end.steps, config.limit).astype(float)
-        return found
-
-    grid = {"kappa": sweep.values(*getattr(config, field)), "rate": sweep.values(*RATES)}
-    return sweep.run(measure, grid, seeds=config.seeds, key=key, chunk=config.seeds).min("rate")
 
 
 def _posed(config: Config, problem: str, key: Array, kappa: Array, columns: int) -> runs.Problem:
@@ -140,11 +104,28 @@ def _posed(config: Config, problem: str, key: Array, kappa: Array, columns: int)
     return runs.regression(key, kappa, config.context_d // 2 + 1, config.context_d)
 
 
+def _steps(config: Config, key: Array, kappa: Array, rate: Array, *, group: str) -> dict[str, Array]:
+    problem, _, names = GROUPS[group]
+    # A geometric schedule is over when its steps are far below the accuracy.
+    over = int(np.log(config.accuracy / 100) / np.log(config.rho))
+    found = {}
+    for name in names:
+        optimizer, columns = name.removesuffix("-over"), config.r + (MORE if name.endswith("-over") else 0)
+        posed = _posed(config, problem, sizes.stream(key, "problem"), kappa, columns)
+        limit = over if runs.OPTIMIZERS[optimizer].schedule == "random" else config.limit
+        transform = runs.transformation(optimizer, sizes.stream(key, "schedule"), rate, posed, config.rho, limit)
+        end = runs.steps_to(posed, transform, config.accuracy, limit)
+        # A schedule that is over has as good as no limit.
+        found[name] = jnp.where(end.error <= config.accuracy, end.steps, config.limit).astype(float)
+    return found
+
+
 def _cubic(config: Config, key: Array, kappa: Array) -> dict[str, Array]:
     """Gradient descent on the matrices of in-context regression to the end, from a step size that is drawn anew at every κ."""
     key = jax.random.fold_in(key, jax.lax.bitcast_convert_type(kappa.astype(jnp.float32), jnp.uint32))
     rate = 2 ** (-jax.random.uniform(sizes.stream(key, "rate")) / 2)
-    posed = runs.in_context(sizes.stream(key, "problem"), kappa, CUBIC_D)
+    # Runs of a million steps, of small matrices.
+    posed = runs.in_context(sizes.stream(key, "problem"), kappa, 3)
     # A million steps to ε are half a million to its root, with the same power of κ.
     accuracy = config.accuracy**0.5
     longest = int(2 * max(config.cubic_kappas) ** 3 * abs(np.log(accuracy / 100)))
@@ -153,16 +134,14 @@ def _cubic(config: Config, key: Array, kappa: Array) -> dict[str, Array]:
     exact = iterations.gradient_descent_regression(kappa, accuracy, rate)
     square = jnp.log(accuracy) / jnp.log1p(-rate * kappa**-2)
     # The error that is measured is the Frobenius norm, a little above the operator norm of the formula.
-    return {"steps": steps, "gap": jnp.abs(steps / exact - 1), "gap_of_square": jnp.abs(steps / square - 1)}
+    return {"steps": steps, "gap": jnp.abs(steps / exact - 1), "square_gap": jnp.abs(steps / square - 1)}
 
 
 def _risk(config: Config, key: Array) -> xr.Dataset:
     """The squared error of linear attention on drawn prompts, for multiples of one Q, with the closed form and what it is not."""
     d, n = config.context_d, 2 * config.context_d
-    inputs, q = (
-        jax.random.normal(sizes.stream(key, name), shape) for name, shape in (("inputs", (d, n)), ("q", (d, d)))
-    )
-    s = in_context_regression.covariance(inputs)
+    inputs = jax.random.normal(sizes.stream(key, "inputs"), (d, n))
+    q, s = jax.random.normal(sizes.stream(key, "q"), (d, d)), in_context_regression.covariance(inputs)
 
     def measure(key: Array, scale: Array) -> dict[str, Array]:
         task = in_context_regression.draw_tasks(sizes.stream(key, "task"), 1, d)[0]
@@ -179,311 +158,219 @@ def _risk(config: Config, key: Array) -> xr.Dataset:
     return sweep.run(measure, over, seeds=200 * config.seeds, key=sizes.stream(key, "prompts"))
 
 
-def _predicted(name: str) -> Callable[[Any, Any], xr.DataArray]:
-    return lambda config, data: data["risk"][name].isel(seed=0, drop=True)
-
-
-def _aligned(config: Config, key: Array) -> xr.Dataset:
+def _aligned(config: Config, key: Array, rate: Array) -> dict[str, Array]:
     """Gradient descent on M from aligned starts of scales near 1e-6, by its scalar recursions and by the flow."""
-    rate, kappas = 0.5, config.aligned_kappas
-    limit = int(max(kappas) * abs(np.log(config.accuracy * 1e-14)) / rate)
+    scale, accuracy = 10 ** (2 * jax.random.uniform(key) - 7), config.accuracy / 100
+    limit = int(max(config.aligned_kappas) * abs(np.log(config.accuracy * 1e-14)) / 0.5)
 
-    def measure(key: Array, rate: Array) -> dict[str, Array]:
-        scale = 10 ** (2 * jax.random.uniform(key) - 7)
+    def at(kappa: Array) -> dict[str, Array]:
+        spectrum = jnp.stack([jnp.ones_like(kappa), 1 / kappa])
+        start, lams = jnp.full_like(spectrum, scale), (1 / kappa, kappa**-0.5)
+        steps = spectral_domain.gradient_descent_steps(start, spectrum, rate, accuracy, limit).astype(float)
+        flow, root = (iterations.gradient_flow_factorization(lam, scale, accuracy, rate) for lam in lams)
+        return {"steps": steps, "gap": jnp.abs(steps / flow - 1), "root_gap": jnp.abs(steps / root - 1)}
 
-        def at(kappa: Array) -> dict[str, Array]:
-            spectrum = jnp.stack([jnp.ones_like(kappa), 1 / kappa])
-            start = jnp.full_like(spectrum, scale)
-            steps = spectral_domain.gradient_descent_steps(start, spectrum, rate, config.accuracy / 100, limit)
-            flow = iterations.gradient_flow_factorization(1 / kappa, scale, config.accuracy / 100, rate)
-            square = iterations.gradient_flow_factorization(kappa**-0.5, scale, config.accuracy / 100, rate)
-            steps = steps.astype(float)
-            return {"steps": steps, "gap": jnp.abs(steps / flow - 1), "gap_of_root": jnp.abs(steps / square - 1)}
-
-        # One κ after the other: in one loop all would wait for the largest, whose steps are most of the work.
-        return jax.lax.map(at, jnp.asarray(kappas, rate.dtype))
-
-    found = sweep.run(measure, {"rate": sweep.values(rate)}, seeds=config.seeds, key=key, chunk=config.seeds)
-    return (
-        found.isel(rate=0, drop=True)
-        .rename({f"{name}_dim_0": "kappa" for name in ("steps", "gap", "gap_of_root")})
-        .assign_coords(kappa=list(kappas))
-    )
+    # One κ after the other: in one loop all would wait for the largest, whose steps are most of the work.
+    return jax.lax.map(at, jnp.asarray(config.aligned_kappas, rate.dtype))
 
 
-def _ratios(data: Any, group: str, name: str, least: float = 2) -> xr.DataArray:
-    """Steps over those of the same run at the smallest κ from `least` up, at every larger κ."""
+def _ratios(data: Any, group: str, name: str) -> xr.DataArray:
+    """Steps over those of the same run at the smallest κ above 1, at every larger κ."""
     steps = data[group][name]
-    steps = steps.sel(kappa=steps.kappa >= least)
+    steps = steps.sel(kappa=steps.kappa >= 2)
     return (steps.isel(kappa=slice(1, None)) / steps.isel(kappa=0, drop=True)).rename("steps / those at the smallest κ")
 
 
-WHERE = {
-    "flat": "On the factorization",
-    "slow": "On the factorization",
-    "entrywise": "On the factorization, from a generic start,",
-    "context": "In context",
-    "context_slow": "In context, from a generic start,",
-}
-"""How a sentence about a group begins."""
+states = lab.Statements()
+ours = partial(states, corrected=True)
+
+BY_MEAN = "Judged first by the median, whose interval 20 seeds leave wide; now by the mean, on other seeds."
+
+
+def _where(group: str) -> str:
+    where = "In context" if GROUPS[group][0] == "context" else "On the factorization"
+    return where + (", from a generic start," if group in ("entrywise", "context_slow") else "")
 
 
 def _who(name: str) -> str:
-    label = runs.OPTIMIZERS[name.removesuffix("-over")].label.removesuffix(", plateau")
+    label = runs.OPTIMIZERS[name.removesuffix("-over")].label
     return f"{label} with {MORE} columns more than r" if name.endswith("-over") else label
 
 
-def _flat(name: str, cites: str, group: str, who: str, *, most: float = FLAT, post_hoc: str = "") -> lab.Statement:
+def _flat(name: str, cites: str, group: str, who: str, *, most: float = FLAT, post_hoc: str = "") -> None:
     other = "muon-newton-schulz"
+    says = f"{_where(group)} {_who(who)}, tuned, needs less than {most:g} times the iterations of κ = 10 at any κ."
 
-    @lab.statement(
-        cites,
-        f"{WHERE[group]} {_who(who)}, tuned, needs less than {most:g} times the iterations of κ = 10 at any κ.",
-        name=name,
-        controls={_who(other): lab.replacing(who, other, of=group)},
-        post_hoc=post_hoc,
-    )
+    @states(cites, says, name=name, controls={_who(other): lab.replacing(who, other, of=group)}, post_hoc=post_hoc)
     def flat(config: Config, data: Any) -> lab.Relation:
         # One that was given up must not pass for flat.
         arrived = data[group][who].max("kappa") < config.limit
         ratios = _ratios(data, group, who).where(arrived, float(config.limit))
         return lab.below(ratios, most, f"{most:g} times the steps at the smallest κ", by="median")
 
-    return flat
-
-
-def _grows(
-    name: str,
-    cites: str | tuple[str, ...],
-    group: str,
-    who: str,
-    *,
-    least: float = GROWS,
-    corrected: bool = False,
-) -> lab.Statement:
-    @lab.statement(
-        cites,
-        f"{WHERE[group]} {_who(who)}, tuned, needs more than {least:g} times the iterations of the smallest κ above 1 at the largest.",
-        name=name,
-        controls={_who("muon"): lab.replacing(who, "muon", of=group)},
-        corrected=corrected,
-        post_hoc=BY_MEAN,
-    )
-    def grows(config: Config, data: Any) -> lab.Relation:
-        return _grown(data, group, who, least)
-
-    return grows
-
 
 def _grown(data: Any, group: str, who: str, least: float) -> lab.Relation:
     return lab.above(_ratios(data, group, who).isel(kappa=-1), least, f"{least:g} times the steps at the smallest κ")
 
 
-BY_MEAN = "Judged first by the median, whose interval 20 seeds leave wide; now by the mean, on other seeds."
+def _grows(
+    name: str, cites: str | tuple[str, ...], group: str, who: str, *, least: float = GROWS, corrected: bool = False
+) -> None:
+    needs = f"needs more than {least:g} times the iterations of the smallest κ above 1 at the largest."
+    controls = {_who("muon"): lab.replacing(who, "muon", of=group)}
+    says = f"{_where(group)} {_who(who)}, tuned, {needs}"
+    states(cites, says, name=name, controls=controls, corrected=corrected, post_hoc=BY_MEAN)(
+        lambda config, data: _grown(data, group, who, least)
+    )
 
 
-def _wins(name: str, cites: str, group: str, first: str, second: str, *, at_one: bool = False) -> lab.Statement:
+def exchanged(group: str, first: str, second: str) -> Callable[[Any, Any], Any]:
+    """A control: each of two optimizers in the place of the other."""
+    return lambda config, data: {**data, group: data[group].rename({first: second, second: first})}
+
+
+def _wins(name: str, cites: str, group: str, first: str, second: str, *, at_one: bool = False) -> None:
     """`first` needs fewer steps than `second` at the largest κ, or at 1, in the median of pairs."""
+    where = "κ = 1" if at_one else "the largest κ"
+    says = f"{_where(group)} {_who(first)}, tuned, needs fewer iterations than {_who(second)} at {where}."
 
-    def exchanged(config: Config, data: Any) -> Any:
-        found = data[group]
-        return {**data, group: found.assign({first: found[second], second: found[first]})}
-
-    says = f"{WHERE[group]} {_who(first)}, tuned, needs fewer iterations than {_who(second)} at {'κ = 1' if at_one else 'the largest κ'}."
-
-    @lab.statement(cites, says, name=name, controls={"the two exchanged": exchanged}, corrected=at_one)
+    @states(cites, says, name=name, controls={"the two exchanged": exchanged(group, first, second)}, corrected=at_one)
     def wins(config: Config, data: Any) -> lab.Relation:
         found = data[group].isel(kappa=0 if at_one else -1)
         return lab.ahead(found[second], found[first], least=0, by="median")
 
-    return wins
 
+BETTER, AS_RUN = "section-1-outperforms", "section-1-simplified"
 
-@lab.statement(
-    "eq-20",
-    "The expected squared error of a single layer of linear attention is ‖(S Q - I) S^(1/2)‖².",
-    rivals={"Qᵀ for Q": _predicted("transposed"), "without S^(1/2)": _predicted("without_root")},
+_flat("muon-flat", BETTER, "flat", "muon")
+_flat("context-muon-flat", BETTER, "context", "muon")
+_wins("muon-beats-gradient-descent", BETTER, "slow", "muon", "gradient-descent")
+_wins("context-muon-beats-gradient-descent", BETTER, "context_slow", "muon", "gradient-descent")
+_wins("muon-beats-adam", BETTER, "entrywise", "muon", "adam")
+_wins("gradient-descent-beats-muon", BETTER, "slow", "gradient-descent", "muon", at_one=True)
+_wins("context-gradient-descent-beats-muon", BETTER, "context_slow", "gradient-descent", "muon", at_one=True)
+_wins("simplified-beats-momentum", AS_RUN, "flat", "muon", "muon-momentum")
+_grows("momentum-grows", AS_RUN, "flat", "muon-momentum", least=FLAT, corrected=True)
+_grows("newton-schulz-grows", AS_RUN, "flat", "muon-newton-schulz", corrected=True)
+_grows("context-newton-schulz-grows", AS_RUN, "context", "muon-newton-schulz", corrected=True)
+_grows("gradient-descent-grows", ("table-1-gd-lower", "table-1-gd-exact"), "slow", "gradient-descent")
+_grows("gradient-descent-over-grows", "table-1-gd-over", "slow", "gradient-descent-over")
+_grows("sign-grows", "section-2-adam", "entrywise", "sign")
+_grows("adam-grows", "section-2-adam", "entrywise", "adam")
+_grows("context-sign-grows", "section-2-sign-context", "context_slow", "sign")
+_wins("context-muon-beats-sign", "section-2-sign-context", "context_slow", "muon", "sign")
+NOT_FLAT = (
+    f"The limit of {FLAT} was within the whole steps of runs of 16, of which single ones take 23; now on other seeds."
 )
+_flat("scaled-flat", "appendix-a-scaled", "flat", "scaled", most=GROWS, post_hoc=NOT_FLAT)
+
+
+def _predicted(name: str) -> Callable[[Any, Any], xr.DataArray]:
+    return lambda config, data: data["risk"][name].isel(seed=0, drop=True)
+
+
+@states("eq-20", rivals={"Qᵀ for Q": _predicted("transposed"), "without S^(1/2)": _predicted("without_root")})
 def risk(config: Config, data: Any) -> lab.Relation:
-    """Over drawn tasks and queries, for fixed inputs."""
+    """The expected squared error of a single layer of linear attention is ‖(S Q - I) S^(1/2)‖²."""
     return lab.equals(data["risk"]["risk"], _predicted("exact")(config, data))
 
 
-@lab.statement(
-    ("eq-21", "section-2-gd-context"),
-    "The iterations of gradient descent in context grow as κ³, in runs of the matrices with step sizes drawn between √½ and 1 over the "
-    "curvature.",
-    rivals={"κ²": 2, "κ^(5/2)": 2.5, "κ^(7/2)": 3.5},
-)
+@states(("eq-21", "section-2-gd-context"), rivals={"κ²": 2, "κ^(5/2)": 2.5, "κ^(7/2)": 3.5})
 def cubic(config: Config, data: Any) -> lab.Relation:
-    """Every κ has draws of its own."""
+    """The iterations of gradient descent in context grow as κ³, in runs of the matrices with step sizes drawn between √½
+    and 1 over the curvature.
+    """
     return lab.scales_as(data["cubic"]["steps"], "kappa", 3, fit="power law")
 
 
-@lab.statement(
-    ("eq-21", "section-2-gd-context"),
-    "They are log ε/log(1 - η κ⁻³), to 5 %.",
-    corrected=True,
-    controls={"κ² in the formula": lab.replacing("gap", "gap_of_square", of="cubic")},
-)
+@ours(("eq-21", "section-2-gd-context"), controls={"κ² in the formula": lab.replacing("gap", "square_gap", of="cubic")})
 def cubic_form(config: Config, data: Any) -> lab.Relation:
-    """Whole steps, and another norm."""
+    """They are log ε/log(1 - η κ⁻³), to 5 %."""
+    # Whole steps, and another norm.
     return lab.identity(data["cubic"]["gap"], tolerance=0.05)
 
 
-@lab.statement(
-    ("eq-10", "table-1-gd-exact"),
-    "From an aligned start gradient descent takes [log((λ - ε)/ε) - log(x_0²/(λ - x_0²))]/(2 η λ) steps at the smallest eigenvalue λ = "
-    "1/κ, to 1 %: κ times a logarithm.",
-    controls={"√κ for κ": lab.replacing("gap", "gap_of_root", of="aligned")},
-)
+@states(("eq-10", "table-1-gd-exact"), controls={"√κ for κ": lab.replacing("gap", "root_gap", of="aligned")})
 def flow(config: Config, data: Any) -> lab.Relation:
-    """In the spectral domain, up to κ = 10⁶."""
-    return lab.identity(data["aligned"]["gap"], tolerance=FLOW)
+    """From an aligned start gradient descent takes [log((λ - ε)/ε) - log(x_0²/(λ - x_0²))]/(2 η λ) steps at the smallest
+    eigenvalue λ = 1/κ, to 1 %: κ times a logarithm.
+    """
+    # The flow stands for the steps where η λ is below 1/100.
+    return lab.identity(data["aligned"]["gap"], tolerance=0.01)
 
 
-def figure(config: Config, data: Any) -> Figure:
-    """Steps against κ, medians and ranges of the seeds; runs that were given up are hollow."""
-    drawn = Figure(figsize=(13, 5.4), layout="constrained")
-    titles = {
-        "factorization": "matrix factorization",
-        "context": "in-context regression",
-        "regression": "matrix regression",
-    }
-    colors: dict[str, str] = {}
-    for axes, (problem, title) in zip(drawn.subplots(1, 3), titles.items(), strict=True):
-        for group, (posed, _, names) in GROUPS.items():
-            for name in names if posed == problem else ():
-                again = name in colors and any(line.get_label() == name for line in axes.lines)
-                color = colors.setdefault(name, f"C{len(colors)}")
-                steps = data[group][name].transpose("kappa", "seed")
-                middle, x = steps.median("seed").values, steps["kappa"].values
-                axes.plot(x, middle, "-", color=color, linewidth=1.2, label="_" if again else name)
-                for given_up, fill in ((False, "full"), (True, "none")):
-                    chosen = (middle >= config.limit) == given_up
-                    axes.plot(x[chosen], middle[chosen], "o", color=color, fillstyle=fill, markersize=5)
-                axes.fill_between(x, steps.min("seed"), steps.max("seed"), color=color, alpha=0.15, linewidth=0)
-        if problem == "context":
-            steps = data["cubic"]["steps"]
-            axes.plot(
-                steps["kappa"],
-                steps.median("seed"),
-                "s:",
-                color=colors["gradient-descent"],
-                label="gradient descent, to the end",
-            )
-        axes.axhline(config.limit, color="gray", linewidth=0.8, linestyle=":")
-        axes.set(
-            xscale="log", yscale="log", title=title, xlabel="condition number κ", ylabel=f"steps to {config.accuracy:g}"
-        )
-        axes.legend(fontsize="x-small", loc="upper center", bbox_to_anchor=(0.5, -0.16))
-    return drawn
-
-
-@lab.statement(
+@states(
     ("section-5-regression", "section-1-broader"),
-    "On a matrix regression tuned Muon's iterations grow less than tuned gradient descent's from the smallest κ to the largest.",
-    controls={
-        "the two exchanged": lambda config, data: {
-            **data,
-            "regression": data["regression"].rename(
-                {"muon-plateau": "gradient-descent", "gradient-descent": "muon-plateau"}
-            ),
-        }
-    },
+    controls={"the two exchanged": exchanged("regression", "muon-plateau", "gradient-descent")},
 )
 def regression_extends(config: Config, data: Any) -> lab.Relation:
-    """Runs of gradient descent that were given up make the difference smaller."""
+    """On a matrix regression tuned Muon's iterations grow less than tuned gradient descent's from the smallest κ to the largest."""
+    # Runs of gradient descent that were given up make the difference smaller.
     descent, muon = (_ratios(data, "regression", name).isel(kappa=-1) for name in ("gradient-descent", "muon-plateau"))
     return lab.ahead(descent, muon, least=0, by="median")
 
 
-@lab.statement(
+@ours(
     ("section-5-regression", "section-1-broader"),
-    f"On a matrix regression Muon is not free of κ: it needs more than {FLAT} times the iterations of the smallest κ at the largest.",
-    corrected=True,
     controls={"as many at every κ": lab.replacing("muon-plateau", 100.0, of="regression")},
     post_hoc=BY_MEAN,
 )
 def regression_grows(config: Config, data: Any) -> lab.Relation:
-    """With the plateau schedule."""
+    """On a matrix regression Muon is not free of κ: it needs more than 1.25 times the iterations of the smallest κ at the largest."""
     return _grown(data, "regression", "muon-plateau", FLAT)
 
 
-BETTER, AS_RUN = "section-1-outperforms", "section-1-simplified"
+def figure(config: Config, data: Any) -> Figure:
+    """Medians of the steps against κ with ranges over the seeds, a panel for each problem; what was given up is hollow."""
+    drawn = Figure(figsize=(13, 5.4), layout="constrained")
+    curves = [
+        (kind, f"{who} ({group})", data[group][who]) for group, (kind, _, names) in GROUPS.items() for who in names
+    ]
+    curves.append(("context", "gradient-descent (to the end)", data["cubic"]["steps"]))
+    for axes, problem in zip(drawn.subplots(1, 3), ("factorization", "context", "regression"), strict=True):
+        for label, steps in (curve for kind, *curve in curves if kind == problem):
+            x, middle = steps["kappa"], steps.median("seed")
+            color = axes.plot(x, middle, linewidth=1.2, label=label)[0].get_color()
+            axes.fill_between(x, steps.min("seed"), steps.max("seed"), color=color, alpha=0.15, linewidth=0)
+            for fill, shown in (("full", middle != config.limit), ("none", middle == config.limit)):
+                axes.plot(x, middle.where(shown), "o", color=color, fillstyle=fill, markersize=5)
+        axes.axhline(config.limit, color="gray", linewidth=0.8, linestyle=":")
+        axes.set(xscale="log", yscale="log", title=problem, xlabel="κ", ylabel=f"steps to {config.accuracy:g}")
+        axes.legend(fontsize="x-small", loc="upper center", bbox_to_anchor=(0.5, -0.16))
+    return drawn
 
-STATEMENTS = (
-    _flat("muon-flat", BETTER, "flat", "muon"),
-    _flat("context-muon-flat", BETTER, "context", "muon"),
-    _wins("muon-beats-gradient-descent", BETTER, "slow", "muon", "gradient-descent"),
-    _wins("context-muon-beats-gradient-descent", BETTER, "context_slow", "muon", "gradient-descent"),
-    _wins("muon-beats-adam", BETTER, "entrywise", "muon", "adam"),
-    _wins("gradient-descent-beats-muon", BETTER, "slow", "gradient-descent", "muon", at_one=True),
-    _wins("context-gradient-descent-beats-muon", BETTER, "context_slow", "gradient-descent", "muon", at_one=True),
-    _wins("simplified-beats-momentum", AS_RUN, "flat", "muon", "muon-momentum"),
-    _grows("momentum-grows", AS_RUN, "flat", "muon-momentum", least=FLAT, corrected=True),
-    _grows("newton-schulz-grows", AS_RUN, "flat", "muon-newton-schulz", corrected=True),
-    _grows("context-newton-schulz-grows", AS_RUN, "context", "muon-newton-schulz", corrected=True),
-    _grows("gradient-descent-grows", ("table-1-gd-lower", "table-1-gd-exact"), "slow", "gradient-descent"),
-    _grows("gradient-descent-over-grows", "table-1-gd-over", "slow", "gradient-descent-over"),
-    flow,
-    risk,
-    cubic,
-    cubic_form,
-    _grows("sign-grows", "section-2-adam", "entrywise", "sign"),
-    _grows("adam-grows", "section-2-adam", "entrywise", "adam"),
-    _grows("context-sign-grows", "section-2-sign-context", "context_slow", "sign"),
-    _wins("context-muon-beats-sign", "section-2-sign-context", "context_slow", "muon", "sign"),
-    _flat(
-        "scaled-flat",
-        "appendix-a-scaled",
-        "flat",
-        "scaled",
-        most=GROWS,
-        post_hoc=f"The limit of {FLAT} was within the whole steps of runs of 16, of which single ones take 23; now on other seeds.",
-    ),
-    regression_extends,
-    regression_grows,
-)
+
+SMOKE = {
+    "kappas": (10.0, 1e6),
+    "slow_kappas": (1.0, 10.0, 40.0),
+    "entrywise_kappas": (10.0, 300.0),
+    "context_kappas": (10.0, 1e4),
+    "context_slow_kappas": (1.0, 2.0, 5.0),
+    "cubic_kappas": (2.0, 3.0, 4.0, 6.0, 8.0),
+    "regression_kappas": (10.0, 100.0),
+    "aligned_kappas": (100.0, 1000.0),
+}
+PAPER = {
+    "kappas": (10.0, 100.0, 1e3, 1e4, 1e5, 1e6),
+    "slow_kappas": (1.0, 10.0, 30.0, 100.0, 300.0, 1e3),
+    "entrywise_kappas": (10.0, 100.0, 1e3, 1e4),
+    "context_slow_kappas": (1.0, 2.0, 4.0, 8.0, 16.0),
+    "cubic_kappas": (3.0, 5.0, 9.0, 17.0, 30.0, 60.0),
+    "regression_kappas": (10.0, 30.0, 100.0, 300.0, 1000.0),
+}
 
 EXPERIMENT = lab.Experiment(
     "condition-number",
     ledger("preconditioning"),
     title="Iterations against the condition number: Muon and its rivals, each with its best step size",
-    summary="Simplified Muon needs as many iterations at κ = 10 as at the largest κ, in matrix factorization and in context; gradient "
-    "descent needs κ and κ³ times as many. At κ = 1 gradient descent is the faster one. What is run in practice is not so free of κ.",
+    summary="Simplified Muon needs as many iterations at κ = 10 as at the largest κ, where gradient descent needs κ and κ³ times as many, "
+    "and wins at κ = 1; Muon as it is run in practice is not so free of κ.",
     config=Config,
     measure=run,
-    statements=STATEMENTS,
+    statements=states,
     scales={
-        "smoke": {
-            "d": 5,
-            "r": 2,
-            "context_d": 4,
-            "kappas": (10.0, 1e6),
-            "slow_kappas": (1.0, 10.0, 40.0),
-            "entrywise_kappas": (10.0, 300.0),
-            "context_kappas": (10.0, 1e4),
-            "context_slow_kappas": (1.0, 2.0, 5.0),
-            "cubic_kappas": (2.0, 3.0, 4.0, 6.0, 8.0),
-            "regression_kappas": (10.0, 100.0),
-            "aligned_kappas": (100.0, 1000.0),
-            "accuracy": 1e-6,
-            "limit": 1200,
-            "seeds": 20,
-        },
-        "paper": {
-            "d": 20,
-            "kappas": (10.0, 100.0, 1e3, 1e4, 1e5, 1e6),
-            "slow_kappas": (1.0, 10.0, 30.0, 100.0, 300.0, 1e3),
-            "entrywise_kappas": (10.0, 100.0, 1e3, 1e4),
-            "context_d": 20,
-            "context_slow_kappas": (1.0, 2.0, 4.0, 8.0, 16.0),
-            "cubic_kappas": (3.0, 5.0, 9.0, 17.0, 30.0, 60.0),
-            "regression_kappas": (10.0, 30.0, 100.0, 300.0, 1000.0),
-            "limit": 100_000,
-            "seeds": 40,
-        },
+        "smoke": {"d": 5, "r": 2, "context_d": 4, "accuracy": 1e-6, "limit": 1200, "seeds": 20, **SMOKE},
+        "paper": {"d": 20, "context_d": 20, "limit": 100_000, "seeds": 40, **PAPER},
     },
     figure=figure,
 )

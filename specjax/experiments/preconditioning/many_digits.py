@@ -6,7 +6,11 @@ Arrays hold `decimal.Decimal`, with a first dimension of seeds over which everyt
 from collections.abc import Callable
 from decimal import Decimal, getcontext, localcontext
 
+import jax
 import numpy as np
+from jaxtyping import Array, ArrayLike
+
+from specjax.models import factorization_spectra
 
 decimals = np.vectorize(Decimal, otypes=[object])
 """Floats as decimals of the same value."""
@@ -25,21 +29,22 @@ def in_context(s: np.ndarray, q: np.ndarray) -> np.ndarray:
     return s @ (s @ q @ s - s)
 
 
+def from_drawn(
+    gradient: Gradient, keys: Array, spectrum: ArrayLike, start: float, rates: Callable[[Array], Array], digits: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """`from_scalars` in a Haar basis and with rates made of each key."""
+    d = np.size(spectrum)
+    bases, drawn = jax.vmap(lambda key: (factorization_spectra.orthonormal(key, d, d), rates(key)))(keys)
+    return from_scalars(gradient, np.asarray(bases), np.asarray(spectrum), start, np.asarray(drawn), digits)
+
+
 def from_scalars(
     gradient: Gradient, basis: np.ndarray, spectrum: np.ndarray, start: float, rates: np.ndarray, digits: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Muon from X_0 = start · I beside its scalar sequences, at each step (seeds, steps), as floats.
+    """Muon from X_0 = start · I beside its scalar sequences: ‖Uᵀ X_t U - diag(x_t)‖_F and ‖X_t X_tᵀ - M‖_F as floats (seeds, steps).
 
-    Args:
-        gradient: Of the problem, with M or S = U diag(spectrum) Uᵀ.
-        basis: U, floats (seeds, d, d), orthonormal up to their rounding: its polar factor is taken.
-        spectrum: Floats (d,).
-        start: The scale of X_0.
-        rates: Floats (seeds, steps).
-        digits: In which every operation is rounded.
-
-    Returns:
-        ‖Uᵀ X_t U - diag(x_t)‖_F, and ‖X_t X_tᵀ - M‖_F.
+    M or S is U diag(spectrum) Uᵀ with U the polar factor of `basis` (seeds, d, d), rates are (seeds, steps), and every operation is rounded
+    to so many digits.
     """
     with localcontext(prec=digits):
         u = polar(decimals(basis))

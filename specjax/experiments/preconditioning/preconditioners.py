@@ -1,5 +1,6 @@
 """Figure 3 and Appendix A: Muon's preconditioner (GᵀG)^(-1/2) beside ScaledGD's (XᵀX)⁻¹ along a run of Muon."""
 
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -18,16 +19,8 @@ from specjax.spectral.one_by_one import svd
 from specjax.theory.preconditioning import scalar
 from specjax.theory.preconditioning.conditions import check_condition_number, check_ranks
 
-RATE = 0.23
-CONSTANT = 0.3
-"""c of eq. 83: an aligned start with |σ_i² - λ_i| = c σ_i for all i."""
 SHARE = 0.01
 """Of the squared norm of a preconditioner: less outside of blocks, or off the diagonal, cannot be seen in a heat map."""
-LEAD = 0.05
-"""The least lead in likeness that counts."""
-EIGENVALUES = (1.0, 0.1, 1e-2, 1e-3, 1e-4)
-LATE = 100
-"""A step at which steps are 0.9^100 = 3e-5, small beside every root."""
 PARTS = ("muon", "scaled")
 
 
@@ -35,9 +28,7 @@ class Config(lab.Config):
     """Sizes, and the steps at which the preconditioners are compared."""
 
     d: int = lab.integer(20, least=2, help="rows of the factor")
-    r: int = lab.integer(
-        5, least=2, most=12, help="rank of the target and columns of the factor, 2 for entries off the diagonal"
-    )
+    r: int = lab.integer(5, least=2, most=12, help="rank of the target and columns of the factor")
     kappa: float = lab.number(10.0, above=0, help="condition number of the target")
     start_scale: float = lab.number(1e-3, above=0, help="scale of the start, small")
     times: tuple[int, ...] = lab.sizes(1, 10, 50, 200, points=2, help="steps at which both are compared")
@@ -49,56 +40,42 @@ class Config(lab.Config):
         check_condition_number(self.kappa)
 
 
-states = lab.Statements()
-
-
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     """Both preconditioners at each time with what is judged of them; the steps of Appendix A; and late distances of scalar sequences."""
+
+    def path(key: Array, kappa: Array) -> dict[str, Array]:
+        return {**_path(config, key, kappa), **_appendix(config, key, kappa)}
+
+    kappa, seeds = sweep.values(config.kappa), config.seeds
     with jax.enable_x64(True):
-        path = sweep.run(
-            lambda key, kappa: _path(config, key, kappa),
-            {"kappa": sweep.values(config.kappa)},
-            seeds=config.seeds,
-            key=sizes.stream(key, "paths"),
-            chunk=config.seeds,
-        ).isel(kappa=0, drop=True)
-        zigzag = sweep.run(_zigzag, {"lam": sweep.values(*EIGENVALUES)}, seeds=2000, key=sizes.stream(key, "zigzag"))
-    names = {f"{name}_dim_{place}": dim for name in PARTS for place, dim in enumerate(("time", "row", "column"))}
-    along = {dim: "time" for dim in map(str, path.dims) if dim.endswith("_dim_0")} | names
-    return {"path": path.rename(along).assign_coords(time=list(config.times)), "zigzag": zigzag}
+        found = sweep.run(path, {"kappa": kappa}, seeds=seeds, key=sizes.stream(key, "paths"), chunk=seeds)
+        zigzag = sweep.run(
+            _zigzag, {"lam": sweep.values(1.0, 0.1, 1e-2, 1e-3, 1e-4)}, seeds=2000, key=sizes.stream(key, "zigzag")
+        )
+    found = sweep.labelled(found.isel(kappa=0, drop=True), "time", "row", "column", time=list(config.times))
+    return {"path": found, "zigzag": zigzag}
 
 
 def _path(config: Config, key: Array, kappa: Array) -> dict[str, Array]:
     posed = runs.factorization(sizes.stream(key, "problem"), kappa, config.d, config.r, config.r, config.start_scale)
-    transform = runs.transformation("muon-plateau", key, jnp.full_like(kappa, RATE), posed)
-
-    def advance(state: Any, _: None) -> tuple[Any, Array]:
-        x, memory = runs.step(posed, transform, *state)
-        return (x, memory), x
-
-    _, path = jax.lax.scan(advance, (posed.start, transform.init(posed.start)), length=max(config.times))
-    x = path[jnp.asarray(config.times) - 1]
+    transform = runs.transformation("muon-plateau", key, jnp.full_like(kappa, 0.23), posed)
+    x = runs.along(posed, transform, max(config.times), lambda x: x)[jnp.asarray(config.times)]
     g = jax.vmap(posed.gradient)(x)
-    pair = {"muon": _inverse_power(g, 1 / 2), "scaled": _inverse_power(x, 1.0)}
-    found = dict(pair)
-    for name, p in pair.items():
-        blocks = _blocks(p)
-        found |= {
-            f"{name}_outside": _outside(p),
-            f"{name}_outside_of_blocks": _outside(blocks),
-            f"{name}_off": _off_diagonal(p),
-            f"{name}_off_turned": _off_diagonal(jax.vmap(lambda p: jnp.diag(jnp.diagonal(p)))(p)),
-        }
+    muon, scaled = _inverse_power(g, 1 / 2), _inverse_power(x, 1.0)
+    found = {"muon": muon, "scaled": scaled}
+    for name, p in (("muon", muon), ("scaled", scaled)):
+        # What joins the first column to the others left out, and all that is not on the diagonal.
+        blocks, diagonal = p.at[:, 0, 1:].set(0).at[:, 1:, 0].set(0), p * jnp.eye(config.r)[None]
+        found |= {f"{name}_outside": _outside(p), f"{name}_outside_of_blocks": _outside(blocks)}
+        found |= {f"{name}_off": _off_diagonal(p), f"{name}_off_turned": _off_diagonal(diagonal)}
     # Stacked row by row the step is I ⊗ (GᵀG)^(-1/2) applied to the gradient, so each row by itself is multiplied.
-    steps = spectral.polar(g)
+    steps, shifted = spectral.polar(g), jnp.roll(muon, 1, axis=(1, 2))
     size = jnp.linalg.norm(steps, axis=(1, 2))
-    shifted = jnp.roll(pair["muon"], 1, axis=(1, 2))
     return found | {
-        "likeness": _likeness(pair["muon"], pair["scaled"]),
-        "likeness_shifted": _likeness(shifted, pair["scaled"]),
-        "step_gap": jnp.linalg.norm(steps - g @ pair["muon"], axis=(1, 2)) / size,
+        "likeness": _likeness(muon, scaled),
+        "likeness_shifted": _likeness(shifted, scaled),
+        "step_gap": jnp.linalg.norm(steps - g @ muon, axis=(1, 2)) / size,
         "step_gap_shifted": jnp.linalg.norm(steps - g @ shifted, axis=(1, 2)) / size,
-        **_appendix(config, key, kappa),
     }
 
 
@@ -107,7 +84,8 @@ def _appendix(config: Config, key: Array, kappa: Array) -> dict[str, Array]:
     spectrum = factorization_spectra.logarithmic_spectrum(config.r, kappa)
     at = factorization_spectra.target(sizes.stream(key, "basis"), config.d, spectrum)
     frame = factorization_spectra.aligned_start(sizes.stream(key, "frame"), at, config.r, 1.0).frame
-    sigma = (CONSTANT + jnp.sqrt(CONSTANT**2 + 4 * spectrum)) / 2
+    c = 0.3
+    sigma = (c + jnp.sqrt(c**2 + 4 * spectrum)) / 2
 
     def gap(values: Array) -> Array:
         x = factorization_spectra.composed(at.basis, values, frame)
@@ -120,10 +98,10 @@ def _appendix(config: Config, key: Array, kappa: Array) -> dict[str, Array]:
 
 def _zigzag(key: Array, lam: Array) -> dict[str, Array]:
     """Late distances from the root, in units of the step and of the root."""
-    c = (1 + jax.random.uniform(sizes.stream(key, "prefactors"), (LATE + 1,))) / 2
-    rates = c * 0.9 ** jnp.arange(LATE + 1).astype(lam.dtype)
+    # The last step, 0.9^100 = 3e-5, is small beside every root.
+    rates = runs.prefactors(sizes.stream(key, "prefactors"), 0.9, 101)[1]
     start = jax.random.uniform(sizes.stream(key, "start"))
-    distance = scalar.distance(scalar.factorization_path(start, lam, rates)[LATE], lam)
+    distance = scalar.distance(scalar.factorization_path(start, lam, rates)[-2], lam)
     return {"in_steps": distance / rates[-1], "in_roots": distance / (jnp.sqrt(lam) * rates[-1])}
 
 
@@ -143,11 +121,6 @@ def _outside(p: Array) -> Array:
     return jnp.min(jnp.einsum("tij,sij->ts", squares, across), axis=1)
 
 
-def _blocks(p: Array) -> Array:
-    """P with what joins its first column to the others left out."""
-    return p.at[:, 0, 1:].set(0).at[:, 1:, 0].set(0)
-
-
 def _off_diagonal(p: Array) -> Array:
     return 1 - jnp.sum(jnp.diagonal(p, axis1=-2, axis2=-1) ** 2, -1) / jnp.sum(p**2, (-2, -1))
 
@@ -162,9 +135,13 @@ def _likeness(a: Array, b: Array) -> Array:
     return jnp.sum(a * b, (1, 2)) / jnp.sqrt(jnp.sum(a**2, (1, 2)) * jnp.sum(b**2, (1, 2)))
 
 
+states = lab.Statements()
+ours = partial(states, corrected=True)
+
+
 def _both(data: Any, what: str) -> xr.DataArray:
-    found = [data["path"][f"{name}_{what}"] for name in PARTS]
-    return xr.concat(found, xr.Variable("preconditioner", list(PARTS))).rename("share of ‖P‖²")
+    found = data["path"][[f"{name}_{what}" for name in PARTS]].to_dataarray("preconditioner", "share of ‖P‖²")
+    return found.assign_coords(preconditioner=list(PARTS))
 
 
 def _with(what: str, other: str) -> Any:
@@ -177,53 +154,45 @@ def _with(what: str, other: str) -> Any:
     return control
 
 
-@states(
-    "appendix-a-identity",
-    "Where |σ_i² - λ_i| = c σ_i for every i, Muon's step is ScaledGD's, up to its length.",
-    controls={"σ twice as large": lab.replacing("gap", "gap_elsewhere", of="path")},
-)
+@states("appendix-a-identity", controls={"σ twice as large": lab.replacing("gap", "gap_elsewhere", of="path")})
 def identity(config: Config, data: Any) -> lab.Relation:
-    """On aligned factors."""
+    """Where |σ_i² - λ_i| = c σ_i for every i, Muon's step is ScaledGD's, up to its length."""
     return lab.identity(data["path"]["gap"], tolerance=1e-10)
 
 
 @states(
     "appendix-a-zigzag",
-    "Near the solution the distance of a scalar sequence to its root is set by the step and not by λ.",
     rivals={"√λ": 0.5, "1/√λ": -0.5},
     controls={"in units of the root": lab.replacing("in_steps", "in_roots", of="zigzag")},
 )
 def zigzag(config: Config, data: Any) -> lab.Relation:
-    """Its mean in units of the step, over four decades of λ."""
+    """Near the solution the distance of a scalar sequence to its root is set by the step and not by λ."""
     return lab.scales_as(data["zigzag"]["in_steps"], "lam", 0, fit="power law")
 
 
 @states(
     "figure-3-block-diagonal",
-    "Along the run both preconditioners, k × k, are block-diagonal: some division of the columns in two leaves at most 1 % of ‖P‖² outside "
-    "of the blocks, on average.",
     controls={"what joins the first column to the others left out": _with("outside", "outside_of_blocks")},
     holds=False,
 )
 def blocks(config: Config, data: Any) -> lab.Relation:
-    """Read literally: for the columns in any order."""
+    """Along the run both preconditioners, k × k, are block-diagonal: some division of the columns in two leaves at most 1
+    % of ‖P‖² outside of the blocks, on average.
+    """
     return lab.below(_both(data, "outside"), SHARE, "1 % of ‖P‖²")
 
 
-@states(
+@ours(
     ("figure-3-block-diagonal", "eq-17"),
-    "The preconditioner of the stacked gradient is block-diagonal, by form: d equal blocks (GᵀG)^(-1/2), one for each row of G.",
-    corrected=True,
     controls={"blocks with rows and columns shifted": lab.replacing("step_gap", "step_gap_shifted", of="path")},
 )
 def stacked(config: Config, data: Any) -> lab.Relation:
-    """Late gradients are nearly singular, and their inverses lose digits."""
+    """The preconditioner of the stacked gradient is block-diagonal, by form: d equal blocks (GᵀG)^(-1/2), one for each row of G."""
     return lab.identity(data["path"]["step_gap"], tolerance=1e-3)
 
 
 @states(
     "figure-3-likeness",
-    "From the second time on (GᵀG)^(-1/2) is more like (XᵀX)⁻¹ than with rows and columns shifted, by the cosine of the traceless parts.",
     controls={
         "the two exchanged": lab.replacing(
             "likeness", lambda found: 2 * found["likeness_shifted"] - found["likeness"], of="path"
@@ -231,35 +200,34 @@ def stacked(config: Config, data: Any) -> lab.Relation:
     },
 )
 def likeness(config: Config, data: Any) -> lab.Relation:
-    """At every time."""
+    """From the second time on (GᵀG)^(-1/2) is more like (XᵀX)⁻¹ than with rows and columns shifted, by the cosine of the
+    traceless parts.
+    """
     later = data["path"].isel(time=slice(1, None))
-    return lab.ahead(later["likeness"], later["likeness_shifted"], least=LEAD)
+    return lab.ahead(later["likeness"], later["likeness_shifted"], least=0.05)
 
 
 @states(
     ("figure-3-not-diagonal", "section-2-not-diagonal"),
-    "Neither preconditioner is diagonal from the second time on: more than 1 % of ‖P‖² lies off the diagonal, on average.",
     controls={"their diagonals": _with("off", "off_turned")},
     post_hoc="After one step X has orthonormal columns, up to a factor, and (XᵀX)⁻¹ is a multiple of I; judged on other seeds without it.",
 )
 def not_diagonal(config: Config, data: Any) -> lab.Relation:
-    """Near the end of the run, too."""
+    """Neither preconditioner is diagonal from the second time on: more than 1 % of ‖P‖² lies off the diagonal, on average."""
     return lab.above(_both(data, "off").isel(time=slice(1, None)), SHARE, "1 % of ‖P‖²")
 
 
 def figure(config: Config, data: Any) -> Figure:
     """Heat maps of both preconditioners, each divided by its largest entry, for the first seed; below that of four rows of G, stacked."""
     drawn = Figure(figsize=(2.6 * len(config.times) + 0.8, 8), layout="constrained")
-    panels = drawn.subplots(3, len(config.times), squeeze=False)
-    first = data["path"].isel(seed=0)
+    panels = drawn.subplots(3, len(config.times), squeeze=False, subplot_kw={"xticks": [], "yticks": []})
+    first = data["path"].isel(seed=0).transpose("time", "row", "column")
     for place, time in enumerate(config.times):
-        muon, scaled = (first[name].isel(time=place).transpose("row", "column").values for name in PARTS)
+        muon, scaled = (first[name].values[place] for name in PARTS)
         shown = {"(GᵀG)^(-1/2)": muon, "(XᵀX)⁻¹": scaled, "I ⊗ (GᵀG)^(-1/2), 4 rows": np.kron(np.eye(4), muon)}
         for axes, (label, values) in zip(panels[:, place], shown.items(), strict=True):
             image = axes.imshow(values / np.max(np.abs(values)), cmap="RdBu_r", vmin=-1, vmax=1)
             axes.set_title(f"{label}, t = {time}", fontsize="small")
-            axes.set_xticks([])
-            axes.set_yticks([])
     drawn.colorbar(image, ax=panels, label="entry / largest entry", shrink=0.6)
     return drawn
 
@@ -268,8 +236,8 @@ EXPERIMENT = lab.Experiment(
     "preconditioner-maps",
     ledger("preconditioning"),
     title="Muon's preconditioner beside that of ScaledGD",
-    summary="Where every |σ_i² - λ_i| is the same multiple of σ_i the two steps are the same. Along a run of Muon the two matrices have "
-    "similar patterns, and neither is diagonal, nor block-diagonal: only the preconditioner of the stacked gradient is, by form.",
+    summary="Along a run of Muon the two matrices have similar patterns, and neither is diagonal, nor block-diagonal: only that "
+    "of the stacked gradient is, by form.",
     config=Config,
     measure=run,
     statements=states,

@@ -1,5 +1,6 @@
 """Lemmas 1, 2, 9 and 11: the scalar sequences of Muon, their bounds, and how large the decay of the steps must be."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -21,8 +22,6 @@ FLOOR = 1e-10
 """Bounds are compared while they are above it; x of order 1 is rounded to 1e-16 in each step."""
 ROUNDING = 1e-6
 """One part in a million, on quantities that are compared above the floor."""
-RARE = 0.01
-"""What has probability 0 happens in fewer than one draw of a hundred: what thousands of draws can tell from certain."""
 
 
 class Config(lab.Config):
@@ -43,13 +42,9 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         # Lemma 11: any prefactors from [C_0, 2 C_0]; half of the sequences take its two ends alone.
         u = jax.random.uniform(sizes.stream(key, "prefactors"), (config.steps,))
         new = (1 + jnp.where(draws[4] < 0.5, u, jnp.round(u))) * rates
+        starts = ((2 * c, draws[2], rates), (c / (1 - rho), draws[2], rates), (c / (1 - rho), draws[3], new))
         path, far, drawn = (
-            scalar.factorization_path(root + reach * (2 * draw - 1), lam, steps)
-            for reach, draw, steps in (
-                (2 * c, draws[2], rates),
-                (c / (1 - rho), draws[2], rates),
-                (c / (1 - rho), draws[3], new),
-            )
+            scalar.factorization_path(root + reach * (2 * draw - 1), lam, steps) for reach, draw, steps in starts
         )
         minimizer = 2 * c * draws[3]
         context = jnp.abs(scalar.regression_path(jnp.zeros_like(c), minimizer, rates) - minimizer)
@@ -58,6 +53,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         start = root * (1 + draws[2])
         # The one prefactor whose first step ends at 0, where the sequence then stays.
         hitting = scalar.factorization_path(start, lam, start * rho**times)
+        uphill = scalar.factorization_step(drawn[:-1], lam, -new)
         return {
             "distance": _ratio(scalar.distance(path[:-1], lam), constant),
             "error": _ratio(jnp.abs(path[:-1] ** 2 - lam), scalar.error_bound(c, rho, lam, times)),
@@ -67,9 +63,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
             "random_error": _ratio(jnp.abs(drawn[:-1] ** 2 - lam), random * (2 * root + random)),
             "tail": _ratio(distances[:-1], scalar.tail(new) + new[-1] * rho / (1 - rho)),
             "step": _step(distances[:-1], distances[1:], new),
-            "step_uphill": _step(
-                distances[:-1], scalar.distance(scalar.factorization_step(drawn[:-1], lam, -new), lam), new
-            ),
+            "step_uphill": _step(distances[:-1], scalar.distance(uphill, lam), new),
             "hits": jnp.any(path == 0),
             "hits_exactly": jnp.any(hitting == 0),
         }
@@ -87,12 +81,10 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
             "gap_from_one": jnp.abs(end - jnp.maximum(1 - home, 0)),
         }
 
+    over, rhos = {"spread": sweep.values(*SPREADS), "beside": sweep.values(*BESIDE)}, {"rho": sweep.values(*DECAYS)}
     with jax.enable_x64(True):
-        over = {"spread": sweep.values(*SPREADS), "beside": sweep.values(*BESIDE)}
         return {
-            "bounds": sweep.run(
-                bounds, {"rho": sweep.values(*DECAYS)}, seeds=config.seeds, key=sizes.stream(key, "sequences")
-            ),
+            "bounds": sweep.run(bounds, rhos, seeds=config.seeds, key=sizes.stream(key, "sequences")),
             "least": sweep.run(least, over, seeds=10, key=sizes.stream(key, "overstepping")),
         }
 
@@ -113,103 +105,70 @@ def fast_decay(config: Config, data: Any) -> Any:
     return {**data, "bounds": found.isel(rho=[0] * found.sizes["rho"]).assign_coords(rho=found.rho)}
 
 
-def _bounded(
-    name: str, cites: str, says: str, least: float, slack: float, *, factor: float = 1.0, corrected: bool = False
-) -> lab.Statement:
-    """The quantity is at most `factor` times its bound for decays from `least` on, and comes as near to it as `slack` says."""
+states = lab.Statements()
+ours = partial(states, corrected=True)
 
-    @lab.statement(
-        cites,
-        says,
-        name=name.replace("_", "-") + ("-sharper" if factor != 1 else ""),
-        controls={f"the decay {DECAYS[0]}": fast_decay},
-        corrected=corrected,
-    )
+HALF, TWO_THIRDS = 0.5 - 1e-9, 2 / 3 - 1e-9
+
+
+def _bounded(
+    name: str, cites: str, says: str, least: float, *, slack: float = 0.02, factor: float = 1.0, corrected: bool = False
+) -> None:
+    """The quantity is at most `factor` times its bound for decays from `least` on, and comes as near to it as `slack` says."""
+    called = name.replace("_", "-") + ("-sharper" if factor != 1 else "")
+
+    @states(cites, says, name=called, controls={f"the decay {DECAYS[0]}": fast_decay}, corrected=corrected)
     def bounded(config: Config, data: Any) -> lab.Relation:
         found = data["bounds"][name]
         return lab.always(found.sel(rho=found.rho >= least), xr.DataArray(factor), slack=slack, rounding=ROUNDING)
 
-    return bounded
+
+_bounded("distance", "lemma-2", "Δ_t ≤ 2 C ρ^t for ρ in [1/2, 1) and Δ_0 ≤ 2 C.", HALF)
+_bounded("error", "lemma-2-error", "|x_t² - λ| ≤ 4 C ρ^t (√λ + C ρ^t) under the same conditions.", HALF)
+FARTHER = "A start as far as C/(1 - ρ) will do: Δ_t ≤ C ρ^t/(1 - ρ)."
+_bounded("travel", "lemma-2", FARTHER, HALF, corrected=True)
+_bounded("context", "lemma-9", "|q_t - c| ≤ 2 C ρ^t for q_0 = 0, 0 ≤ c ≤ 2 C and ρ in [1/2, 1).", HALF)
+# Twice what is attained.
+RANDOM = "Δ_t ≤ 2 C_0 ρ^t/(1 - ρ) for prefactors in [C_0, 2 C_0], ρ ≥ 2/3 and Δ_0 ≤ C_0/(1 - ρ)."
+_bounded("random", "lemma-11", RANDOM, TWO_THIRDS, slack=0.55)
+SHARPER = "Half of that will do: Δ_t ≤ C_0 ρ^t/(1 - ρ)."
+_bounded("random", "lemma-11", SHARPER, TWO_THIRDS, factor=0.5, corrected=True)
+RANDOM_ERROR = "|x_t² - λ| ≤ δ (2√λ + δ) with that bound δ on the distance."
+_bounded("random_error", "lemma-11-error", RANDOM_ERROR, TWO_THIRDS, slack=0.55)
+_bounded("tail", "eq-126", "Δ_t is at most the sum of the steps to come.", TWO_THIRDS, slack=0.2)
 
 
-@lab.statement(
-    "lemma-1",
-    "With a prefactor drawn from a density no sequence comes to x = 0.",
-    controls={"the one prefactor |x_0|": lab.replacing("hits", "hits_exactly", of="bounds")},
-)
+@states("lemma-1", controls={"the one prefactor |x_0|": lab.replacing("hits", "hits_exactly", of="bounds")})
 def never_hits(config: Config, data: Any) -> lab.Relation:
-    """Where x_0² > λ the first step of C = x_0 ends at 0, a stationary point."""
-    return lab.happens(data["bounds"]["hits"], less_than=RARE)
+    """With a prefactor drawn from a density no sequence comes to x = 0."""
+    # What thousands of draws can tell from certain.
+    return lab.happens(data["bounds"]["hits"], less_than=0.01)
 
 
-@lab.statement(
-    ("lemma-2", "lemma-11"),
-    "The conditions on ρ are one and sharp: with prefactors in [C_min, C_max] a sequence that oversteps once ends "
-    "C_max - C_min ρ/(1 - ρ) away from its root where that is positive, ρ < C_max/(C_max + C_min), and else arrives.",
-    corrected=True,
-    controls={"C_max = C_min in the formula": lab.replacing("gap", "gap_from_one", of="least")},
+@ours(
+    ("lemma-2", "lemma-11"), controls={"C_max = C_min in the formula": lab.replacing("gap", "gap_from_one", of="least")}
 )
 def least_decay(config: Config, data: Any) -> lab.Relation:
-    """1/2 for one prefactor, 2/3 for [C_0, 2 C_0]."""
+    """The conditions on ρ are one and sharp: with prefactors in [C_min, C_max] a sequence that oversteps once ends C_max
+    - C_min ρ/(1 - ρ) away from its root where that is positive, ρ < C_max/(C_max + C_min), and else arrives.
+    """
     return lab.identity(data["least"]["gap"], tolerance=1e-9)
 
 
-@lab.statement(
-    "eq-35",
-    "Where x_t is not 0 a step moves Δ_t to at most |Δ_t - η_t|, which some step of every sequence attains.",
-    controls={"steps uphill": lab.replacing("step", "step_uphill", of="bounds")},
-)
+@states("eq-35", controls={"steps uphill": lab.replacing("step", "step_uphill", of="bounds")})
 def one_step(config: Config, data: Any) -> lab.Relation:
-    """At every decay: the largest quotient of the two along a sequence is 1."""
+    """Where x_t is not 0 a step moves Δ_t to at most |Δ_t - η_t|, which some step of every sequence attains."""
     return lab.identity(abs(data["bounds"]["step"] - 1), tolerance=ROUNDING)
 
-
-HALF, TWO_THIRDS = 0.5 - 1e-9, 2 / 3 - 1e-9
 
 EXPERIMENT = lab.Experiment(
     "scalar-sequences",
     ledger("preconditioning"),
     title="The scalar sequences of Muon: bounds, and the least decay of the steps",
-    summary="All bounds of the scalar lemmas hold; that of Lemma 11 holds with half its constant, and so halved is attained, as the "
-    "others are. The conditions ρ ≥ 1/2 and ρ ≥ 2/3 are sharp: they are C_max/(C_max + C_min), below which a sequence that oversteps "
-    "once never comes back.",
+    summary="All bounds of the scalar lemmas hold, that of Lemma 11 with half its constant; ρ ≥ 1/2 and ρ ≥ 2/3 are C_max/(C_max + C_min), "
+    "below which a sequence that oversteps once never comes back.",
     config=Config,
     measure=run,
-    statements=(
-        _bounded("distance", "lemma-2", "Δ_t ≤ 2 C ρ^t for ρ in [1/2, 1) and Δ_0 ≤ 2 C.", HALF, 0.02),
-        _bounded("error", "lemma-2-error", "|x_t² - λ| ≤ 4 C ρ^t (√λ + C ρ^t) under the same conditions.", HALF, 0.02),
-        _bounded(
-            "travel", "lemma-2", "A start as far as C/(1 - ρ) will do: Δ_t ≤ C ρ^t/(1 - ρ).", HALF, 0.02, corrected=True
-        ),
-        _bounded("context", "lemma-9", "|q_t - c| ≤ 2 C ρ^t for q_0 = 0, 0 ≤ c ≤ 2 C and ρ in [1/2, 1).", HALF, 0.02),
-        # Twice what is attained.
-        _bounded(
-            "random",
-            "lemma-11",
-            "Δ_t ≤ 2 C_0 ρ^t/(1 - ρ) for prefactors in [C_0, 2 C_0], ρ ≥ 2/3 and Δ_0 ≤ C_0/(1 - ρ).",
-            TWO_THIRDS,
-            0.55,
-        ),
-        _bounded(
-            "random",
-            "lemma-11",
-            "Half of that will do: Δ_t ≤ C_0 ρ^t/(1 - ρ).",
-            TWO_THIRDS,
-            0.02,
-            factor=0.5,
-            corrected=True,
-        ),
-        _bounded(
-            "random_error",
-            "lemma-11-error",
-            "|x_t² - λ| ≤ δ (2√λ + δ) with that bound δ on the distance.",
-            TWO_THIRDS,
-            0.55,
-        ),
-        _bounded("tail", "eq-126", "Δ_t is at most the sum of the steps to come.", TWO_THIRDS, 0.2),
-        never_hits,
-        least_decay,
-        one_step,
-    ),
+    statements=states,
     scales={"smoke": {"seeds": 200}, "paper": {"seeds": 20_000, "steps": 400}},
 )

@@ -1,21 +1,39 @@
-"""What the configurations of these experiments must satisfy, checked before anything is compiled."""
+"""Fields of configurations that refuse, before anything is compiled, what the theorems or float64 do not cover."""
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
+from specjax import lab
 from specjax.theory.preconditioning.conditions import check_condition_number
 
 
-def check_kappas(name: str, kappas: Sequence[float], points: int) -> None:
-    """Raises ValueError unless there are at least `points` condition numbers, ascending, from 1 up."""
-    if len(kappas) < points or any(low >= high for low, high in pairwise(kappas)):
-        raise ValueError(
-            f"{name} needs {points} or more different condition numbers in ascending order, got {tuple(kappas)}."
-        )
-    check_condition_number(kappas)
+def condition_numbers(*default: float | int, points: int, help: str) -> Any:
+    """A field of at least `points` condition numbers, ascending from 1 up."""
+
+    def check(name: str, kappas: Any) -> None:
+        if len(kappas) < points or any(low >= high for low, high in pairwise(kappas)):
+            needs = f"{points} or more different condition numbers in ascending order"
+            raise ValueError(f"{name} needs {needs}, got {tuple(kappas)}.")
+        check_condition_number(kappas)
+
+    return _also(check, lab.numbers(*default, above=0, help=f"condition numbers {help}, ascending from 1 up"))
 
 
-def check_accuracy(accuracy: float) -> None:
-    """Raises ValueError for an accuracy outside [1e-13, 1): float64 rounds the errors that are compared with it."""
-    if not 1e-13 <= accuracy < 1:
-        raise ValueError(f"accuracy must be from 1e-13, above the rounding of float64, to 1, got {accuracy}.")
+def relative_error(default: float) -> Any:
+    """A field of the relative error at which a run has arrived, from 1e-13 to 1: float64 rounds the errors that are compared with it."""
+
+    def check(name: str, value: float) -> None:
+        if not 1e-13 <= value < 1:
+            raise ValueError(f"{name} must be from 1e-13, above the rounding of float64, to 1, got {value}.")
+
+    return _also(check, lab.number(default, above=0, help="error relative to the norm of the target"))
+
+
+def _also(check: Callable[[str, Any], None], field: Any) -> Any:
+    def both(name: str, value: Any) -> None:
+        field.metadata["check"](name, value)
+        check(name, value)
+
+    return dataclasses.field(default=field.default, metadata={**field.metadata, "check": both})
