@@ -58,7 +58,7 @@ def kappa_2(d0: ArrayLike) -> _Numbers:
 
 def _squared_angle(d: Array) -> Array:
     """E[(π/2 - θ)²] = ψ₁(d/2)/2 for the angle of two independent N(0, I_d) vectors."""
-    return polygamma(jnp.ones_like(d, int), d / 2) / 2
+    return polygamma(1, d / 2) / 2
 
 
 @in_float64

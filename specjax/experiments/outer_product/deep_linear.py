@@ -190,7 +190,7 @@ def exact(config: Config, data: Data, *, dropped: tuple[int, str] | None = None)
     def diagonal(i: int, depth: int) -> xr.DataArray:
         kept = [term for name, term in terms(i, depth).items() if dropped != (depth, name)]
         fixed = {"d0": config.d_in, f"d{depth}": config.d_out, "norm_squared": config.norm_squared(depth)}
-        return lab.closed_form(lambda w: reduce(add, kept).evaluate({"w": w, **fixed}), data["closed"].width)
+        return lab.closed_form(lambda w: 0 * w + reduce(add, kept).evaluate({"w": w, **fixed}), data["closed"].width)
 
     return at_layers(LAYERS, "layer", diagonal)
 
