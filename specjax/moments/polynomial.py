@@ -109,7 +109,8 @@ class Polynomial:
             groups.setdefault((rest, power - whole), {})[whole] = number
         found: dict[Monomial, Exact] = {}
         for (rest, fraction), numbers in groups.items():
-            lowest, carried = min(*numbers, 0), 0
+            lowest = min(*numbers, 0)
+            carried: Exact = 0
             for power in range(max(numbers), lowest, -1):
                 carried = numbers.get(power, 0) - shift * carried
                 left = power - 1 + fraction

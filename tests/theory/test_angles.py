@@ -3,7 +3,70 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax.theory.angles import arc_cosine_0, arc_cosine_1, arccos
+from specjax import sizes
+from specjax.theory.angles import angle_mean, arc_cosine_0, arc_cosine_1, arccos
+from tests.reference import angles as reference
+from tests.reference.moments import simulate
+
+FUNCTIONS = {
+    "one": lambda t: t * 0 + 1,
+    "angle": lambda t: t,
+    "cosine squared": lambda t: jnp.cos(t) ** 2,
+    "wiggly": lambda t: jnp.exp(jnp.sin(7 * t)),
+    "kernel squared": lambda t: arc_cosine_1(t) ** 2,
+}
+every_function = pytest.mark.parametrize("q", FUNCTIONS.values(), ids=FUNCTIONS)
+DIMENSIONS = [1, 2, 3, 4, 5, 7, 25, 41, 300, 1000, 100_000]
+
+
+@every_function
+@pytest.mark.usefixtures("x64")
+def test_averages_agree_with_adaptive_quadrature(q):
+    measured = jax.jit(lambda d: angle_mean(q, d))(jnp.asarray(DIMENSIONS))
+    expected = [reference.angle_mean(lambda t: float(q(jnp.asarray(t))), d) for d in (1, 2, 3, 25, 1000)]
+    chosen = [DIMENSIONS.index(d) for d in (1, 2, 3, 25, 1000)]
+    np.testing.assert_allclose(measured[np.array(chosen)], expected, rtol=2e-12)
+    assert angle_mean(q, 25) == pytest.approx(float(measured[DIMENSIONS.index(25)]), rel=1e-14)
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_cosine_squared_averages_to_one_over_d():
+    """cos θ is one coordinate of a point on the sphere, so its square averages to 1/d, and its fourth power to 3/(d(d+2))."""
+    d = np.array(DIMENSIONS, float)
+    np.testing.assert_allclose(angle_mean(lambda t: jnp.cos(t) ** 2, d), 1 / d, rtol=1e-11)
+    np.testing.assert_allclose(angle_mean(lambda t: jnp.cos(t) ** 4, d), 3 / (d * (d + 2)), rtol=1e-11)
+
+
+@every_function
+def test_float32_keeps_five_digits_at_every_dimension(q):
+    measured = angle_mean(q, np.array(DIMENSIONS))
+    assert measured.dtype == jnp.float32
+    with jax.enable_x64(True):
+        exact = angle_mean(q, np.array(DIMENSIONS))
+    np.testing.assert_allclose(measured, exact, rtol=1e-5)
+
+
+def test_dimensions_have_any_shape():
+    d = jnp.asarray([[2, 3, 4], [5, 6, 7]])
+    averages = angle_mean(jnp.cos, d) + angle_mean(jnp.sin, d)
+    assert averages.shape == (2, 3)
+    for i in np.ndindex(2, 3):
+        assert averages[i] == pytest.approx(float(angle_mean(lambda t: jnp.cos(t) + jnp.sin(t), d[i])), rel=1e-5)
+
+
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_averages_agree_with_simulated_angles(d):
+    def functions(t):
+        return jnp.stack([t**2, arc_cosine_1(t) ** 2])
+
+    def draw(key):
+        u, v = sizes.normal(key, (2, d))
+        return functions(jnp.arccos(jnp.clip(u @ v / jnp.linalg.norm(u) / jnp.linalg.norm(v), -1, 1)))
+
+    mean, error = simulate(draw, jax.random.key(1), chunks=100)
+    exact, neighbour = (np.array([angle_mean(lambda t, i=i: functions(t)[i], n) for i in (0, 1)]) for n in (d, d + 1))
+    assert (np.abs(mean - exact) < 4 * error).all()
+    assert (np.abs(mean - neighbour) > 8 * error).all()
 
 
 @pytest.mark.parametrize("theta", [0.0, 0.4, np.pi / 2, 2.5, np.pi])
