@@ -9,7 +9,7 @@ A batch of n independent inputs has another gradient Ĝ, the mean of the gradien
 
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import betaln, polygamma
+from jax.scipy.special import polygamma
 from jaxtyping import Array, ArrayLike, Float
 
 from specjax.theory.closed_forms import check_in, floats, in_float64
@@ -21,9 +21,9 @@ _Numbers = Float[Array, "..."]
 def alpha(d0: ArrayLike, d1: ArrayLike) -> _Numbers:
     """α = E[tr H²] = d_1 d_0 (d_0 + 2)/4 + d_1 (d_1 - 1) d_0² E[g(θ)²], H = E_x[σ(W_1 x) σ(W_1 x)ᵀ] (outer-product, C.5).
 
-    With g the arc-cosine kernel, 4π² E[g(θ)²] = (d - 1)(d² + 2d + 2)/d³ + π²/4d + ψ₁(d/2)/2d at d = d_0. [ours] In φ = π/2 - θ the
-    mean of g² is that of cos² φ + 2φ sin φ cos φ + (π²/4 + φ²) sin² φ, since the rest is odd. See :func:`kappa_1` for φ² and φ sin φ cos φ;
-    E[φ² cos² φ] = E[cos² φ] ψ₁(d/2 + 1)/2 is E[φ²] at d + 2, and ψ₁(x + 1) = ψ₁(x) - 1/x².
+    With g the arc-cosine kernel, 4π² E[g(θ)²] = (d - 1)(d² + 2d + 2)/d³ + π²/4d + ψ₁(d/2)/2d at d = d_0. [ours] In φ = π/2 - θ it is the
+    mean of cos² φ + 2φ sin φ cos φ + (π²/4 + φ²) sin² φ, since the rest is odd. :func:`kappa_1` has that of φ² and of φ sin φ cos φ; that of
+    φ² cos² φ is E[cos² φ] times E[φ²] at d + 2, and ψ₁(x + 1) = ψ₁(x) - 1/x².
     """
     check_in("[1, inf)", d0=d0, d1=d1)
     d0, d1 = floats(d0, d1)
@@ -48,12 +48,28 @@ def kappa_1(d0: ArrayLike) -> _Numbers:
 def kappa_2(d0: ArrayLike) -> _Numbers:
     """κ_2 = E[sin θ (π - θ)]/2π², which the paper takes for the off-diagonal; tends to 1/4π (outer-product, eq. 37).
 
-    It is (d_0 - 1) B(d_0/2, 1/2)²/8π². [ours] Since sin θ is even about π/2, it is E[sin θ]/4π, and E[sin θ] = Γ(d_0/2)²/(Γ((d_0 - 1)/2)
-    Γ((d_0 + 1)/2)); the beta function keeps its digits where the gammas are large.
+    It is Γ(x)²/(4π Γ(x - 1/2) Γ(x + 1/2)) with x = d_0/2. [ours] Since sin θ is even about π/2, it is E[sin θ]/4π.
     """
     check_in("[1, inf)", d0=d0)
     (d0,) = floats(d0)
-    return (d0 - 1) * jnp.exp(2 * betaln(d0 / 2, jnp.full_like(d0, 0.5))) / (8 * np.pi**2)
+    return _mean_sine(d0) / (4 * np.pi)
+
+
+# log(Γ(y)²/(Γ(y - 1/2) Γ(y + 1/2))) in powers 1 to 9 of 1/y, by Stirling's series; to rounding where y > 20.
+_GAMMA_RATIO = (-1 / 4, -1 / 8, -5 / 96, -1 / 64, -1 / 320, -1 / 384, -25 / 7168, -1 / 2048, 29 / 9216)
+
+
+def _mean_sine(d: Array) -> Array:
+    """E[sin θ] = Γ(x)²/(Γ(x - 1/2) Γ(x + 1/2)), x = d/2, for the angle of two independent N(0, I_d) vectors.
+
+    From its value at x + 20 by Γ(x + 1) = x Γ(x): at large d differences of log Γ lose the digits that log Γ has before the point.
+    """
+    x = d / 2
+    product = jnp.ones_like(x)
+    for j in range(20):
+        product = product * (1 - 1 / (4 * (x + j) ** 2))
+    powers = jnp.asarray((*_GAMMA_RATIO[::-1], 0.0), x.dtype)
+    return product * jnp.exp(jnp.polyval(powers, 1 / (x + 20)))
 
 
 def _squared_angle(d: Array) -> Array:
