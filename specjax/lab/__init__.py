@@ -18,6 +18,7 @@ from specjax.lab.config import seeds as seeds
 from specjax.lab.config import sizes as sizes
 from specjax.lab.config import switch as switch
 from specjax.lab.config import text as text
+from specjax.lab.controls import changing as changing
 from specjax.lab.controls import replacing as replacing
 from specjax.lab.experiment import SCALES as SCALES
 from specjax.lab.experiment import Data as Data

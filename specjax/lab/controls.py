@@ -1,4 +1,4 @@
-"""Controls that are made of the data themselves: one quantity in the place of another."""
+"""Controls that are made of the data themselves: one quantity in the place of another, or a dataset that is changed."""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,3 +31,8 @@ def replacing(target: str, source: Source, *, of: str | None = None) -> Callable
         return changed if of is None else {**data, of: changed}
 
     return control
+
+
+def changing(change: Callable[[xr.Dataset], xr.Dataset], *, of: str | None = None) -> Callable[[Any, Any], Any]:
+    """A control: what `change` makes of the data, or of the dataset `of`, where a run returns several."""
+    return lambda _, data: change(data) if of is None else {**data, of: change(data[of])}

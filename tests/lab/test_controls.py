@@ -29,3 +29,12 @@ def test_a_name_that_the_data_lack_is_refused(names):
         ValueError, match=f"A control replaces {names[0]!r} by {names[1]!r}, and the data have no 'left'"
     ):
         lab.replacing(*names)(None, DATA)
+
+
+def test_a_control_changes_a_dataset_as_a_function_says():
+    halved = lab.changing(lambda data: data / 2)(None, DATA)
+    xr.testing.assert_identical(halved, DATA / 2)
+    of_one = lab.changing(lambda data: data / 2, of="one")(None, {"one": DATA, "other": DATA})
+    assert set(of_one) == {"one", "other"}
+    xr.testing.assert_identical(of_one["one"], DATA / 2)
+    xr.testing.assert_identical(of_one["other"], DATA)

@@ -1,4 +1,4 @@
-"""Random matrices with a given spectrum, and the measures of error that several claims share."""
+"""Random matrices with a given spectrum, how many of them, and the measures of error that several claims share."""
 
 from collections.abc import Mapping
 from itertools import accumulate
@@ -7,6 +7,14 @@ from math import prod
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
+
+from specjax import lab
+
+
+class Matrices(lab.Config):
+    """On how many random matrices a claim is tried."""
+
+    matrices: int = lab.seeds(200, least=20, help="random matrices, or clouds of them, at each point")
 
 
 def normals(key: Key[Array, ""], *shapes: tuple[int, ...]) -> list[Array]:
