@@ -11,6 +11,7 @@ from specjax.sweep.axes import widths as widths
 from specjax.sweep.axes import zipped as zipped
 from specjax.sweep.dataset import explain as explain
 from specjax.sweep.dataset import is_explained as is_explained
+from specjax.sweep.dataset import labelled as labelled
 from specjax.sweep.ends import End as End
 from specjax.sweep.ends import ends as ends
 from specjax.sweep.engine import run as run

@@ -1,7 +1,7 @@
 """The labelled dataset of a sweep, and the table of how it was made that its attributes hold."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -55,6 +55,40 @@ def assemble(
 def trailing_dims(name: str, ndim: int) -> tuple[str, ...]:
     """The names of the dimensions that the output `name` has by itself."""
     return tuple(f"{name}_dim_{i}" for i in range(ndim))
+
+
+def labelled(data: xr.Dataset, *dims: str, outputs: Sequence[str] = (), **labels: Any) -> xr.Dataset:
+    """`data` with names for the axes that its outputs have by themselves, and with labels along dimensions.
+
+    `labelled(data, "optimizer", "step", optimizer=["adam", "muon"])` calls the first such axis of each output "optimizer" and the
+    second "step"; an output of fewer axes has the first of these names.
+
+    Args:
+        data: What :func:`specjax.sweep.run` returns.
+        dims: Names of the axes, in their order.
+        outputs: Those whose axes these are; by default all.
+        labels: Coordinates by dimension, of any kind that xarray takes.
+
+    Raises:
+        ValueError: a name for which no output has an axis; labels along no dimension, or not as many as it is long.
+    """
+    names = {
+        own: dim
+        for name in outputs or map(str, data.data_vars)
+        for own, dim in zip(trailing_dims(name, len(dims)), dims, strict=True)
+        if own in data.dims
+    }
+    if lacking := [dim for dim in dims if dim not in names.values()]:
+        raise ValueError(
+            f"No output has an axis of its own for the name {lacking[0]!r}; give a name to each that there is."
+        )
+    named = data.rename(names)
+    found = named.assign_coords(labels)
+    if added := sorted(set(map(str, found.dims)) - set(map(str, named.dims))):
+        raise ValueError(
+            f"There are labels along {added[0]!r}, which is none of the dimensions {sorted(map(str, named.dims))}."
+        )
+    return found
 
 
 def labels(over: Over, dim: str, places: tuple[int, ...]) -> list[Any]:
