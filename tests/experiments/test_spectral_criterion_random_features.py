@@ -14,7 +14,6 @@ from specjax.experiments.spectral_criterion import (
     mean_strength,
     one_step,
     random_features,
-    spiked_models,
 )
 from specjax.models import random_features as model
 
@@ -79,8 +78,8 @@ def test_what_is_judged_is_read_off_the_curves(trajectory):
 def test_the_last_time_is_exact_on_a_power_law():
     steps = jnp.asarray([1, 2, 4, 8, 16])
     values = 10 / steps.astype(float)
-    np.testing.assert_allclose(spiked_models.last_time(steps, values, jnp.asarray(2.5)), 4, rtol=1e-12)
-    np.testing.assert_allclose(spiked_models.last_time(steps, values, jnp.asarray(1.5)), 10 / 1.5, rtol=1e-12)
+    np.testing.assert_allclose(random_features.last_time(steps, values, jnp.asarray(2.5)), 4, rtol=1e-12)
+    np.testing.assert_allclose(random_features.last_time(steps, values, jnp.asarray(1.5)), 10 / 1.5, rtol=1e-12)
 
 
 @pytest.fixture(scope="module")

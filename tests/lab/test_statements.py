@@ -45,6 +45,20 @@ def test_a_statement_takes_its_name_from_its_function():
     assert [(a.kind, a.name, a.finding.verdict) for a in judgement.attacks] == [("rival", "d", "refuted")]
 
 
+def test_a_statement_says_what_its_function_does_where_it_has_no_sentence():
+    def doubled_mean(config, data):
+        """The mean of y is
+        2d.
+        """
+        return lab.equals(data["y"], doubled(config, data))
+
+    rivals = {"d": 1.0}
+    assert lab.statement("theorem-1", rivals=rivals)(doubled_mean).says == "The mean of y is 2d."
+    assert lab.statement("theorem-1", "y is 2d.", rivals=rivals)(doubled_mean).says == "y is 2d."
+    with pytest.raises(ValueError, match="'silent' says nothing; give it a sentence, or its function a docstring"):
+        lab.statement("theorem-1", name="silent", rivals=rivals)(lambda config, data: doubled_mean(config, data))
+
+
 def test_a_control_that_is_confirmed_too_leaves_nothing_confirmed():
     """The rule that a bound "no draw is below -1000" is true of noise as well."""
 

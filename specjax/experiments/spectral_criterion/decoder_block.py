@@ -4,7 +4,6 @@ Texts are of Zipf's tokens or of distinct ones, embedded at three scales: each b
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,10 +29,8 @@ TEXTS = {
 }
 """The mean square of the entries of embeddings, whether tokens are distinct, and whether there is a mask."""
 OF_SIZE_ONE = ["Zipf", "Zipf, causal", "distinct, causal"]
-NAMES = ("attention_input", "after_attention", "mlp_input", "output")
+NAMES = ["attention_input", "after_attention", "mlp_input", "output"]
 ACTIVATIONS = ("swiglu", "relu", "relu_squared")
-SHARP, AMBIENT, FLAT = 1.1, 0.6, 2.0
-"""Over π, what bounds st(B); of the width, what independent entries pass at the largest batch; and the least growth with the batch."""
 FEW, TOKENS, ROWS, EPS = 16, 64, 128, 0.5
 """Vocabulary and tokens of Lemma 2.9; rows and ε of Lemma 2.12."""
 
@@ -120,52 +117,125 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
             "shares": jnp.stack([jnp.mean(jax.nn.relu(z) ** 2), jnp.mean((z >= 1).astype(z.dtype))]),
         }
 
-    def swept(measure: Callable[..., dict[str, Array]], over: Mapping[str, Any], seeds: int) -> xr.Dataset:
-        found = sweep.run(measure, over, seeds=seeds, key=sizes.stream(key, measure.__name__))
-        return found.rename({dim: _dimension(str(dim)) for dim in found.dims if "_dim_" in str(dim)})
+    def swept(measure: Callable[..., dict[str, Array]], seeds: int, **over: sweep.axes.Axis) -> xr.Dataset:
+        return sweep.run(measure, over, seeds=seeds, key=sizes.stream(key, measure.__name__))
 
     columns = zip(("size", "distinct", "causal"), zip(*TEXTS.values(), strict=True), strict=True)
-    texts = {"text": sweep.zipped(**{name: sweep.values(*column) for name, column in columns})}
-    labels = {"text": list(TEXTS), "of": list(NAMES), "end": ["smallest", "largest"], "n": list(config.lengths)}
+    texts = sweep.zipped(**{name: sweep.values(*column) for name, column in columns})
+    blocks = swept(depth, config.seeds, text=texts).assign_coords(text=list(TEXTS))
+    for quantities, dim, labels in (
+        (("rank", "bound"), "of", NAMES),
+        (("ends", "after", "allowed"), "end", ["smallest", "largest"]),
+        (("by_length",), "n", config.lengths),
+    ):
+        blocks = sweep.labelled(blocks, "block", dim, outputs=quantities, **{dim: list(labels)})
     return {
-        "depth": swept(depth, texts, config.seeds).assign_coords(labels),
-        "networks": swept(networks, {"n": sweep.widths(*config.batches)}, config.networks),
-        "lemmas": swept(lemmas, {"d": sweep.widths(config.lemma_d)}, config.lemma_seeds),
+        "depth": sweep.labelled(blocks, "block", outputs=("hidden", "before")),
+        "networks": sweep.labelled(swept(networks, config.networks, n=sweep.widths(*config.batches)), "layer"),
+        "lemmas": sweep.labelled(swept(lemmas, config.lemma_seeds, d=sweep.widths(config.lemma_d)), "activation"),
     }
 
 
-def _dimension(dim: str) -> str:
-    """What is along a dimension of a result: blocks and what is counted in each, or layers, or the two activations of Lemma 2.12."""
-    name, place = dim.split("_dim_")
-    if place == "1":
-        return {"rank": "of", "bound": "of", "by_length": "n"}.get(name, "end")
-    return {"shares": "activation"}.get(name, "layer" if name in (*ACTIVATIONS, "independent") else "block")
+def _exchanged(config: Config, data: Data) -> Data:
+    return {**data, "depth": data["depth"].rename(before="hidden", hidden="before")}
+
+
+def _of_depth(of: str, change: Callable[[xr.DataArray], xr.DataArray]) -> Callable[[Config, Data], Data]:
+    return lab.replacing(of, lambda data: change(data[of]), of="depth")
 
 
 def _other_text(of: str) -> Callable[[Config, Data], Data]:
     """A control: bounds made of Zipf's tokens for all texts."""
-    return lab.replacing(of, lambda data: data[of].sel(text="Zipf", drop=True).broadcast_like(data[of]), of="depth")
+    return _of_depth(of, lambda found: found.sel(text="Zipf", drop=True).broadcast_like(found))
 
 
 def _reversed(of: str) -> dict[str, Callable[[Config, Data], Data]]:
-    backwards = lab.replacing(of, lambda data: data[of].isel(block=slice(None, None, -1)), of="depth")
-    return {"the blocks in reversed order": backwards}
+    return {"the blocks in reversed order": _of_depth(of, lambda found: found.isel(block=slice(None, None, -1)))}
 
 
-def _between(found: xr.DataArray, allowed: xr.DataArray, slack: float = 0.5) -> lab.Relation:
+COMMON = {"tokens that are equally common": lab.replacing("embedded", "equally_common", of="lemmas")}
+BEFORE = {"the matrix before the activation": lab.replacing("hidden", "before", of="depth")}
+LESS = {"c_+ for c_+ + 2": _of_depth("allowed", lambda allowed: allowed - 2 * (1 + DELTA) ** 2)}
+LAST = {"before it": _of_depth("by_length", lambda ranks: ranks.roll(block=1))}
+INDEPENDENT = {"independent entries": lab.replacing("swiglu", "independent", of="networks")}
+QUARTER = "From a batch of the width on a factor 1.5 told nothing; from a quarter of it on, as in the figure, on another seed."
+TIGHT = "δ = 0.1 did not leave room enough for single tokens in 64 dimensions; judged on another seed."
+WIDER = (
+    "d/2 and 2 (1 + ℓ) d did not leave room enough for single tokens in 32 and 64 dimensions; judged on another seed."
+)
+states = lab.Statements()
+
+
+@states("lemma-2-9", controls=COMMON)
+def lemma_2_9(config: Config, data: Data) -> lab.Relation:
+    """st(X) ≤ ((1 + ε)/(1 - ε))/p_max for embedded Zipf tokens, ε the largest deviation of ‖e_j‖²/d from 1."""
+    return lab.always(data["lemmas"]["embedded"], data["lemmas"]["embedding_bound"], slack=0.5)
+
+
+@states(
+    "lemma-2-12",
+    f"‖σ(W a)‖² < (1 - ε) τ² p (k/d) ‖a‖², with twice the printed constant, has probability at most 2 exp(-ε² p k/2) at ε = {EPS:g} "
+    f"and k = {ROWS}, for ReLU and for the σ that is 0 below 1 and 1 above, which has E σ² = τ² p.",
+    controls={"twice that constant": lab.replacing("shares", lambda data: data["shares"] / 2, of="lemmas")},
+)
+def lemma_2_12(config: Config, data: Data) -> lab.Relation:
+    least = (1 - EPS) * 2 * theory.frobenius_share(1.0, theory.SMALL_BALL_RELU)
+    chance = 2 * float(np.exp(-(EPS**2) * theory.SMALL_BALL_RELU * ROWS / 2))
+    return lab.happens(data["lemmas"]["shares"] < least, less_than=chance)
+
+
+@states(("proposition-2-14-ii", "lemma-2-10"), controls={"bounds of another text": _other_text("bound")})
+def proposition_2_14(config: Config, data: Data) -> lab.Relation:
+    """In every block the normalized states, X_att and X⁺ have stable ranks within the bounds of Proposition 2.14, that of X⁺ also with π
+    for 2π and E ReLU(G)² for c_σ.
+    """
+    return lab.always(data["depth"]["rank"], data["depth"]["bound"], slack=0.5)
+
+
+@states(("proposition-2-14-ii", "corollary-2-15", "figure-2"), controls=BEFORE)
+def hidden_rank(config: Config, data: Data) -> lab.Relation:
+    """At initialization st(B) is at most 1.1 π in every block, where 2π is printed: far below the largest possible."""
+    return lab.always(data["depth"]["hidden"], xr.DataArray(1.1 * np.pi), slack=0.5)
+
+
+@states("figure-2", corrected=True, controls={"exchanged": _exchanged})
+def before_and_after_activation(config: Config, data: Data) -> lab.Relation:
+    """What the released code measures, the matrix before the activation, has a larger stable rank than after it, on average."""
+    return lab.ahead(data["depth"]["before"].mean("block"), data["depth"]["hidden"].mean("block"), least=0)
+
+
+def _between(found: xr.DataArray, allowed: xr.DataArray, slack: float) -> lab.Relation:
     """The smallest above the lower end, and the largest below the upper one."""
     low = found.end == "smallest"
     return lab.always(xr.where(low, allowed, found), xr.where(low, found, allowed), slack=slack)
 
 
-def _norms_by_depth(config: Config, data: Data) -> lab.Relation:
+@states("proposition-2-14-i", controls=LESS | {"of another text": _other_text("allowed")}, post_hoc=TIGHT)
+def column_norms(config: Config, data: Data) -> lab.Relation:
+    """(1 - δ)² c_- ≤ ‖x_t⁺‖²/d ≤ (1 + δ)² (c_+ + 2) for every token of every block."""
+    return _between(data["depth"]["after"], data["depth"]["allowed"], 0.5)
+
+
+@states("eq-f-9", controls=_reversed("ends"), post_hoc=WIDER)
+def norms_by_depth(config: Config, data: Data) -> lab.Relation:
+    """For embeddings of entries N(0, 1) the squared column norms of X^(ℓ) are between d/4 and 3 (1 + ℓ) d."""
     found = data["depth"]["ends"].sel(text=OF_SIZE_ONE)
     blocks = xr.DataArray(np.arange(config.blocks), dims="block")
     return _between(found, xr.where(found.end == "smallest", 0.25, 3.0 * (1 + blocks)).broadcast_like(found), 0.6)
 
 
-def _falls(ranks: xr.DataArray) -> lab.Relation:
+@states(("eq-f-11", "corollary-2-15"), controls=_reversed("rank"))
+def rank_by_depth(config: Config, data: Data) -> lab.Relation:
+    """Where st(X^(ℓ)) is allowed to grow as ℓ, from ℓ = 1 on it falls from each block to the next."""
+    ranks = data["depth"]["rank"].sel(of="output", text=OF_SIZE_ONE)
     return lab.ahead(ranks.isel(block=slice(-1)), ranks.shift(block=-1).isel(block=slice(-1)), least=0)
+
+
+@states("corollary-2-15", controls=LAST)
+def length(config: Config, data: Data) -> lab.Relation:
+    """After one block the stable rank of the normalized states does not grow with the length of a text in which no token repeats."""
+    ranks = data["depth"]["by_length"].sel(text="distinct, causal", drop=True)
+    return lab.bounded(ranks.isel(block=1), "n", slower_than=0.25)
 
 
 def _growth(data: Data, *names: str) -> xr.DataArray:
@@ -173,141 +243,38 @@ def _growth(data: Data, *names: str) -> xr.DataArray:
     return (ranks.isel(n=-1) / ranks.isel(n=0)).rename("st at the largest batch / at the smallest")
 
 
-_FROM_A_QUARTER = "From a batch of the width on a factor 1.5 told nothing; from a quarter of it on, as in the figure, on another seed."
+@states("figure-17", controls={"ReLU": lab.replacing("swiglu", "relu", of="networks")}, post_hoc=QUARTER)
+def swiglu_grows(config: Config, data: Data) -> lab.Relation:
+    """In SwiGLU networks at initialization the stable ranks of all hidden layers grow with the batch, by more than a factor 2."""
+    return lab.above(_growth(data, "swiglu"), 2.0, "a factor 2")
 
-STATEMENTS = (
-    lab.statement(
-        "lemma-2-9",
-        "st(X) ≤ ((1 + ε)/(1 - ε))/p_max for embedded Zipf tokens, ε the largest deviation of ‖e_j‖²/d from 1.",
-        name="lemma-2-9",
-        controls={"tokens that are equally common": lab.replacing("embedded", "equally_common", of="lemmas")},
-    )(lambda _, data: lab.always(data["lemmas"]["embedded"], data["lemmas"]["embedding_bound"], slack=0.5)),
-    lab.statement(
-        "lemma-2-12",
-        f"‖σ(W a)‖² < (1 - ε) τ² p (k/d) ‖a‖², with twice the printed constant, has probability at most 2 exp(-ε² p k/2) at ε = {EPS:g} "
-        f"and k = {ROWS}, for ReLU and for the σ that is 0 below 1 and 1 above, which has E σ² = τ² p.",
-        name="lemma-2-12",
-        controls={"twice that constant": lab.replacing("shares", lambda data: data["shares"] / 2, of="lemmas")},
-    )(
-        lambda _, data: lab.happens(
-            data["lemmas"]["shares"] < (1 - EPS) * 2 * theory.frobenius_share(1.0, theory.SMALL_BALL_RELU),
-            less_than=2 * float(np.exp(-(EPS**2) * theory.SMALL_BALL_RELU * ROWS / 2)),
-        )
-    ),
-    lab.statement(
-        ("proposition-2-14-ii", "lemma-2-10"),
-        "In every block the normalized states, X_att and X⁺ have stable ranks within the bounds of Proposition 2.14, that of X⁺ also with "
-        "π for 2π and E ReLU(G)² for c_σ.",
-        name="proposition-2-14",
-        controls={"bounds of another text": _other_text("bound")},
-    )(lambda _, data: lab.always(data["depth"]["rank"], data["depth"]["bound"], slack=0.5)),
-    lab.statement(
-        ("proposition-2-14-ii", "corollary-2-15", "figure-2"),
-        f"At initialization st(B) is at most {SHARP:g} π in every block, where 2π is printed: far below the largest possible.",
-        name="hidden-rank",
-        controls={"the matrix before the activation": lab.replacing("hidden", "before", of="depth")},
-    )(lambda _, data: lab.always(data["depth"]["hidden"], xr.DataArray(SHARP * np.pi), slack=0.5)),
-    lab.statement(
-        "figure-2",
-        "What the released code measures, the matrix before the activation, has a larger stable rank than after it, on average.",
-        name="before-and-after-activation",
-        corrected=True,
-        controls={
-            "exchanged": lambda _, data: {**data, "depth": data["depth"].rename(before="hidden", hidden="before")}
-        },
-    )(lambda _, data: lab.ahead(data["depth"]["before"].mean("block"), data["depth"]["hidden"].mean("block"), least=0)),
-    lab.statement(
-        "proposition-2-14-i",
-        "(1 - δ)² c_- ≤ ‖x_t⁺‖²/d ≤ (1 + δ)² (c_+ + 2) for every token of every block.",
-        name="column-norms",
-        controls={
-            "c_+ for c_+ + 2": lab.replacing(
-                "allowed", lambda data: data["allowed"] - 2 * (1 + DELTA) ** 2, of="depth"
-            ),
-            "of another text": _other_text("allowed"),
-        },
-        post_hoc="δ = 0.1 did not leave room enough for single tokens in 64 dimensions; judged on another seed.",
-    )(lambda _, data: _between(data["depth"]["after"], data["depth"]["allowed"])),
-    lab.statement(
-        "eq-f-9",
-        "For embeddings of entries N(0, 1) the squared column norms of X^(ℓ) are between d/4 and 3 (1 + ℓ) d.",
-        name="norms-by-depth",
-        controls=_reversed("ends"),
-        post_hoc="d/2 and 2 (1 + ℓ) d did not leave room enough for single tokens in 32 and 64 dimensions; judged on another seed.",
-    )(_norms_by_depth),
-    lab.statement(
-        ("eq-f-11", "corollary-2-15"),
-        "Where st(X^(ℓ)) is allowed to grow as ℓ, from ℓ = 1 on it falls from each block to the next.",
-        name="rank-by-depth",
-        controls=_reversed("rank"),
-    )(lambda _, data: _falls(data["depth"]["rank"].sel(of="output", text=OF_SIZE_ONE))),
-    lab.statement(
-        "corollary-2-15",
-        "After one block the stable rank of the normalized states does not grow with the length of a text in which no token repeats.",
-        name="length",
-        controls={"before it": lab.replacing("by_length", lambda data: data["by_length"].roll(block=1), of="depth")},
-    )(
-        lambda _, data: lab.bounded(
-            data["depth"]["by_length"].sel(text="distinct, causal", drop=True).isel(block=1), "n", slower_than=0.25
-        )
-    ),
-    lab.statement(
-        "figure-17",
-        f"In SwiGLU networks at initialization the stable ranks of all hidden layers grow with the batch, by more than a factor {FLAT:g}.",
-        name="swiglu-grows",
-        controls={"ReLU": lab.replacing("swiglu", "relu", of="networks")},
-        post_hoc=_FROM_A_QUARTER,
-    )(lambda _, data: lab.above(_growth(data, "swiglu"), FLAT, f"a factor {FLAT:g}")),
-    lab.statement(
-        "figure-17",
-        f"They come up to the ambient dimension: above {AMBIENT:g} of it in all hidden layers at the largest batch.",
-        name="swiglu-ambient",
-        holds=False,
-        controls={"independent entries": lab.replacing("swiglu", "independent", of="networks")},
-    )(
-        lambda config, data: lab.above(
-            data["networks"]["swiglu"].isel(n=-1) / config.hidden, AMBIENT, f"{AMBIENT:g} of the width"
-        )
-    ),
-    lab.statement(
-        "figure-17-control",
-        f"In ReLU and squared ReLU networks they stay essentially constant, within a factor {FLAT:g}, in all hidden layers.",
-        name="relu-flat",
-        controls={"SwiGLU": lab.replacing("relu", "swiglu", of="networks")},
-        post_hoc=_FROM_A_QUARTER,
-    )(lambda _, data: lab.below(_growth(data, "relu", "relu_squared"), FLAT, f"a factor {FLAT:g}")),
-)
+
+@states("figure-17", holds=False, controls=INDEPENDENT)
+def swiglu_ambient(config: Config, data: Data) -> lab.Relation:
+    """They come up to the ambient dimension: above 0.6 of it in all hidden layers at the largest batch."""
+    # Independent entries pass this at the largest batch.
+    return lab.above(data["networks"]["swiglu"].isel(n=-1) / config.hidden, 0.6, "0.6 of the width")
+
+
+@states("figure-17-control", controls={"SwiGLU": lab.replacing("relu", "swiglu", of="networks")}, post_hoc=QUARTER)
+def relu_flat(config: Config, data: Data) -> lab.Relation:
+    """In ReLU and squared ReLU networks they stay essentially constant, within a factor 2, in all hidden layers."""
+    return lab.below(_growth(data, "relu", "relu_squared"), 2.0, "a factor 2")
+
 
 EXPERIMENT = lab.Experiment(
-    "decoder-block",
-    ledger("spectral-criterion"),
+    "decoder-block", ledger("spectral-criterion"),
     title="Stable ranks in decoder blocks and SwiGLU networks at initialization",
-    summary="The bounds on stable ranks in a ReLU decoder block hold in every draw; where they grow with the depth, the stable rank itself "
-    "falls, and after one block it does not grow with the text. Before the activation it is larger than after it. The features of SwiGLU "
-    "networks have stable ranks that grow with the batch, and stay well below the width.",
-    config=Config,
-    measure=run,
-    statements=STATEMENTS,
+    summary="The bounds hold in every draw; where they grow with the depth, the stable rank falls. SwiGLU's grows with the batch.",
+    config=Config, measure=run, statements=states,
     scales={
         "quick": {"seed": 2},
         "smoke": {
-            "d": 32,
-            "vocabulary": 128,
-            "lengths": (8, 16, 32, 64, 128),
-            "blocks": 3,
-            "seeds": 10,
-            "hidden": 32,
-            "batches": (8, 1024),
-            "networks": 16,
-            "lemma_d": 256,
-            "lemma_seeds": 40,
+            "d": 32, "vocabulary": 128, "lengths": (8, 16, 32, 64, 128), "blocks": 3, "seeds": 10,
+            "hidden": 32, "batches": (8, 1024), "networks": 16, "lemma_d": 256, "lemma_seeds": 40,
         },
         "paper": {
-            "d": 256,
-            "vocabulary": 50_257,
-            "lengths": (64, 128, 256, 512, 1024),
-            "hidden": 512,
-            "batches": (128, 16_384),
+            "d": 256, "vocabulary": 50_257, "lengths": (64, 128, 256, 512, 1024), "hidden": 512, "batches": (128, 16_384),
         },
     },
-)
+)  # fmt: skip

@@ -1,7 +1,5 @@
 """Figures 14 and 15 and (3.20): nuclear rank of the gradient of ReLU random-feature regression along gradient descent, models I and II."""
 
-from collections.abc import Mapping
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,17 +9,13 @@ from matplotlib.figure import Figure
 
 from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.ledgers import ledger
-from specjax.experiments.spectral_criterion.growth import Growth
+from specjax.experiments.spectral_criterion.quantities import Quantities, power
 from specjax.models import random_features as model
 
 MODELS = {"realizable": "model I", "teacher_student": "model II"}
-OFFSET = 1.0
-"""c of η = 1/(c + ‖B‖_op) in Theorem 3.9; it is 0 in the figures."""
 PEAKS = dict(zip(MODELS, ({64: 36, 128: 74, 256: 151, 512: 304}, {64: 27, 128: 56, 256: 113, 512: 227}), strict=True))
 """Of the paper's curves by k, read off Figure 14 (±10 %)."""
-SHARE = 0.33
-"""nr(∇L(W_1))/k, read off Figure 15."""
-Data = Mapping[str, xr.Dataset]
+Data = dict[str, xr.Dataset]
 
 
 class Config(lab.Config):
@@ -42,7 +36,8 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     """Ranks of both models at the stages that are judged, and along their curves."""
 
     def measure(key: Key[Array, ""], k: int, d: int) -> dict[str, dict[str, Array]]:
-        judged = {"offset": (1, OFFSET), "window": (k // 2, 0.0)}
+        # Step and c of η = 1/(c + ‖B‖_op), which is 1 in Theorem 3.9 and 0 in the figures.
+        judged = {"offset": (1, 1.0), "window": (k // 2, 0.0)}
         found = ranks(key, k, d, (*judged.values(), *((t, 0.0) for t in times(config))))
         return {
             name: dict(zip((*judged, "before", "after"), own[:4], strict=True)) | {"curve": own[2:]}
@@ -62,39 +57,32 @@ def ranks(key: Key[Array, ""], k: int, d: int, points: tuple[tuple[int, float], 
     teacher, b = model.weights(sizes.stream(key, "teacher"), k, k), model.second_moment(a, a)
     path = model.trajectory(b, b, teacher)
     starts = (path.initial, -(teacher @ model.second_moment(a_bar, a)) @ path.vectors)
-    gradients = jnp.stack(
-        [
-            model.rotated_gradient_at(path._replace(initial=start, rate=1 / (c + path.eigenvalues[-1])), t)
-            for start in starts
-            for t, c in points
-        ]
-    )
+    descents = [
+        (path._replace(initial=start, rate=1 / (c + path.eigenvalues[-1])), t) for start in starts for t, c in points
+    ]
+    gradients = jnp.stack([model.rotated_gradient_at(*descent) for descent in descents])
     # A sum of singular values does not need the digits of those in float64, which take twice the time.
     scaled = gradients / jnp.max(jnp.abs(gradients), axis=(-2, -1), keepdims=True)
     return jnp.reshape(spectral.nuclear_rank(scaled.astype(jnp.float32)), (2, len(points)))
 
 
-GROWTH = Growth("ranks", "k")
-
-
-def _before(name: str) -> lab.Statement:
-    return GROWTH.settles(
-        f"before-{MODELS[name].lower().replace(' ', '-')}",
-        "figure-15",
-        f"{name}.before",
-        {"one step later": f"{name}.after"},
-    )(f"In {MODELS[name]} with ReLU features nr(∇L(W_0)) is essentially independent of k.")
-
-
-def _after(stage: str, row: str, says: str) -> lab.Statement:
-    return GROWTH.scales(
-        1,
-        stage,
-        row,
-        tuple(f"{name}.{stage}" for name in MODELS),
-        {"at W_0": tuple(f"{name}.before" for name in MODELS)},
-        rivals={"as k^(3/4)": 0.75, "as √k": 0.5, "not at all": 0.0},
-    )(f"In both models with ReLU features {says} in proportion to k.")
+states = lab.Statements()
+GROWTH = Quantities(states, "ranks", "k")
+for kind, label in MODELS.items():
+    name, later = f"before-{label.lower().replace(' ', '-')}", {"one step later": f"{kind}.after"}
+    GROWTH(lab.settles, name, "figure-15", f"{kind}.before", later)(
+        f"In {label} with ReLU features nr(∇L(W_0)) is essentially independent of k."
+    )
+for stage, row, says in (
+    ("after", "figure-15", "nr(∇L(W_1)) grows"),
+    ("window", "figure-14", "nr(∇L(W_t)) at t = k/2, after the first steps, has grown"),
+    ("offset", "eq-3-20", "nr(∇L(W_1)) with η = 1/(1 + ‖B‖) grows"),
+):
+    of_both, start = (tuple(f"{kind}.{at}" for kind in MODELS) for at in (stage, "before"))
+    slower = {"as k^(3/4)": 0.75, "as √k": 0.5, "not at all": 0.0}
+    GROWTH(power(1), stage, row, of_both, {"at W_0": start}, rivals=slower)(
+        f"In both models with ReLU features {says} in proportion to k."
+    )
 
 
 def figure(config: Config, data: Data) -> Figure:
@@ -108,13 +96,13 @@ def figure(config: Config, data: Data) -> Figure:
             if k in PEAKS[name]:
                 axes[place].axhline(PEAKS[name][k], color=f"C{index}", linestyle="--", linewidth=1)
         axes[place].set(
-            xlabel="step t", ylabel=f"nr(∇L(W_t)), {label}; dashed: peak in Figure 14", xlim=(0, config.steps)
+            xlabel="step t", ylabel=f"nr(∇L(W_t)), {label}; dashed: Figure 14's peak", xlim=(0, config.steps)
         )
         axes[place].set_xscale("symlog", linthresh=1)
         for stage, marker in (("before", "o"), ("after", "s")):
             mean = data["ranks"][f"{name}.{stage}"].mean("seed")
             axes[2].plot(config.ks, mean, color=f"C{place}", marker=marker, label=f"{label}, {stage} the first step")
-    axes[2].plot(config.ks, SHARE * np.array(config.ks), "k--", linewidth=1, label="0.33 k, W_1 in Figure 15")
+    axes[2].plot(config.ks, 0.33 * np.array(config.ks), "k--", linewidth=1, label="0.33 k, W_1 in Figure 15")
     axes[2].set_xscale("log", base=2)
     axes[2].set(xlabel="features k", ylabel="nr(∇L)")
     for panel in axes:
@@ -124,22 +112,12 @@ def figure(config: Config, data: Data) -> Figure:
 
 
 EXPERIMENT = lab.Experiment(
-    "figures-14-and-15",
-    ledger("spectral-criterion"),
+    "figures-14-and-15", ledger("spectral-criterion"),
     title="Nuclear rank of the gradient along gradient descent with ReLU features",
-    summary="Before the first step the nuclear rank of the gradient does not grow with the number of features, after it it grows in "
-    "proportion, in the realizable and in the teacher-student model, and it stays high for hundreds of steps.",
-    config=Config,
-    measure=run,
-    statements=(
-        *map(_before, MODELS),
-        _after("after", "figure-15", "nr(∇L(W_1)) grows"),
-        _after("window", "figure-14", "nr(∇L(W_t)) at t = k/2, after the first steps, has grown"),
-        _after("offset", "eq-3-20", "nr(∇L(W_1)) with η = 1/(1 + ‖B‖) grows"),
-    ),
+    summary="nr(∇L) does not grow with the number of features before the first step, and in proportion after it, in both models.",
+    config=Config, measure=run, statements=states, figure=figure,
     scales={
         "smoke": {"ks": (8, 16, 24, 32, 48), "seeds": 40, "steps": 64, "points": 3},
         "paper": {"ks": (32, 64, 128, 256, 512), "seeds": 100, "points": 60},
     },
-    figure=figure,
-)
+)  # fmt: skip

@@ -1,10 +1,11 @@
 """Figures 3 and 11: GD against SpecGD on random-feature regression with ReLU and with SwiGLU features, and st(A) in the width.
 
-W is k×k, the inputs have k/2 dimensions and there are 4k of them, as in the paper, where k is 100. Who is ahead is judged at a quarter, at
-half and at the end of a trajectory; that (1.5) holds all along can only become false, and is judged at its end.
+W is k×k, of 4k inputs in k/2 dimensions. Who is ahead is judged at a quarter, at half and at the end; that (1.5) holds all along can only
+become false, and is judged at the end.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,19 +16,12 @@ from matplotlib.figure import Figure
 
 from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.ledgers import ledger
+from specjax.experiments.spectral_criterion.quantities import Quantities, power
 from specjax.models import random_features as model
 
 FEATURES = ("relu", "swiglu")
 LENGTHS = (0.25, 0.5, 1.0)
 """Of a figure's iterations: where the gaps are compared."""
-RESTARTS = 9
-"""Points of gradient descent, evenly spaced, from which SpecGD is started anew."""
-RANK_POINTS = 40
-LEAD = 1.0
-"""Powers of ten in the gap that are much: a gap of a tenth would look the same in a figure of ten powers or more."""
-MOST = 0.75
-"""A trajectory has a property, as the figure of one draw says, if three draws in four have it."""
-
 Data = dict[str, xr.Dataset]
 
 
@@ -45,12 +39,12 @@ class Config(lab.Config):
 
 def rank_times(steps: int) -> np.ndarray:
     """Iterations at which the rank along gradient descent is computed: dense at first, where it peaks."""
-    return np.unique(np.round(np.append(0, np.geomspace(1, steps, RANK_POINTS))).astype(int))
+    return np.unique(np.round(np.append(0, np.geomspace(1, steps, 40))).astype(int))
 
 
 def restart_times(steps: int) -> np.ndarray:
-    """Iterations of gradient descent at which SpecGD is started anew."""
-    return np.arange(1, RESTARTS + 1) * steps // (RESTARTS + 1)
+    """Iterations of gradient descent, evenly spaced, at which SpecGD is started anew."""
+    return np.arange(1, 10) * steps // 10
 
 
 def draw(key: Array, features: str, k: int, d: int, n: int) -> tuple[Float[Array, "k n"], Float[Array, "k k"]]:
@@ -68,14 +62,16 @@ def trajectories(key: Array, features: str, k: int, config: Config) -> dict[str,
     a, teacher = draw(key, features, k, k // 2, 4 * k)
     b = model.second_moment(a, a)
     path, steps = model.trajectory(b, b, teacher), getattr(config, f"{features}_steps")
-    times, starts = rank_times(steps), restart_times(steps)
+    times, starts = jnp.asarray(rank_times(steps)), restart_times(steps)
     ends = jnp.asarray([int(length * steps) for length in LENGTHS])
-    gd_rank = jax.lax.map(lambda t: spectral.nuclear_rank(model.rotated_gradient_at(path, t)), jnp.asarray(times))
+    gd_rank = jax.lax.map(lambda t: spectral.nuclear_rank(model.rotated_gradient_at(path, t)), times)
     gd_gap = jax.vmap(lambda t: model.gap_at(path, t))(jnp.arange(steps + config.restart_steps + 1))
-    descent = model.spectral_descent(path, model.rotated_error_at(path, 0), steps)
-    restarted = jax.vmap(
-        lambda t: model.spectral_descent(path, model.rotated_error_at(path, t), config.restart_steps).gap
-    )(jnp.asarray(starts))
+
+    def descend(t: int | Array, steps: int) -> model.SpectralDescent:
+        return model.spectral_descent(path, model.rotated_error_at(path, t), steps)
+
+    descent = descend(0, steps)
+    restarted = jax.vmap(lambda t: descend(t, config.restart_steps).gap)(jnp.asarray(starts))
     stable_rank = jnp.trace(b) / path.eigenvalues[-1]
     return {
         "stable_rank": stable_rank,
@@ -99,100 +95,86 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     def stable_ranks(key: Array, k: int, d: int, n: int) -> dict[str, Array]:
         return {name: spectral.stable_rank(draw(key, name, k, d, n)[0]) for name in FEATURES}
 
-    data = {}
+    def swept(measure: Callable[..., Any], name: str, seeds: int, **over: sweep.axes.Axis) -> xr.Dataset:
+        return sweep.run(measure, over, seeds=seeds, key=sizes.stream(key, name), plan="exact")
+
+    data, ks = {}, config.widths
+    half, fourfold = [k // 2 for k in ks], [4 * k for k in ks]
+    wide = sweep.zipped(k=sweep.widths(*ks), d=sweep.widths(*half), n=sweep.widths(*fourfold))
     with jax.enable_x64(True):
         for name in FEATURES:
-            swept = sweep.run(
-                lambda key, k, name=name: trajectories(key, name, k, config),
-                {"k": sweep.widths(config.k)},
-                seeds=config.seeds,
-                key=sizes.stream(key, name),
-                plan="exact",
-            ).isel(k=0, drop=True)
-            names = {
-                "gd_dim_0": "length",
-                "spectral_dim_0": "length",
-                "continued_dim_0": "start",
-                "restarted_dim_0": "start",
-            }
+
+            def of_features(key: Array, k: int, name: str = name) -> dict[str, Array]:
+                return trajectories(key, name, k, config)
+
+            found = swept(of_features, name, config.seeds, k=sweep.widths(config.k)).isel(k=0, drop=True)
+            found = sweep.labelled(found, "length", outputs=("gd", "spectral"), length=list(LENGTHS))
             starts = restart_times(getattr(config, f"{name}_steps"))
-            data[name] = swept.rename(names).assign_coords(length=list(LENGTHS), start=starts)
-        axes = {"k": config.widths, "d": [k // 2 for k in config.widths], "n": [4 * k for k in config.widths]}
-        over = {"k": sweep.zipped(**{axis: sweep.widths(*extents) for axis, extents in axes.items()})}
-        data["widths"] = sweep.run(
-            stable_ranks, over, seeds=config.width_seeds, key=sizes.stream(key, "widths"), plan="exact"
-        )
+            data[name] = sweep.labelled(found, "start", outputs=("continued", "restarted"), start=starts)
+        data["widths"] = swept(stable_ranks, "widths", config.width_seeds, k=wide)
     return data
 
 
 def _exchanged(config: Config, data: Data) -> Data:
-    """A control: the features exchanged."""
     return {**data, "relu": data["swiglu"], "swiglu": data["relu"]}
 
 
-def _holds(of: str) -> Callable[[Config, Data], lab.Relation]:
-    return lambda config, data: lab.happens(data["relu"][f"{of}_holds"].astype(bool), more_than=MOST)
+LEAD = 1.0
+"""Powers of ten in the gap that are much: a gap of a tenth would look the same in a figure of ten powers or more."""
+SWIGLU, RELU = {"SwiGLU features": _exchanged}, {"ReLU features": _exchanged}
+GD = {"GD": lab.replacing("spectral_holds", "gd_holds", of="relu")}
+SPECTRAL = {"SpecGD": lab.replacing("gd_holds", "spectral_holds", of="relu")}
+FIRST = "First judged along the run as well, in which what holds all along can only become false; now on another seed."
+EQUAL = "First judged at equal iterations, where a quarter of the run did not decide; now on another seed."
+states = lab.Statements()
 
 
-def gd_in_half(config: Config, data: Data) -> lab.Relation:
-    """Half of GD's iterations against all of SpecGD's: "a much smaller objective value in far fewer iterations"."""
-    half, all_of_it = (data["swiglu"][name].sel(length=at, drop=True) for name, at in (("gd", 0.5), ("spectral", 1.0)))
-    return lab.ahead(all_of_it, half, least=LEAD)
+def _mostly(holds: xr.DataArray) -> lab.Relation:
+    """A trajectory has a property, as the figure of one draw says, if three draws in four have it."""
+    return lab.happens(holds.astype(bool), more_than=0.75)
 
 
-POST_HOC = (
-    "First judged along the run as well, in which what holds all along can only become false; now on another seed."
-)
-STATEMENTS = (
-    lab.statement(
-        "figure-3",
-        "With ReLU features SpecGD comes to a much smaller gap than GD, by one power of ten or more.",
-        name="relu-spectral-ahead",
-        along="length",
-        controls={"SwiGLU features": _exchanged},
-    )(lambda config, data: lab.ahead(data["relu"]["gd"], data["relu"]["spectral"], least=LEAD)),
-    lab.statement(
-        "figure-3-restarts",
-        "From every tenth of GD's path some iterations of SpecGD come to a smaller gap than as many of GD.",
-        name="relu-restarts",
-        controls={"SwiGLU features": _exchanged},
-    )(lambda config, data: lab.ahead(data["relu"]["continued"], data["relu"]["restarted"], least=0)),
-    lab.statement(
-        "figure-3-i",
-        "In most draws nr(∇L) ≥ st(A) holds all along the trajectory of GD.",
-        name="relu-rule-along-gd",
-        controls={"SwiGLU features": _exchanged, "SpecGD": lab.replacing("gd_holds", "spectral_holds", of="relu")},
-        post_hoc=POST_HOC,
-    )(_holds("gd")),
-    lab.statement(
-        "figure-3-i",
-        "In most draws nr(∇L) ≥ st(A) holds all along the trajectory of SpecGD.",
-        name="relu-rule-along-spectral",
-        holds=False,
-        controls={"GD": lab.replacing("spectral_holds", "gd_holds", of="relu")},
-        post_hoc=POST_HOC,
-    )(_holds("spectral")),
-    lab.statement(
-        "figure-11",
-        "With SwiGLU features GD comes to a much smaller gap in half of the iterations than SpecGD in all, by one power of ten or more.",
-        name="swiglu-gd-ahead",
-        controls={"ReLU features": _exchanged},
-        post_hoc="First judged at equal iterations, where a quarter of the run did not decide; now on another seed.",
-    )(gd_in_half),
-    lab.statement(
-        "figure-11",
-        "With SwiGLU features nr(∇L) falls below st(A) along GD in most draws.",
-        name="swiglu-rule-violated",
-        controls={"ReLU features": _exchanged},
-        post_hoc=POST_HOC,
-    )(lambda config, data: lab.happens(~data["swiglu"]["gd_holds"].astype(bool), more_than=MOST)),
-    lab.statement(
-        "section-1-2-2-width",
-        "st(A) of SwiGLU features grows in proportion to the width.",
-        name="swiglu-stable-rank",
-        rivals={"√k": 0.5, "k^(3/2)": 1.5},
-        controls={"ReLU features": lab.replacing("swiglu", "relu", of="widths")},
-    )(lambda config, data: lab.scales_as(data["widths"]["swiglu"], "k", 1)),
+@states("figure-3", along="length", controls=SWIGLU)
+def relu_spectral_ahead(config: Config, data: Data) -> lab.Relation:
+    """With ReLU features SpecGD comes to a much smaller gap than GD, by one power of ten or more."""
+    return lab.ahead(data["relu"]["gd"], data["relu"]["spectral"], least=LEAD)
+
+
+@states("figure-3-restarts", controls=SWIGLU)
+def relu_restarts(config: Config, data: Data) -> lab.Relation:
+    """From every tenth of GD's path some iterations of SpecGD come to a smaller gap than as many of GD."""
+    return lab.ahead(data["relu"]["continued"], data["relu"]["restarted"], least=0)
+
+
+@states("figure-3-i", controls=SWIGLU | SPECTRAL, post_hoc=FIRST)
+def relu_rule_along_gd(config: Config, data: Data) -> lab.Relation:
+    """In most draws nr(∇L) ≥ st(A) holds all along the trajectory of GD."""
+    return _mostly(data["relu"]["gd_holds"])
+
+
+@states("figure-3-i", holds=False, controls=GD, post_hoc=FIRST)
+def relu_rule_along_spectral(config: Config, data: Data) -> lab.Relation:
+    """In most draws nr(∇L) ≥ st(A) holds all along the trajectory of SpecGD."""
+    return _mostly(data["relu"]["spectral_holds"])
+
+
+@states("figure-11", controls=RELU, post_hoc=EQUAL)
+def swiglu_gd_ahead(config: Config, data: Data) -> lab.Relation:
+    """With SwiGLU features GD comes to a much smaller gap in half of the iterations than SpecGD in all, by one power of ten or more."""
+    found = data["swiglu"]
+    return lab.ahead(found["spectral"].sel(length=1.0, drop=True), found["gd"].sel(length=0.5, drop=True), least=LEAD)
+
+
+@states("figure-11", controls=RELU, post_hoc=FIRST)
+def swiglu_rule_violated(config: Config, data: Data) -> lab.Relation:
+    """With SwiGLU features nr(∇L) falls below st(A) along GD in most draws."""
+    return _mostly(data["swiglu"]["gd_holds"] == 0)
+
+
+WIDTHS = Quantities(states, "widths", "k")
+OTHER = {"√k": 0.5, "k^(3/2)": 1.5}
+WIDTHS(power(1), "swiglu-stable-rank", "section-1-2-2-width", "swiglu", {"ReLU features": "relu"}, rivals=OTHER)(
+    "st(A) of SwiGLU features grows in proportion to the width."
 )
 
 
@@ -216,33 +198,17 @@ def figure(config: Config, data: Data) -> Figure:
 
 
 EXPERIMENT = lab.Experiment(
-    "figures-3-and-11",
-    ledger("spectral-criterion"),
+    "figures-3-and-11", ledger("spectral-criterion"),
     title="GD against SpecGD on ReLU and on SwiGLU features",
-    summary="With ReLU features, whose stable rank does not grow with the width, SpecGD ends lower; with SwiGLU features, whose stable "
-    "rank grows in proportion to the width, GD does. nr(∇L) ≥ st(A) holds all along GD; along SpecGD it does in "
-    "few draws.",
-    config=Config,
-    measure=run,
-    statements=STATEMENTS,
-    figure=figure,
+    summary="With ReLU features SpecGD ends lower, with SwiGLU features GD; nr(∇L) ≥ st(A) holds along GD, rarely along SpecGD.",
+    config=Config, measure=run, statements=states, figure=figure,
     scales={
         "quick": {"seed": 2},
         "smoke": {
-            "k": 32,
-            "relu_steps": 400,
-            "restart_steps": 10,
-            "seeds": 12,
-            "widths": (8, 12, 16, 24, 32),
-            "width_seeds": 10,
+            "k": 32, "relu_steps": 400, "restart_steps": 10, "seeds": 12, "widths": (8, 12, 16, 24, 32), "width_seeds": 10,
         },
         "paper": {
-            "seed": 2,
-            "k": 100,
-            "restart_steps": 400,
-            "seeds": 100,
-            "widths": (50, 100, 200, 400, 800),
-            "width_seeds": 40,
+            "seed": 2, "k": 100, "restart_steps": 400, "seeds": 100, "widths": (50, 100, 200, 400, 800), "width_seeds": 40,
         },
     },
-)
+)  # fmt: skip

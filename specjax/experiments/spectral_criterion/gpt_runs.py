@@ -5,6 +5,7 @@ weight decays. Rates are constant: what a training has after t steps is what one
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -27,7 +28,6 @@ ARMS = {
     "embedded": ("embedding", *Blocks.__dataclass_fields__),
 }
 """The matrices that Muon moves; the rest of the blocks has AdamW at the swept rate, and embedding, positions and head at their own."""
-SECOND_DECAY, MOMENTUM = 0.95, 0.95
 LARGEST = 2 * float(np.log(text.VOCABULARY))
 """Losses count for no more, and those of diverged runs for as much: twice that of a uniform guess."""
 
@@ -45,9 +45,7 @@ class Training(lab.Config):
     records: int = lab.integer(3, least=2, help="equally long parts of a training, each of which ends with a record")
     stretches: int = lab.integer(64, help="sequences of the validation text, and of those that ranks are of")
     table_rate: float = lab.number(0.01, above=0, help="AdamW's rate for embedding, positions and head")
-    cooldown: int = lab.integer(
-        0, least=0, help="further steps before a record in which the rates fall to zero; the training goes on without"
-    )
+    cooldown: int = lab.integer(0, least=0, help="further steps before a record in which the rates fall to zero")
     seeds: int = lab.seeds(12, help="draws of weights and batches")
 
     def __post_init__(self) -> None:
@@ -70,12 +68,10 @@ class Cell(NamedTuple):
     part: int = 0
 
 
-class _State(NamedTuple):
-    model: Transformer
-    adam: optax.OptState
-    muon: optax.OptState
-
-
+State = tuple[Transformer, Any, Any]
+"""The model, and the states of AdamW and of Muon."""
+Stretch = tuple[Array, Array, Array]
+"""First and last step, and whether the rates fall: then a copy is trained."""
 Observe = Callable[[Transformer, Sequences], dict[str, Array]]
 """What is kept of a model, on sequences of the training text that are as many as those of validation."""
 
@@ -90,16 +86,9 @@ def run(
     dims: tuple[str, ...] = (),
     start: bool = False,
 ) -> xr.Dataset:
-    """Validation losses, and what is observed, of every draw at every record.
+    """Validation losses, and what is observed along the axes `dims`, of every draw at every record, or also before the first step.
 
-    Args:
-        config: Sizes.
-        key: Of the draws; all cells of a part have the same weights, batches and sequences to be observed on.
-        architecture: The transformer.
-        cells: What is trained.
-        observe: See `Observe`.
-        dims: Names of the axes of what is observed.
-        start: Whether there is a record before the first step.
+    All cells of a part have the same weights, batches and sequences to be observed on.
     """
     contents = text.load(config.text or None)
     train = jnp.asarray(contents.train)
@@ -107,12 +96,11 @@ def run(
     masks = jnp.asarray([[float(name in moved) for name in _MOVED] for moved in ARMS.values()])
     every = config.steps // config.records
     steps = every * np.arange(0 if start else 1, config.records + 1)
-    # Beginning, end, and whether the rates fall: then a copy is trained. One loop for both, which compiles once.
+    # One loop for both kinds of stretches, which compiles once.
     stretches = [(max(end - every, 0), end, False) for end in steps]
     if config.cooldown:
-        stretches = [
-            each for begin, end, _ in stretches for each in ((begin, end, False), (end, end + config.cooldown, True))
-        ]
+        cooling = [(end, end + config.cooldown, True) for end in steps]
+        stretches = [each for both in zip(stretches, cooling, strict=True) for each in both]
     begins, ends, falling = zip(*stretches, strict=True)
 
     def measure(key: Key[Array, ""], arm: Array, adamw: Array, muon: Array, part: Array) -> dict[str, Array]:
@@ -120,38 +108,34 @@ def run(
         batches, seen = sizes.stream(key, "batches"), sizes.stream(key, "observed")
         by_muon = dict(zip(_MOVED, masks[arm.astype(int)] > 0, strict=True))
 
-        def step(state: _State, t: Int[Array, ""], factor: Array) -> _State:
+        def step(over: Stretch, t: Int[Array, ""], state: State) -> State:
+            begin, end, falls = over
+            model, adam, momenta = state
+            factor = jnp.where(falls, 1 - (t - begin) / (end - begin), 1.0)
             batch = text.draw(train, jax.random.fold_in(batches, t), config.batch, config.context)
-            gradient = jax.grad(transformer.loss)(state.model, Sequences(batch))
-            own, adam = _ADAM.update(gradient, state.adam)
-            turned, momenta = _MUON.update(_matrices(gradient), state.muon)
+            gradient = jax.grad(transformer.loss)(model, Sequences(batch))
+            own, adam = _ADAM.update(gradient, adam)
+            turned, momenta = _MUON.update(_matrices(gradient), momenta)
+            rates = {"embedding": config.table_rate}
             moves = [
-                jnp.where(
-                    by_muon[name], muon * turned[name], (config.table_rate if name == "embedding" else adamw) * update
-                )
+                jnp.where(by_muon[name], muon * turned[name], rates.get(name, adamw) * update)
                 for name, update in _matrices(own).items()
             ]
             tables = jax.tree.map(lambda update: config.table_rate * update, own)
             updates = eqx.tree_at(lambda model: list(_matrices(model).values()), tables, moves)
-            model = jax.tree.map(lambda weights, update: weights - factor * update, state.model, updates)
-            return _State(model, adam, momenta)
+            return jax.tree.map(lambda weights, update: weights - factor * update, model, updates), adam, momenta
 
         def look(model: Transformer) -> dict[str, Array]:
             loss = transformer.loss(model, held_out)
             tokens = Sequences(text.draw(train, seen, config.stretches, config.context))
             return {"loss": jnp.where(loss < LARGEST, loss, LARGEST), **observe(model, tokens)}  # NaN is not below
 
-        def stretch(state: _State, over: tuple[Array, Array, Array]) -> tuple[_State, dict[str, Array]]:
-            begin, end, falls = over
-
-            def one(t: Int[Array, ""], state: _State) -> _State:
-                return step(state, t, jnp.where(falls, 1 - (t - begin) / (end - begin), 1.0))
-
-            after = jax.lax.fori_loop(begin, end, one, state)
-            return jax.tree.map(lambda old, new: jnp.where(falls, old, new), state, after), look(after.model)
+        def stretch(state: State, over: Stretch) -> tuple[State, dict[str, Array]]:
+            after = jax.lax.fori_loop(over[0], over[1], partial(step, over), state)
+            return jax.tree.map(lambda old, new: jnp.where(over[2], old, new), state, after), look(after[0])
 
         model = transformer.init(sizes.stream(key, "weights"), architecture)
-        state = _State(model, _ADAM.init(model), _MUON.init(_matrices(model)))
+        state = model, _ADAM.init(model), _MUON.init(_matrices(model))
         _, found = jax.lax.scan(stretch, state, (jnp.asarray(begins), jnp.asarray(ends), jnp.asarray(falling)))
         return {name: values[1::2] if config.cooldown else values for name, values in found.items()}
 
@@ -159,21 +143,14 @@ def run(
     columns = {"arm": map(list(ARMS).index, arms), "adamw": adamw, "muon": muon, "part": parts}
     axis = sweep.zipped(**{name: sweep.values(*map(float, column)) for name, column in columns.items()})
     found = sweep.run(measure, {"cell": axis}, seeds=config.seeds, key=key)
-    entropy = text.unigram_entropy(contents.train)
-    named = {name: values.rename(_names(str(name), values, dims)) for name, values in found.data_vars.items()}
-    joined = xr.Dataset(named, attrs=found.attrs).drop_vars(columns).assign_coords(step=steps, arm=("cell", list(arms)))
-    return joined.assign(entropy=((), np.asarray(entropy)))
-
-
-def _names(name: str, values: xr.DataArray, dims: tuple[str, ...]) -> dict[str, str]:
-    """Names of the dimensions that a sweep counts."""
-    return {old: new for i, new in enumerate(("step", *dims)) if (old := f"{name}_dim_{i}") in values.dims}
+    named: dict[str, Any] = {"step": steps, "arm": ("cell", list(arms))}
+    return sweep.labelled(found.drop_vars(list(columns)), "step", *dims, **named)
 
 
 _MOVED = ("embedding", *Blocks.__dataclass_fields__)
-_ADAM = optax.scale_by_adam(b2=SECOND_DECAY)
+_ADAM = optax.scale_by_adam(b2=0.95)
 _MUON = optax.chain(
-    optim.momentum(MOMENTUM, nesterov=True),
+    optim.momentum(0.95, nesterov=True),
     optim.orthogonalize(scale="point_two_sqrt_max", dimension_numbers=optim.OUT_IN),
 )
 

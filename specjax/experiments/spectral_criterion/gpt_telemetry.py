@@ -1,12 +1,10 @@
 """Figures 2 and 5 to 10 on a small GPT: the ranks of Table 1 while Muon teaches it a real text, in several draws.
 
-The stable ranks of the perceptrons' activations do not fall here, where the figures' fall to a quarter, and W_V, embedding and head are no
-more modest than the other matrices. The paper shows one run of a model of 768 features on parts of words; this one has 64 features and
-bytes for tokens, and cannot refute it. Where they differ the statement is ours, about this size, and the figure's numbers are a control.
+The paper shows one run of a model of 768 features on parts of words; this one has 64 features and bytes for tokens, and cannot refute it.
+Where they differ the statement is ours, about this size, and the figure's numbers are a control.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -22,16 +20,12 @@ from specjax.models import transformer
 from specjax.models.transformer import Sequences, Transformer
 from specjax.spectral.squaring import stable_rank_above
 
-FAR, LOW = 1 / 10, 1 / 4
-"""Shares of the largest possible stable rank below which it is far below it (Figure 2), or low (Figure 6)."""
 LARGE = 2.0
 """A nuclear rank is large from this multiple of st(A) on: it then orders the losses of a quadratic model, not its guarantees alone."""
 HALF = 0.5
 """What the figures show falls, or differs, by more than a factor of two; what does so by less does not do as they do."""
 PEAK, END = 9.0, 2.2
 """Read off Figure 2: stable ranks after 100 steps, and at the end."""
-MARGINS = {"up": 110.0, "head": 20.0, "embedding": 14.0}
-"""nr/st at the end of Figures 5 to 7 and 10."""
 BLOCK = ("query", "key", "value", "output", "up", "down")
 MATRICES = (*BLOCK, "embedding", "head")
 
@@ -55,17 +49,10 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         embedded = stable_rank_above(model.embedding[seen.tokens[:, :-1].reshape(-1)])
         return {"stable_rank": table(ranks.stable), "nuclear_rank": table(ranks.nuclear), "embedded": embedded}
 
-    found = gpt_runs.run(
-        config,
-        sizes.stream(key, "trainings"),
-        config.architecture("relu_squared"),
-        [gpt_runs.Cell("muon", config.muon_rate, config.muon_rate)],
-        observe,
-        dims=("matrix", "block"),
-        start=True,
-    )
-    labels = {"matrix": list(MATRICES), "block": 1 + np.arange(config.blocks)}
-    return found.isel(cell=0, drop=True).assign_coords(labels)
+    cell = gpt_runs.Cell("muon", config.muon_rate, config.muon_rate)
+    stream, architecture = sizes.stream(key, "trainings"), config.architecture("relu_squared")
+    found = gpt_runs.run(config, stream, architecture, [cell], observe, dims=("matrix", "block"), start=True)
+    return found.isel(cell=0, drop=True).assign_coords(matrix=list(MATRICES), block=1 + np.arange(config.blocks))
 
 
 def trained(data: xr.Dataset, *matrices: str) -> xr.Dataset:
@@ -78,50 +65,15 @@ def geometric(ranks: xr.DataArray) -> xr.DataArray:
     return xr.ufuncs.exp(xr.ufuncs.log(ranks).mean("block"))
 
 
-def share(*matrices: str) -> Callable[[Config, xr.Dataset], xr.DataArray]:
-    """The stable rank of what feeds some matrices, in every block, over the largest possible."""
-    return lambda config, data: trained(data, *matrices)["stable_rank"] / _largest(config)
-
-
-def margin(*matrices: str) -> Callable[[Config, xr.Dataset], xr.DataArray]:
+def margin(data: xr.Dataset, *matrices: str) -> xr.DataArray:
     """nr(G)/st(A), typical of the blocks."""
-
-    def found(config: Config, data: xr.Dataset) -> xr.DataArray:
-        ranks = trained(data, *matrices)
-        return geometric(ranks["nuclear_rank"] / ranks["stable_rank"])
-
-    return found
-
-
-def since_first_record(config: Config, data: xr.Dataset) -> xr.DataArray:
-    """The stable ranks of activations over what they were at the first record after initialization."""
-    ranks = geometric(trained(data, "query", "up", "down", "head")["stable_rank"])
-    return ranks.isel(step=slice(1, None)) / ranks.isel(step=0, drop=True)
-
-
-def values_over_outputs(config: Config, data: xr.Dataset) -> xr.DataArray:
-    """The nuclear rank of W_V's gradient over that of W_O's."""
-    ranks = geometric(trained(data)["nuclear_rank"])
-    return ranks.sel(matrix="value", drop=True) / ranks.sel(matrix="output", drop=True)
-
-
-def ends_over_blocks(config: Config, data: xr.Dataset) -> xr.DataArray:
-    """The margins of embedding and head over the geometric mean of those in the blocks."""
-    return margin("embedding", "head")(config, data) / xr.ufuncs.exp(
-        xr.ufuncs.log(margin(*BLOCK)(config, data)).mean("matrix")
-    )
-
-
-def embedded(config: Config, data: xr.Dataset) -> xr.DataArray:
-    """The stable rank of the embedded tokens over that of their indicators, which is 1/p_max."""
-    found = trained(data)
-    return found["embedded"] / found["stable_rank"].sel(matrix="embedding", block=1, drop=True)
+    ranks = trained(data, *matrices)
+    return geometric(ranks["nuclear_rank"] / ranks["stable_rank"])
 
 
 def _largest(config: Config) -> xr.DataArray:
-    return xr.DataArray(
-        [config.width] * 5 + [4 * config.width] + [config.width] * 2, {"matrix": list(MATRICES)}, "matrix"
-    )
+    largest = [config.width] * 5 + [4 * config.width] + [config.width] * 2
+    return xr.DataArray(largest, {"matrix": list(MATRICES)}, "matrix")
 
 
 def _noise(config: Config, data: xr.Dataset) -> xr.Dataset:
@@ -141,69 +93,92 @@ def _figure_falls(config: Config, data: xr.Dataset) -> xr.Dataset:
     return data.assign(stable_rank=data["stable_rank"].isel(step=1, drop=True) * fallen)
 
 
-Quantity = Callable[[Config, xr.Dataset], xr.DataArray]
-Control = Callable[[Config, xr.Dataset], xr.Dataset]
-NOISE: dict[str, Control] = {"Gaussian features": _noise}
-VALUE: dict[str, Control] = {"the gradient of W_V at initialization": _value_at_start}
-
-
-def times(ranks: str, factor: float, *matrices: str) -> Control:
+def times(ranks: str, factor: float, *matrices: str) -> Callable[[Config, xr.Dataset], xr.Dataset]:
     """A control: some ranks less by as much as in the paper's figures."""
     return lambda config, data: data.assign({ranks: data[ranks] * xr.where(data["matrix"].isin(matrices), factor, 1)})
 
 
-def all_along(
-    name: str,
-    cites: str | tuple[str, ...],
-    says: str,
-    quantity: Quantity,
-    controls: dict[str, Control],
-    *,
-    above: float = np.nan,
-    below: float = np.nan,
-    corrected: bool = False,
-) -> lab.Statement:
-    """That the mean of a quantity lies above one number, or below another, at every length of the training."""
-
-    @lab.statement(cites, says, name=name, along="step", controls=controls, corrected=corrected)
-    def found(config: Config, data: xr.Dataset) -> lab.Relation:
-        draws = quantity(config, data).rename(name)
-        return lab.below(draws, below, f"{below:g}") if np.isnan(above) else lab.above(draws, above, f"{above:g}")
-
-    return found
+states = lab.Statements()
+THIRD = {"the third of Figure 9": times("nuclear_rank", 1 / 3, "value")}
+MODEST = {"the margins of the figures": times("nuclear_rank", 14 / 110, "embedding", "head")}
+SHARE = {"the share of Figure 10": times("embedded", 10.8 / 26, *MATRICES)}
+NOISE, VALUE = {"Gaussian features": _noise}, {"the gradient of W_V at initialization": _value_at_start}
 
 
-@lab.statement(
-    ("eq-1-8", "section-1-3-trajectory"),
-    "From the first record after initialization on nr(G) is at least st(A) for every matrix of every block, in every draw.",
-    along="step",
-    controls=VALUE,
-)
+@states(("figure-2", "section-1-3-trajectory"), along="step", controls=NOISE)
+def perceptrons_far_below(config: Config, data: xr.Dataset) -> lab.Relation:
+    """The activations of the perceptrons have, in every block and all along, a stable rank far below its largest value."""
+    return lab.below(trained(data, "down")["stable_rank"] / _largest(config), 1 / 10, "0.1")
+
+
+@states(("figure-6", "section-1-3-trajectory"), along="step", controls=NOISE)
+def normalized_activations_low(config: Config, data: xr.Dataset) -> lab.Relation:
+    """The three kinds of normalized activations have a low stable rank in every block throughout the training."""
+    return lab.below(trained(data, "query", "up", "head")["stable_rank"] / _largest(config), 1 / 4, "0.25")
+
+
+@states(("figure-2", "figure-6"), along="step", controls={"the fall of Figure 2": _figure_falls}, corrected=True)
+def no_fall(config: Config, data: xr.Dataset) -> lab.Relation:
+    """At this size the stable ranks of perceptrons and of normalized activations do not fall after the first record as the figures' do:
+    at every later one they are above half of what they were.
+    """
+    ranks = geometric(trained(data, "query", "up", "down", "head")["stable_rank"])
+    return lab.above(ranks.isel(step=slice(1, None)) / ranks.isel(step=0, drop=True), HALF, "0.5")
+
+
+@states(("eq-1-8", "section-1-3-trajectory"), along="step", controls=VALUE)
 def inequality(config: Config, data: xr.Dataset) -> lab.Relation:
-    """A bound ten times as large breaks: no gradient has so large a nuclear rank at these sizes."""
+    """From the first record after initialization on nr(G) is at least st(A) for every matrix of every block, in every draw."""
     found = trained(data, *BLOCK)
+    # A bound ten times as large breaks: no gradient has so large a nuclear rank at these sizes.
     return lab.always(found["stable_rank"], found["nuclear_rank"], slack=0.9)
 
 
-@lab.statement(
-    "eq-1-8",
-    "At initialization it does not hold for W_V: typically nr(G) is below st(A).",
-    corrected=True,
-    controls={"W_Q": lambda config, data: data.assign_coords(matrix=["value", "key", "query", *MATRICES[3:]])},
-)
+def _exchanged(config: Config, data: xr.Dataset) -> xr.Dataset:
+    return data.assign_coords(matrix=["value", "key", "query", *MATRICES[3:]])
+
+
+@states("eq-1-8", corrected=True, controls={"W_Q": _exchanged})
 def not_from_the_start(config: Config, data: xr.Dataset) -> lab.Relation:
-    """Typical of the blocks."""
+    """At initialization it does not hold for W_V: typically nr(G) is below st(A)."""
     start = data.isel(step=0).sel(matrix="value")
     return lab.below(geometric(start["nuclear_rank"] / start["stable_rank"]).rename("nr/st of W_V"), 1, "1")
 
 
+@states(("figure-5", "figure-8", "figure-9"), along="step", controls=VALUE)
+def gradients_have_large_ranks(config: Config, data: xr.Dataset) -> lab.Relation:
+    """The gradients of both matrices of the perceptrons, and those of W_Q, W_K and W_O, typically have a large nuclear rank."""
+    return lab.above(margin(data, "up", "down", "query", "key", "output"), LARGE, f"{LARGE:g}")
+
+
+@states("figure-9", along="step", controls=THIRD, corrected=True)
+def values_are_as_large(config: Config, data: xr.Dataset) -> lab.Relation:
+    """At this size W_V is no more modest than W_O: the nuclear rank of its gradient is more than half of that of W_O's."""
+    ranks = geometric(trained(data)["nuclear_rank"])
+    return lab.above(ranks.sel(matrix="value", drop=True) / ranks.sel(matrix="output", drop=True), HALF, "0.5")
+
+
+@states(("figure-7", "section-1-2-1-embedding"), along="step", controls=MODEST, corrected=True)
+def ends_have_margins(config: Config, data: xr.Dataset) -> lab.Relation:
+    """At this size, with bytes for tokens, embedding and head have margins nr/st like the blocks': above half of their mean."""
+    of_blocks = xr.ufuncs.exp(xr.ufuncs.log(margin(data, *BLOCK)).mean("matrix"))
+    return lab.above(margin(data, "embedding", "head") / of_blocks, HALF, "0.5")
+
+
+@states(("figure-10", "section-2-2-1-loose"), along="step", controls=SHARE, corrected=True)
+def embedded_near_indicators(config: Config, data: xr.Dataset) -> lab.Relation:
+    """At this size, with bytes for tokens, the embedded tokens have more than half of the stable rank 1/p_max of their indicators."""
+    found = trained(data)
+    return lab.above(found["embedded"] / found["stable_rank"].sel(matrix="embedding", block=1, drop=True), HALF, "0.5")
+
+
 def figure(config: Config, data: xr.Dataset) -> Figure:
     """Both ranks and their ratio along the training: medians over draws of the means over blocks; values of the paper's figures dashed."""
-    ratio = data["nuclear_rank"] / data["stable_rank"]
+    margins = {"(1.8)": 1.0, "up, paper": 110.0, "head, paper": 20.0, "embedding, paper": 14.0}  # Figures 5 to 7 and 10
     panels = {
         "st(A)": (data["stable_rank"], {"peak of Figure 2": PEAK, "end of Figure 2": END}),
         "nr(G)": (data["nuclear_rank"], {}),
-        "nr(G)/st(A)": (ratio, {"(1.8)": 1.0} | {f"{name}, paper": level for name, level in MARGINS.items()}),
+        "nr(G)/st(A)": (data["nuclear_rank"] / data["stable_rank"], margins),
     }
     drawn = Figure(figsize=(14, 5), layout="constrained")
     for axes, (title, (values, lines)) in zip(drawn.subplots(1, 3), panels.items(), strict=True):
@@ -218,87 +193,18 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
     return drawn
 
 
-SCALES: dict[str, dict[str, Any]] = {
-    # Sizes, rates and draws were chosen by runs with smaller seeds.
-    "quick": {"seed": 7},
-    "smoke": {"width": 32, "blocks": 1, "heads": 1, "context": 16, "steps": 100, "records": 2, "seeds": 4},
-    "paper": {"width": 384, "blocks": 6, "heads": 6, "context": 256, "batch": 64, "steps": 5000, "records": 10,
-              "muon_rate": 0.005, "table_rate": 0.003},
-}  # fmt: skip
 EXPERIMENT = lab.Experiment(
-    "gpt-telemetry",
-    ledger("spectral-criterion"),
+    "gpt-telemetry", ledger("spectral-criterion"),
     title="Ranks of activations and gradients while a small GPT learns a text",
-    summary="While Muon trains a byte-level GPT on a real text, what feeds its matrices has a low stable rank and their gradients a "
-    "nuclear rank several times as large, as in the paper's run. Other than there, stable ranks do not fall along the training, W_V is no "
-    "more modest than W_O, and embedding and head have margins like those of the blocks. At initialization (1.8) does not hold for W_V.",
-    config=Config,
-    measure=run,
-    statements=(
-        all_along(
-            "perceptrons-far-below",
-            ("figure-2", "section-1-3-trajectory"),
-            "The activations of the perceptrons have, in every block and all along, a stable rank far below its largest value.",
-            share("down"),
-            NOISE,
-            below=FAR,
-        ),
-        all_along(
-            "normalized-activations-low",
-            ("figure-6", "section-1-3-trajectory"),
-            "The three kinds of normalized activations have a low stable rank in every block throughout the training.",
-            share("query", "up", "head"),
-            NOISE,
-            below=LOW,
-        ),
-        all_along(
-            "no-fall",
-            ("figure-2", "figure-6"),
-            "At this size the stable ranks of perceptrons and of normalized activations do not fall after the first record as the figures' "
-            "do: at every later one they are above half of what they were.",
-            since_first_record,
-            {"the fall of Figure 2": _figure_falls},
-            above=HALF,
-            corrected=True,
-        ),
-        inequality,
-        not_from_the_start,
-        all_along(
-            "gradients-have-large-ranks",
-            ("figure-5", "figure-8", "figure-9"),
-            "The gradients of both matrices of the perceptrons, and those of W_Q, W_K and W_O, typically have a large nuclear rank.",
-            margin("up", "down", "query", "key", "output"),
-            VALUE,
-            above=LARGE,
-        ),
-        all_along(
-            "values-are-as-large",
-            "figure-9",
-            "At this size W_V is no more modest than W_O: the nuclear rank of its gradient is more than half of that of W_O's.",
-            values_over_outputs,
-            {"the third of Figure 9": times("nuclear_rank", 1 / 3, "value")},
-            above=HALF,
-            corrected=True,
-        ),
-        all_along(
-            "ends-have-margins",
-            ("figure-7", "section-1-2-1-embedding"),
-            "At this size, with bytes for tokens, embedding and head have margins nr/st like the blocks': above half of their mean.",
-            ends_over_blocks,
-            {"the margins of the figures": times("nuclear_rank", 14 / 110, "embedding", "head")},
-            above=HALF,
-            corrected=True,
-        ),
-        all_along(
-            "embedded-near-indicators",
-            ("figure-10", "section-2-2-1-loose"),
-            "At this size, with bytes for tokens, the embedded tokens have more than half of the stable rank 1/p_max of their indicators.",
-            embedded,
-            {"the share of Figure 10": times("embedded", 10.8 / 26, *MATRICES)},
-            above=HALF,
-            corrected=True,
-        ),
-    ),
-    scales=SCALES,
-    figure=figure,
-)
+    summary="Stable ranks of activations are low and nuclear ranks of gradients several times as large; the former do not fall here.",
+    config=Config, measure=run, statements=states, figure=figure,
+    scales={
+        # Sizes, rates and draws were chosen by runs with smaller seeds.
+        "quick": {"seed": 7},
+        "smoke": {"width": 32, "blocks": 1, "heads": 1, "context": 16, "steps": 100, "records": 2, "seeds": 4},
+        "paper": {
+            "width": 384, "blocks": 6, "heads": 6, "context": 256, "batch": 64, "steps": 5000, "records": 10,
+            "muon_rate": 0.005, "table_rate": 0.003,
+        },
+    },
+)  # fmt: skip

@@ -1,10 +1,8 @@
 """Section 1.2.2: the mean of the features is a spike of A Aᵀ, which bounds st(A); and who gains from a mean.
 
-Two sweeps. Features of Gaussian data in the width, d = k/2 and n = 4k: ReLU, the same less their mean, gated (SwiGLU), and the same with
-ReLU's mean put in. And regression on A = I + λ 1 1ᵀ, without a mean and with a strong one, by GD and by SpecGD.
+Features in the width, d = k/2 and n = 4k: ReLU, the same less their mean, gated (SwiGLU), and the same with ReLU's mean put in. And
+regression on A = I + λ 1 1ᵀ, without a mean and with a strong one, by GD and by SpecGD.
 """
-
-from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
@@ -13,11 +11,11 @@ from jaxtyping import Array, Key
 
 from specjax import lab, sizes, sweep
 from specjax.experiments.ledgers import ledger
-from specjax.experiments.spectral_criterion.growth import Growth
+from specjax.experiments.spectral_criterion.quantities import Quantities, bounded
 from specjax.models import random_features as model
 from specjax.theory.random_features import feature_mean
 
-Data = Mapping[str, xr.Dataset]
+Data = dict[str, xr.Dataset]
 
 
 class Config(lab.Config):
@@ -51,59 +49,47 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         return {"lead": descent[jnp.asarray(lengths)] - jnp.stack([model.gap_at(path, t) for t in lengths])}
 
     lengths = [config.steps // 4, config.steps // 2, config.steps]
-    sides = {"k": config.ks, "d": [k // 2 for k in config.ks], "n": [4 * k for k in config.ks]}
-    over = {"k": sweep.zipped(**{name: sweep.widths(*side) for name, side in sides.items()})}
+    half, fourfold = [k // 2 for k in config.ks], [4 * k for k in config.ks]
+    wide = sweep.zipped(k=sweep.widths(*config.ks), d=sweep.widths(*half), n=sweep.widths(*fourfold))
+    strengths: sweep.axes.Over = {"k": sweep.widths(config.k), "strength": sweep.values(0.0, config.strength)}
     with jax.enable_x64(True):
-        swept = sweep.run(features, over, seeds=config.seeds, key=sizes.stream(key, "features"), plan="exact")
-        paths = sweep.run(
-            trajectories,
-            {"k": sweep.widths(config.k), "strength": sweep.values(0.0, config.strength)},
-            seeds=config.teachers,
-            key=sizes.stream(key, "teachers"),
-        )
-    return {"features": swept, "mean": paths.isel(k=0).rename(lead_dim_0="t").assign_coords(t=lengths)}
+        swept = sweep.run(features, {"k": wide}, seeds=config.seeds, key=sizes.stream(key, "features"), plan="exact")
+        paths = sweep.run(trajectories, strengths, seeds=config.teachers, key=sizes.stream(key, "teachers"))
+    return {"features": swept, "mean": sweep.labelled(paths.isel(k=0), "t", t=lengths)}
 
 
-FEATURES = Growth("features", "k")
+states = lab.Statements()
+FEATURES = Quantities(states, "features", "k")
+WITHOUT = {"features less their mean": "centred", "gated features": "gated"}
+FEATURES(bounded, "spike-bounds", "section-1-2-2-mean", "ReLU", WITHOUT)(
+    "The spike along the mean of ReLU features bounds st(A) as the width grows."
+)
+WITH = {"with ReLU's mean put in": "moved", "ReLU features": "ReLU"}
+FEATURES(lab.grows, "gated-grows", "section-1-2-2-mean", "gated", WITH)(
+    "Gated features have no such spike: their st(A) grows with the width."
+)
 
 
-@lab.statement(
+@states(
     "section-1-2-2-mean",
-    "On A = I + λ 1 1ᵀ gradient descent is ahead without a mean and SpecGD with a strong one, in most draws and at every length.",
     corrected=True,
     controls={"the two methods exchanged": lab.replacing("lead", lambda data: -data["lead"], of="mean")},
     along="t",
 )
 def who_is_ahead(config: Config, data: Data) -> lab.Relation:
-    """The share of draws in which the one that is expected to has the smaller gap."""
+    """On A = I + λ 1 1ᵀ gradient descent is ahead without a mean and SpecGD with a strong one, in most draws and at every length."""
     lead = data["mean"]["lead"]
     as_said = [lead.isel(strength=0) > 0, lead.isel(strength=-1) < 0]
     return lab.happens(xr.concat(as_said, "strength").rename("ahead as expected"), more_than=0.5)
 
 
 EXPERIMENT = lab.Experiment(
-    "mean-strength",
-    ledger("spectral-criterion"),
+    "mean-strength", ledger("spectral-criterion"),
     title="The mean of the features bounds st(A), and decides who gains",
-    summary="The stable rank of ReLU features is bounded in the width because of their mean: less it they have one that grows, as gated "
-    "features do, and these have a bounded one with ReLU's mean put in. On "
-    "A = I + λ 1 1ᵀ gradient descent is ahead without a mean, SpecGD with a strong one.",
-    config=Config,
-    measure=run,
-    statements=(
-        FEATURES.bounded(
-            "spike-bounds",
-            "section-1-2-2-mean",
-            "ReLU",
-            {"features less their mean": "centred", "gated features": "gated"},
-        )("The spike along the mean of ReLU features bounds st(A) as the width grows."),
-        FEATURES.grows(
-            "gated-grows", "section-1-2-2-mean", "gated", {"with ReLU's mean put in": "moved", "ReLU features": "ReLU"}
-        )("Gated features have no such spike: their st(A) grows with the width."),
-        who_is_ahead,
-    ),
+    summary="The mean of ReLU features bounds their stable rank; without one gradient descent is ahead, with a strong one SpecGD.",
+    config=Config, measure=run, statements=states,
     scales={
         "smoke": {"ks": (8, 12, 16, 24, 32), "seeds": 100, "k": 16, "steps": 20, "teachers": 20},
         "paper": {"ks": (32, 64, 128, 256, 512), "seeds": 100, "k": 200, "steps": 200, "teachers": 100},
     },
-)
+)  # fmt: skip

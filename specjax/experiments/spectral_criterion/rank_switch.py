@@ -1,12 +1,8 @@
 """The rule (1.5) followed: in every iteration each block takes a spectral step where nr(G) ≥ st(A), else a Euclidean one.
 
-Four kinds of steps on every draw: Euclidean, spectral on the internal blocks, spectral on all, and by the rule. Two linear maps, whose loss
-is quadratic, with the step size of the guarantees: on SwiGLU features (Figure 11) nr(G) crosses st(A) on the way, and in the control it
-is below from the start. And a SwiGLU network so small that nr(G) is near st(A) on its internal blocks, where each kind of steps has the
-best step size of a grid, chosen at each length in draws that do not judge; where that is an end of the grid nothing is decided.
-Compared are medians over draws of the logarithm of the loss, where a run that diverged has the loss at which it was stopped.
-
-Statements, thresholds, grids and numbers of draws were settled in trial runs of other draws than those judged here.
+Euclidean steps, spectral ones on the internal blocks and on all, and the rule: on two linear maps with the step size of the guarantees,
+where nr(G) crosses st(A) on the way or is below from the start; and in a small SwiGLU network, each kind with the best step size of a grid,
+chosen in draws that do not judge. All was settled in runs of other draws; a run that diverged has the loss at which it was stopped.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,18 +21,9 @@ from specjax.experiments.spectral_criterion.sparse_training import LIMIT, OPTIMI
 from specjax.models import layerwise_descent, mlp
 from specjax.models.layerwise_descent import CRITERION, SPECTRAL
 
-STEPS = {
-    "Euclidean": OPTIMIZERS["gd"],
-    "internal": OPTIMIZERS["spectral"],
-    "spectral": (SPECTRAL,) * 4,
-    "rule": (CRITERION,) * 4,
-}
+STEPS = {"Euclidean": OPTIMIZERS["gd"], "internal": OPTIMIZERS["spectral"]}
+STEPS |= {"spectral": (SPECTRAL,) * 4, "rule": (CRITERION,) * 4}
 """Thresholds of the four blocks of a network; a linear map has one block, and no internal ones."""
-PROBLEMS = ("features", "control")
-GUARANTEED = 0.5
-"""The step size of the guarantees, since the loss is without the ½ of the paper."""
-LINEAR_LIMIT = 1e9
-"""A linear map has diverged at this loss."""
 AHEAD = np.log10(1.2)
 """Losses nearer than this factor are not told apart."""
 
@@ -56,9 +43,7 @@ class Config(lab.Config):
     linear_seeds: int = lab.seeds(48, least=16, help="draws of the linear maps")
     seeds: int = lab.seeds(24, least=16, help="draws of the network that judge")
     choosing: int = lab.integer(8, help="further draws of it, which choose the step sizes")
-    seed: int = lab.integer(
-        1, least=0, help="root of all randomness; others than this one's draws settled sizes and lengths"
-    )
+    seed: int = lab.integer(1, least=0, help="root of all randomness; others than this one's draws settled the sizes")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -75,20 +60,21 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
 
     def linear(key: Array, problem: Array) -> dict[str, Array]:
         drawn = linear_problem(key, config.features, problem)
-        return {"left": descend(drawn, "relu", jnp.asarray(GUARANTEED), config.linear_lengths, LINEAR_LIMIT)}
+        # The step size of the guarantees, since the loss is without the ½ of the paper.
+        return {"left": descend(drawn, "relu", jnp.asarray(0.5), config.linear_lengths, 1e9)}
 
-    def swept(name: str, measure: Callable[..., Any], over: sweep.axes.Over, seeds: int) -> xr.Dataset:
-        found = sweep.run(measure, over, seeds=seeds, key=sizes.stream(key, name))
-        return found.rename(left_dim_0="steps", left_dim_1="length")
-
+    grids = {"rate": sweep.values(*config.rates)}, {"problem": sweep.values(0, 1)}
+    runs = sweep.run(network, grids[0], seeds=config.choosing + config.seeds, key=sizes.stream(key, "network"))
     # A loss that falls by thirty powers of ten is beyond float32.
     with jax.enable_x64(True):
-        maps = swept("linear", linear, {"problem": sweep.values(0, 1)}, config.linear_seeds)
-    network_runs = swept("network", network, {"rate": sweep.values(*config.rates)}, config.choosing + config.seeds)
-    kinds = [kind for kind in STEPS if kind != "internal"]
+        maps = sweep.run(linear, grids[1], seeds=config.linear_seeds, key=sizes.stream(key, "linear"))
+    kinds: dict[str, Any] = {
+        "steps": [kind for kind in STEPS if kind != "internal"],
+        "length": list(config.linear_lengths),
+    }
     return {
-        "network": network_runs.assign_coords(steps=list(STEPS), length=list(config.lengths)),
-        "linear": maps.assign_coords(steps=kinds, length=list(config.linear_lengths), problem=list(PROBLEMS)),
+        "network": sweep.labelled(runs, "steps", "length", steps=list(STEPS), length=list(config.lengths)),
+        "linear": sweep.labelled(maps, *kinds, **kinds, problem=["features", "control"]),
     }
 
 
@@ -111,8 +97,8 @@ def descend(
 def linear_problem(key: Key[Array, ""], k: int, control: Array) -> Problem:
     """W_0 = 0, inputs and targets, samples in rows; the two problems differ by a traced number, so that they share a program.
 
-    Features (0): SwiGLU of Gaussian inputs in k/2 dimensions, and a Gaussian W_# (Figure 11). Control (1): Gaussian inputs, of a stable
-    rank near that of whitened ones, and a W_# whose i-th column is a Gaussian one over i, so that the gradient has a low nuclear rank.
+    Features (0): SwiGLU of inputs in k/2 dimensions, and a Gaussian W_# (Figure 11). Control (1): Gaussian inputs, and a W_# whose i-th
+    column is a Gaussian one over i, so that the gradient has a low nuclear rank.
     """
     n, d = 4 * k, k // 2
     shapes = ((n, d), (2 * k, d), (n, k), (k, k))
@@ -143,89 +129,74 @@ def lead(left: xr.DataArray, first: str, second: str) -> xr.DataArray:
     return ahead.rename(f"log₁₀ loss, {second} less {first}")
 
 
-def leads(data: Data, problem: str, firsts: Sequence[str], seconds: Sequence[str]) -> xr.DataArray:
-    """The leads of pairs of steps on a linear map."""
+def leads(data: Data, problem: str, *pairs: tuple[str, str]) -> lab.Relation:
+    """In pairs of steps on a linear map the first is ahead of the second, by the factor that counts."""
     left = data["linear"]["left"].sel(problem=problem, drop=True)
-    found = [lead(left, *pair) for pair in zip(firsts, seconds, strict=True)]
-    names = [f"{first} over {second}" for first, second in zip(firsts, seconds, strict=True)]
-    return xr.concat(found, xr.DataArray(names, dims="lead", name="lead")).rename("lead, log₁₀ loss")
+    names = xr.DataArray([f"{first} over {second}" for first, second in pairs], dims="lead", name="lead")
+    found = xr.concat([lead(left, *pair) for pair in pairs], names).rename("lead, log₁₀ loss")
+    return lab.above(found, AHEAD, "a factor of 1.2", by="median")
 
 
 def in_place(target: str, source: str, of: str) -> Callable[[Config, Data], Data]:
     """A control: the losses of one kind of steps in the place of another's."""
-    return lab.replacing(
-        "left",
-        lambda found: found["left"].where(found["steps"] != target, found["left"].sel(steps=source, drop=True)),
-        of=of,
-    )
+
+    def replaced(found: xr.Dataset) -> xr.DataArray:
+        return found["left"].where(found["steps"] != target, found["left"].sel(steps=source, drop=True))
+
+    return lab.replacing("left", replaced, of=of)
 
 
-@lab.statement(
-    ("eq-1-5", "figure-11"),
-    "On SwiGLU features, with the step size of the guarantees, following the rule ends ahead of Euclidean and of spectral steps.",
-    corrected=True,
-    controls={"spectral steps in its place": in_place("rule", "spectral", "linear")},
-    along="length",
-)
+states = lab.Statements()
+BY_RULE = {"spectral steps in its place": in_place("rule", "spectral", "linear")}
+
+
+@states(("eq-1-5", "figure-11"), corrected=True, controls=BY_RULE, along="length")
 def rule_ahead_on_features(config: Config, data: Data) -> lab.Relation:
-    """The better step changes on the way, and the rule with it."""
-    found = leads(data, "features", ("rule", "rule"), ("Euclidean", "spectral"))
-    return lab.above(found, AHEAD, "a factor of 1.2", by="median")
+    """On SwiGLU features, with the step size of the guarantees, following the rule ends ahead of Euclidean and of spectral steps."""
+    return leads(data, "features", ("rule", "Euclidean"), ("rule", "spectral"))
 
 
-@lab.statement(
+def _features(found: xr.Dataset) -> xr.DataArray:
+    return found["left"].sel(problem="features", drop=True) + 0 * found["left"]
+
+
+@states(
     "eq-1-5",
-    "On a linear map with nr(G) below st(A) from the start, Euclidean steps and the rule end ahead of spectral ones, with the step size "
-    "of the guarantees.",
     controls={
         "spectral steps in the place of Euclidean ones": in_place("Euclidean", "spectral", "linear"),
-        "SwiGLU features": lab.replacing(
-            "left", lambda found: found["left"].sel(problem="features", drop=True) + 0 * found["left"], of="linear"
-        ),
+        "SwiGLU features": lab.replacing("left", _features, of="linear"),
     },
     along="length",
 )
 def euclidean_ahead_in_control(config: Config, data: Data) -> lab.Relation:
-    """As (1.5) predicts, and as the paper says of Figure 11."""
-    found = leads(data, "control", ("Euclidean", "rule"), ("spectral", "spectral"))
-    return lab.above(found, AHEAD, "a factor of 1.2", by="median")
+    """On a linear map with nr(G) below st(A) from the start, Euclidean steps and the rule end ahead of spectral ones, with the step size
+    of the guarantees.
+    """
+    return leads(data, "control", ("Euclidean", "spectral"), ("rule", "spectral"))
 
 
-def _of_network(says: str, first: str, second: str, *, corrected: bool = False) -> lab.Statement:
-    @lab.statement(
-        "section-1-2-1-internal",
-        f"In the network, each with its own step size, {says}.",
-        name=f"{first}-ahead-of-{second.lower()}",
-        corrected=corrected,
-        controls={f"{second} steps in their place": in_place(first, second, "network")},
-        along="length",
-        holds=None,
-    )
+def _of_network(says: str, first: str, second: str, *, corrected: bool) -> None:
+    says, name = f"In the network, each with its own step size, {says}.", f"{first}-ahead-of-{second.lower()}"
+    controls = {f"{second} steps in their place": in_place(first, second, "network")}
+    options = {"corrected": corrected, "along": "length", "holds": None}
+
+    @states("section-1-2-1-internal", says, name=name, controls=controls, **options)
     def ahead(config: Config, data: Data) -> lab.Relation:
         found = lab.above(lead(tuned(config, data), first, second), AHEAD, "a factor of 1.2", by="median")
         return lab.within_grid(found, best(config, data).sel(steps=[first, second]), data["network"].sizes["rate"])
 
-    return ahead
 
+_of_network(
+    "internal spectral steps end ahead of Euclidean ones on all blocks", "internal", "Euclidean", corrected=False
+)
+ALL = "spectral steps on all blocks end ahead of the rule, so that they help where nr(G) is below st(A) as well"
+_of_network(ALL, "spectral", "rule", corrected=True)
 
 EXPERIMENT = lab.Experiment(
-    "rank-switch",
-    ledger("spectral-criterion"),
+    "rank-switch", ledger("spectral-criterion"),
     title="Does it pay to take spectral steps where nr(G) ≥ st(A)?",
-    summary="On a linear map the rule nr(G) ≥ st(A) does what it promises: with the step size of its guarantee it beats both always "
-    "Euclidean and always spectral steps on SwiGLU features, where the better one changes on the way, and is the Euclidean method where "
-    "that is right. Whether it pays in a small network, each kind of steps with its own step size, is open.",
-    config=Config,
-    measure=run,
-    statements=(
-        rule_ahead_on_features,
-        euclidean_ahead_in_control,
-        _of_network("internal spectral steps end ahead of Euclidean ones on all blocks", "internal", "Euclidean"),
-        _of_network(
-            "spectral steps on all blocks end ahead of the rule, so that they help where nr(G) is below st(A) as well",
-            "spectral", "rule", corrected=True,
-        ),
-    ),
+    summary="On a linear map the rule nr(G) ≥ st(A) beats always Euclidean and always spectral steps; in a small network it is open.",
+    config=Config, measure=run, statements=states,
     scales={
         "smoke": {
             "width": 8, "samples": 32, "lengths": (10, 20), "seeds": 16, "choosing": 4,

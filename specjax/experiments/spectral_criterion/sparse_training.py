@@ -1,10 +1,12 @@
 """Networks that learn x_1 x_2 x_3, by gradient descent and with spectral steps on the internal blocks: the runs of Figures 1, 4 and 18.
 
-Four layers without biases, R^d → R^h → R^h → R^h → R, all samples in every iteration. A run that diverges stops alone.
+Four layers without biases, all samples in every iteration. A run that diverges stops alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import gcd
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +22,7 @@ from specjax.spectral.squaring import stable_rank_above
 
 OPTIMIZERS = {"gd": (EUCLIDEAN,) * 4, "spectral": (EUCLIDEAN, SPECTRAL, SPECTRAL, EUCLIDEAN)}
 """GD, and SpecGD, which takes spectral steps of the blocks between the first and the last."""
-BLOCKS = (1, 2, 3, 4)
+BLOCKS = [1, 2, 3, 4]
 INTERNAL = [2, 3]
 LIMIT = 1e3
 """A run has diverged where its loss is above this; the targets have variance 1."""
@@ -31,11 +33,7 @@ Data = dict[str, xr.Dataset]
 
 
 class Config(lab.Config):
-    """Sizes, step sizes and lengths.
-
-    The second step sizes of either network, and the third of SwiGLU, are the figures'. The first are those times one factor for both
-    methods, with which few draws diverge.
-    """
+    """The second step sizes, and the third of SwiGLU, are the figures'; with the first, those times one factor, few draws diverge."""
 
     inputs: int = lab.integer(16, least=3, help="inputs d")
     samples: int = lab.integer(64, least=8, help="samples n of the squared ReLU networks")
@@ -45,18 +43,12 @@ class Config(lab.Config):
     lengths: tuple[int, ...] = lab.sizes(100, 200, points=2, help="iterations of the squared ReLU networks")
     seeds: int = lab.seeds(40, least=16, help="draws of squared ReLU networks; fewer have no interval of the median")
     gated_samples: tuple[int, ...] = lab.sizes(64, 256, least=8, points=2, help="two batch sizes of SwiGLU networks")
-    gated_gd_rates: tuple[float, ...] = lab.numbers(
-        0.0025, 0.01, 0.0035, above=0, help="step sizes of GD: two at the smaller batch, one at the larger"
-    )
+    gated_gd_rates: tuple[float, ...] = lab.numbers(0.0025, 0.01, 0.0035, above=0, help="step sizes of GD for SwiGLU")
     gated_spectral_rates: tuple[float, ...] = lab.numbers(0.00625, 0.025, 0.0015, above=0, help="of SpecGD, as many")
     gated_lengths: tuple[int, ...] = lab.sizes(30, 60, points=2, help="iterations of the SwiGLU networks")
     gated_seeds: int = lab.seeds(32, least=16, help="draws of SwiGLU networks")
-    fragile_seeds: int = lab.seeds(
-        16, least=16, help="draws of either with the larger step sizes, of which divergence is counted"
-    )
-    starts: tuple[int, ...] = lab.sizes(
-        8, 16, 24, 32, 48, least=3, points=5, help="inputs d of the ranks at initialization; n = h = 4d"
-    )
+    fragile_seeds: int = lab.seeds(16, least=16, help="draws of either with the larger step sizes, which may diverge")
+    starts: tuple[int, ...] = lab.sizes(8, 16, 24, 32, 48, least=3, points=5, help="inputs d at initialization")
     start_inputs: int = lab.integer(32, least=3, help="inputs d of SwiGLU networks at initialization; h = 4d")
     start_samples: tuple[int, ...] = lab.sizes(128, 2048, least=8, points=2, help="their two batch sizes")
     start_seeds: int = lab.seeds(48, least=16, help="draws of each")
@@ -79,37 +71,40 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     def batches(key: Key[Array, ""], n: AnySize) -> dict[str, Array]:
         return ranks(draw(key, "swiglu", n, config.start_inputs, 4 * config.start_inputs), "swiglu")
 
-    def relu(key: Key[Array, ""], gd: Array, spectral: Array, n: AnySize) -> dict[str, Array]:
-        problem = draw(key, "relu_squared", n, config.inputs, config.width)
-        return train(problem, "relu_squared", (gd, spectral), config.lengths, n)
+    def trained(
+        activation: str, lengths: Sequence[int], key: Key[Array, ""], gd: Array, spectral: Array, n: AnySize
+    ) -> dict[str, Array]:
+        """log10 of losses and ranks of both methods at the iterations of `records`; after a divergence those of `LIMIT`, and 0."""
+        params, batch = draw(key, activation, n, config.inputs, config.width)
+        at, methods = records(lengths), zip((gd, spectral), OPTIMIZERS.values(), strict=True)
+        descend = partial(layerwise_descent.descend, params, batch, activation, limit=LIMIT, samples=n)
+        runs = [descend(rate, thresholds=steps, records=len(at), every=at.step) for rate, steps in methods]
+        both = jax.tree.map(lambda *values: jnp.stack(values), *runs)
+        loss = jnp.log10(both.loss[:, :: at.step])
+        return {"loss": loss, "stable_rank": both.stable_rank, "nuclear_rank": both.nuclear_rank}
 
-    def gated(key: Key[Array, ""], gd: Array, spectral: Array, n: AnySize) -> dict[str, Array]:
-        problem = draw(key, "swiglu", n, config.inputs, config.width)
-        return train(problem, "swiglu", (gd, spectral), config.gated_lengths, n)
+    def swept(
+        name: str, measure: Callable[..., Any], seeds: int | Mapping[str, Sequence[int]], **over: sweep.axes.Axis
+    ) -> xr.Dataset:
+        # Hundreds of steps magnify rounding; that padding changes nothing is tested on a few.
+        return sweep.run(measure, over, seeds=seeds, key=sizes.stream(key, name), check_padding=False)
 
     def runs(samples: Sequence[int], gd: Sequence[float], spectral: Sequence[float]) -> sweep.axes.Axis:
         return sweep.zipped(n=sweep.widths(*samples), gd=sweep.values(*gd), spectral=sweep.values(*spectral))
 
     small, large = config.gated_samples
+    few, many, counts = config.fragile_seeds, config.gated_seeds, sweep.widths(*config.start_samples)
     relu_runs = runs((config.samples,) * 2, config.gd_rates, config.spectral_rates)
     gated_runs = runs((small, small, large), config.gated_gd_rates, config.gated_spectral_rates)
-    few = config.fragile_seeds
     widths = sweep.zipped(d=sweep.widths(*config.starts), h=sweep.widths(*(4 * d for d in config.starts)))
-    found = {
-        # Hundreds of steps magnify rounding; that padding changes nothing is tested on a few.
-        name: sweep.run(measure, {dim: axis}, seeds=seeds, key=sizes.stream(key, name), check_padding=False)
-        for name, measure, dim, axis, seeds in (
-            ("relu", relu, "run", relu_runs, {"run": (config.seeds, few)}),
-            ("gated", gated, "run", gated_runs, {"run": (config.gated_seeds, few, config.gated_seeds)}),
-            ("starts", starts, "d", widths, config.start_seeds),
-            ("batches", batches, "n", sweep.widths(*config.start_samples), config.start_seeds),
-        )
-    }
-    names = {f"{rank}_dim_0": "block" for rank in ("stable_rank", "nuclear_rank")}
+    relu = swept("relu", partial(trained, "relu_squared", config.lengths), {"run": (config.seeds, few)}, run=relu_runs)
+    gated = swept("gated", partial(trained, "swiglu", config.gated_lengths), {"run": (many, few, many)}, run=gated_runs)
     return {
-        "relu": labelled(found["relu"], config.lengths),
-        "gated": labelled(found["gated"], config.gated_lengths),
-    } | {name: found[name].rename(names).assign_coords(block=list(BLOCKS)) for name in ("starts", "batches")}
+        "relu": labelled(relu, config.lengths),
+        "gated": labelled(gated, config.gated_lengths),
+        "starts": sweep.labelled(swept("starts", starts, config.start_seeds, d=widths), "block", block=BLOCKS),
+        "batches": sweep.labelled(swept("batches", batches, config.start_seeds, n=counts), "block", block=BLOCKS),
+    }
 
 
 def draw(key: Key[Array, ""], activation: str, n: AnySize, d: AnySize, h: AnySize) -> Problem:
@@ -128,29 +123,6 @@ def ranks(problem: Problem, activation: str) -> dict[str, Float[Array, "4"]]:
     return {"stable_rank": jnp.stack(stable), "nuclear_rank": jnp.concatenate(nuclear)}
 
 
-def train(
-    problem: Problem, activation: str, rates: Sequence[Array], lengths: Sequence[int], samples: AnySize
-) -> dict[str, Array]:
-    """Both methods on one draw, each with its step size: log10 of losses, and ranks of every block, at the iterations of `records`.
-
-    Every quantity has the axes (optimizer, record), and ranks a third one, block. A run that has diverged has the loss `LIMIT` from there
-    on and ranks of 0.
-    """
-    params, batch = problem
-    at = records(lengths)
-    runs = [
-        layerwise_descent.descend(
-            params, batch, activation, rate, thresholds=thresholds, records=len(at), every=at.step,
-            limit=LIMIT, samples=samples,
-        )
-        for rate, thresholds in zip(rates, OPTIMIZERS.values(), strict=True)
-    ]  # fmt: skip
-    both = jax.tree.map(lambda *values: jnp.stack(values), *runs)
-    loss = both.loss[:, :: at.step]
-    found = {"stable_rank": both.stable_rank, "nuclear_rank": both.nuclear_rank}
-    return {"loss": jnp.log10(loss), **found}
-
-
 def records(lengths: Sequence[int]) -> range:
     """The iterations at which a training that is judged at `lengths` is looked at, from 0 to the last."""
     # At least every tenth, so that figures have curves.
@@ -159,13 +131,7 @@ def records(lengths: Sequence[int]) -> range:
 
 def labelled(found: xr.Dataset, lengths: Sequence[int]) -> xr.Dataset:
     """What a sweep of `train` has found, with names for its axes, and with `lasts`: which runs have not diverged."""
-    names = {
-        f"{name}_dim_{place}": dim
-        for name in ("loss", "stable_rank", "nuclear_rank")
-        for place, dim in enumerate(("optimizer", "length", "block"))
-        if f"{name}_dim_{place}" in found.dims
-    }
-    coordinates = {"optimizer": list(OPTIMIZERS), "length": list(records(lengths)), "block": list(BLOCKS)}
-    named = found.rename(names).assign_coords(coordinates)
+    dims: dict[str, Any] = {"optimizer": list(OPTIMIZERS), "length": list(records(lengths)), "block": BLOCKS}
+    named = sweep.labelled(found, *dims, **dims)
     # A little below the limit, for the logarithm's rounding.
     return named.assign(lasts=named["loss"] < np.log10(LIMIT) - 1e-3)

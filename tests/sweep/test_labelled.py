@@ -1,0 +1,38 @@
+"""Names and labels for the axes that outputs have by themselves."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import sweep
+
+
+@pytest.fixture(scope="module")
+def data():
+    def measure(key, x):  # noqa: ARG001
+        return {"loss": x * jnp.arange(6.0).reshape(2, 3), "rate": x * jnp.ones(2), "curve": jnp.ones(4), "mean": x}
+
+    return sweep.run(measure, {"x": sweep.values(1.0, 2.0)}, seeds=2, key=jax.random.key(0))
+
+
+def test_axes_of_all_outputs_in_their_order_or_of_some_have_names_and_labels(data):
+    named = sweep.labelled(
+        data, "optimizer", "step", outputs=["loss", "rate"], optimizer=["adam", "muon"], step=[0, 5, 9]
+    )
+    assert named["loss"].dims == ("x", "seed", "optimizer", "step")
+    assert named["rate"].dims == ("x", "seed", "optimizer")
+    assert named["curve"].dims == ("x", "seed", "curve_dim_0")
+    np.testing.assert_array_equal(named["loss"].sel(x=2.0, optimizer="muon", step=[0, 9]), [[6.0, 10.0]] * 2)
+    alone = sweep.labelled(data[["loss", "rate", "mean"]], "optimizer", x=["one", "two"])
+    assert alone["loss"].dims == ("x", "seed", "optimizer", "loss_dim_1")
+    assert alone["x"].values.tolist() == ["one", "two"]
+
+
+def test_a_name_for_no_axis_and_labels_that_do_not_fit_are_refused(data):
+    with pytest.raises(ValueError, match="No output has an axis of its own for the name 'layer'; give a name to each"):
+        sweep.labelled(data, "optimizer", "step", "layer", outputs=["loss"])
+    with pytest.raises(ValueError, match="conflicting sizes"):
+        sweep.labelled(data, "optimizer", outputs=["rate"], optimizer=["adam"])
+    with pytest.raises(ValueError, match="labels along 'depth', which is none of the dimensions"):
+        sweep.labelled(data, "optimizer", outputs=["rate"], depth=["one", "two"])
