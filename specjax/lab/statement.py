@@ -4,6 +4,8 @@
     def exact(config, data):
         return lab.equals(data["off_diagonal"], closed_form(data))
 
+The sentence may as well be the docstring of the function.
+
 What must break it stands beside the sentence, not in the data: a *rival* is another prediction, which a confirmed statement must have
 excluded; a *control* makes other data of the same form (weights zero, noise in the place of a gradient, the other optimizer's run),
 in which a confirmed statement must not be confirmed. A refuted statement needs one of either that is confirmed, or its verdict could not
@@ -81,6 +83,10 @@ class Statement:
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", self.name):
             raise ValueError(f"The statement {self.name!r} needs a name in kebab-case, such as 'slope-of-loss'.")
+        if not self.says:
+            raise ValueError(
+                f"The statement {self.name!r} says nothing; give it a sentence, or its function a docstring."
+            )
         if not self.cites:
             raise ValueError(f"The statement {self.name!r} cites nothing; name the rows of the ledger that it decides.")
         if not self.rivals and not self.controls:
@@ -146,7 +152,7 @@ class Statement:
 
 def statement(
     cites: str | tuple[str, ...],
-    says: str,
+    says: str = "",
     *,
     name: str | None = None,
     rivals: Mapping[str, Rival] | None = None,
@@ -160,7 +166,7 @@ def statement(
 
     Args:
         cites: Rows of the ledger that it decides.
-        says: One sentence.
+        says: One sentence; by default the docstring of the function.
         name: Its name in records; by default that of the function, in kebab-case.
         rivals: Other predictions by name: numbers, or functions of configuration and data.
         controls: By name, functions of configuration and data that return data of the same form, in which the statement must not hold; of
@@ -171,13 +177,16 @@ def statement(
         post_hoc: Why its rule was changed after data were seen; it is then judged on fresh seeds.
 
     Raises:
-        ValueError: no rival and no control, no row cited, or a name that is not in kebab-case.
+        ValueError: no sentence, no rival and no control, no row cited, or a name that is not in kebab-case.
     """
 
     def named(relation: Judge) -> Statement:
         called = name or getattr(relation, "__name__", "").replace("_", "-")
         rows = (cites,) if isinstance(cites, str) else tuple(cites)
-        return Statement(called, rows, says, relation, rivals or {}, controls or {}, holds, corrected, along, post_hoc)
+        sentence = says or " ".join((relation.__doc__ or "").split())
+        return Statement(
+            called, rows, sentence, relation, rivals or {}, controls or {}, holds, corrected, along, post_hoc
+        )
 
     return named
 
