@@ -166,7 +166,7 @@ def figure(config: Config, data: Data) -> Figure:
     expected = expected_ratios(config)
     for index, (layer, label) in enumerate(LAYERS.items()):
         draws = data["layers"][f"{layer}.ratio"]
-        exact = draws.isel(seed=[0]).copy(data=np.broadcast_to(expected[layer], draws.sizes["width"])[:, None])
+        exact = xr.zeros_like(draws) + np.reshape(np.asarray(expected[layer], np.float32), (-1, 1))
         zero = "" if exact.all() else ": zero"
         draw_sweep(left, exact, "width", label=label + zero, color=f"C{index}", line=True)
         draw_sweep(right, draws, "width", label=label, color=f"C{index}", line=True)
