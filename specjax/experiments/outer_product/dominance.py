@@ -5,6 +5,7 @@ preconditioner of a step is made of one draw, though, and there the off-diagonal
 """
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Array, Key
@@ -12,20 +13,18 @@ from matplotlib.figure import Figure
 
 from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.ledgers import ledger
+from specjax.experiments.outer_product import layers
 from specjax.experiments.outer_product.layers import D_IN, D_OUT, GROWING_ROWS, LAYERS, problem, rank, rows
 from specjax.experiments.outer_product.statistics import at_infinity, gram
 from specjax.lab.drawing import draw_sweep
-from specjax.models.targets import low_rank_target, sign_target
 from specjax.sizes import AnySize
 from specjax.theory import deep_linear as linear_theory
 from specjax.theory import dominance as dominance_theory
 from specjax.theory import matrix_factorization as factorization_theory
 from specjax.theory import relu_network as relu_theory
 
-ROOM = 0.5
-"""The rank bound would be an equality for equal eigenvalues; by their spread it is loose, in linear networks (d₀ + d₂ + 1)/d₀ < 2 times."""
-ROUNDING = 1e-3
-"""Of shares on the diagonal down to a hundredth, each the difference from 1 of a number in float32."""
+Data = dict[str, xr.Dataset]
+states = lab.Statements()
 
 
 class Config(lab.Config):
@@ -35,9 +34,6 @@ class Config(lab.Config):
     seeds: int = lab.seeds(1000, help="initializations at every width")
     linear_widths: tuple[int, ...] = lab.sizes(256, 512, least=2, points=2, help="d_1 of the limits in linear networks")
     linear_seeds: int = lab.seeds(6000, help="initializations of linear networks at each of linear_widths")
-
-
-Data = dict[str, xr.Dataset]
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
@@ -58,71 +54,78 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
 
     def linear(key: Key[Array, ""], width: AnySize) -> dict[str, Array]:
         params, gradient = problem(key, width, target_key)
-        gradients = gradient(params)
-        return {
-            layer: spectral.dominance_ratio(gram(gradients[layer]), rows(layer, width))
-            for layer in ("linear_hidden", "linear_output")
-        }
+        found = gradient(params)
+        names = ("linear_hidden", "linear_output")
+        return {layer: spectral.dominance_ratio(gram(found[layer]), rows(layer, width)) for layer in names}
 
-    layers, wide = ({"width": sweep.widths(*widths)} for widths in (config.widths, config.linear_widths))
+    over, wide = ({"width": sweep.widths(*widths)} for widths in (config.widths, config.linear_widths))
     return {
-        "layers": sweep.run(measure, layers, seeds=config.seeds, key=sizes.stream(key, "weights")),
+        "layers": sweep.run(measure, over, seeds=config.seeds, key=sizes.stream(key, "weights")),
         "linear": sweep.run(linear, wide, seeds=config.linear_seeds, key=sizes.stream(key, "linear weights")),
     }
 
 
-def expected_ratios(config: Config, widths: tuple[int, ...]) -> dict[str, np.ndarray]:
+def expected_ratios(config: Config) -> dict[str, Array | float]:
     """Mean |off-diagonal| over mean diagonal of E[G Gᵀ], by the closed forms, per layer and width."""
-    target_key = sizes.stream(jax.random.key(config.seed), "target")
-    symmetric = np.asarray(low_rank_target(jax.random.fold_in(target_key, 0), D_OUT, D_OUT // 2), float)
-    linear = np.asarray(sign_target(jax.random.fold_in(target_key, 1), D_OUT, D_IN), float)
+    targets = layers.targets(sizes.stream(jax.random.key(config.seed), "target"))
+    symmetric, linear = (np.asarray(target, float) for target in targets)
     with jax.enable_x64(True):
-        width = np.asarray(widths, float)
-        norm_squared = np.sum(linear**2)
-        output = [linear_theory.expected_outer_product((D_IN, w, D_OUT), jax.numpy.asarray(linear), 2) for w in widths]
-        relu_diagonal = relu_theory.diagonal_1(D_IN, width, D_OUT, norm_squared)
-        ratios = {
-            "factorization": spectral.dominance_ratio(
-                factorization_theory.expected_outer_product(jax.numpy.asarray(symmetric), width)
-            ),
-            "linear_hidden": np.zeros(len(widths)),
-            "linear_output": spectral.dominance_ratio(jax.numpy.stack(output)),
+        m, phi, width = jnp.asarray(symmetric), jnp.asarray(linear), np.asarray(config.widths, float)
+        output = [linear_theory.expected_outer_product((D_IN, w, D_OUT), phi, 2) for w in config.widths]
+        relu_diagonal = relu_theory.diagonal_1(D_IN, width, D_OUT, np.sum(linear**2))
+        return {
+            "factorization": spectral.dominance_ratio(factorization_theory.expected_outer_product(m, width)),
+            "linear_hidden": 0.0,
+            "linear_output": spectral.dominance_ratio(jnp.stack(output)),
             "relu_hidden": relu_theory.off_diagonal_1(D_IN, D_OUT) / relu_diagonal,
-            "relu_output": spectral.dominance_ratio(
-                relu_theory.expected_outer_product_2(jax.numpy.asarray(linear), width)
-            ),
+            "relu_output": spectral.dominance_ratio(relu_theory.expected_outer_product_2(phi, width)),
         }
-        return {layer: np.asarray(ratio) for layer, ratio in ratios.items()}
 
 
-def _vanishes(layer: str) -> lab.Statement:
+def of_layer(layer: str) -> None:
+    """That one draw becomes diagonal; and of hidden layers, whose gradient has a bounded rank, that the rank bounds the diagonal."""
     other = "relu_hidden" if layer == "factorization" else "factorization"
-
-    @lab.statement(
-        ("section-4-draw", "section-4-w1-ratio") if layer == "relu_hidden" else "section-4-draw",
+    cites = ("section-4-draw", *(["section-4-w1-ratio"] if layer == "relu_hidden" else []))
+    ratio, energy, bound = (f"{layer}.{quantity}" for quantity in ("ratio", "energy", "bound"))
+    states(
+        cites,
         f"{LAYERS[layer]}: P = GGᵀ of one draw becomes diagonal as the width grows.",
         name=f"{layer.replace('_', '-')}-draw-vanishes",
-        controls={f"{LAYERS[other]}, in its place": lab.replacing(f"{layer}.ratio", f"{other}.ratio", of="layers")},
+        controls={f"{LAYERS[other]}, in its place": lab.replacing(ratio, f"{other}.ratio", of="layers")},
         holds=layer == "factorization",
+    )(lambda config, data: lab.vanishes(data["layers"][ratio], "width"))
+    if layer not in GROWING_ROWS:
+        return
+
+    @states(
+        cites,
+        f"{LAYERS[layer]}: in every draw the diagonal entries hold at most rank Σ P_aa²/(tr P)² of ‖P‖_F².",
+        name=f"{layer.replace('_', '-')}-rank-bound",
+        corrected=True,
+        controls={
+            "the factorization, which becomes diagonal": lab.replacing(energy, "factorization.energy", of="layers")
+        },
     )
-    def draw_vanishes(config: Config, data: Data) -> lab.Relation:
-        return lab.vanishes(data["layers"][f"{layer}.ratio"], "width")
+    def rank_bound(config: Config, data: Data) -> lab.Relation:
+        # Both sides as shares on the diagonal, which go to zero with the width: as shares off it all of them would be near 1. For equal
+        # eigenvalues the bound would be an equality; by their spread it is loose, in linear networks (d₀ + d₂ + 1)/d₀ < 2 times.
+        # Of shares down to a hundredth, each the difference from 1 of a number in float32, a thousandth is rounding.
+        found = data["layers"]
+        return lab.always(1 - found[energy], 1 - found[bound], slack=0.5, rounding=1e-3)
 
-    return draw_vanishes
+
+for each in LAYERS:
+    of_layer(each)
 
 
-@lab.statement(
-    "section-4-draw",
-    "Matrix factorization: the ratio of one draw falls as k^(-1/2), the fluctuation of a Wishart matrix, not as the expectation's 1/k.",
-    corrected=True,
-    rivals={"1/k, as in expectation": -1.0, "no fall": 0.0},
-)
+@states("section-4-draw", corrected=True, rivals={"1/k, as in expectation": -1.0, "no fall": 0.0})
 def factorization_draw_rate(config: Config, data: Data) -> lab.Relation:
-    """At large k, G Gᵀ is k³ (I + 3 X/√k) with X the fluctuation of U Uᵀ."""
+    """Matrix factorization: the ratio of one draw falls as k^(-1/2), the fluctuation of a Wishart matrix, not as the expectation's 1/k."""
+    # At large k, G Gᵀ is k³ (I + 3 X/√k) with X the fluctuation of U Uᵀ.
     return lab.scales_as(data["layers"]["factorization.ratio"], "width", -0.5)
 
 
-@lab.statement(
+@states(
     "section-4-draw",
     "Linear network, W₁: the mean ratio of one draw tends to (1/√π) h(d₀) h(d₂) Γ((d₀+d₂+1)/2)/Γ((d₀+d₂)/2), h(d) = Γ((d+1)/2)/Γ(d/2+1).",
     corrected=True,
@@ -134,13 +137,11 @@ def factorization_draw_rate(config: Config, data: Data) -> lab.Relation:
     },
 )
 def linear_hidden_limit(config: Config, data: Data) -> lab.Relation:
-    """In the limit of large widths, at fixed numbers of inputs and outputs."""
     return _limit(data, "linear_hidden", float(linear_theory.one_draw_ratio_hidden(D_IN, D_OUT)))
 
 
-@lab.statement(
+@states(
     "section-4-draw",
-    "Linear network, W₂: the mean ratio of one draw tends to Γ((d₀+1)/2)/(√π Γ(d₀/2+1)), whatever the number of outputs.",
     corrected=True,
     rivals={
         "outputs in the place of inputs": lambda config, data: float(linear_theory.one_draw_ratio_output(D_OUT)),
@@ -150,7 +151,7 @@ def linear_hidden_limit(config: Config, data: Data) -> lab.Relation:
     },
 )
 def linear_output_limit(config: Config, data: Data) -> lab.Relation:
-    """In the limit of large widths, at a fixed number of inputs."""
+    """Linear network, W₂: the mean ratio of one draw tends to Γ((d₀+1)/2)/(√π Γ(d₀/2+1)), whatever the number of outputs."""
     return _limit(data, "linear_output", float(linear_theory.one_draw_ratio_output(D_IN)))
 
 
@@ -158,73 +159,21 @@ def _limit(data: Data, layer: str, form: float) -> lab.Relation:
     return lab.equals(at_infinity(data["linear"][layer], "width").rename("ratio at infinite width"), form)
 
 
-def _rank_bound(layer: str) -> lab.Statement:
-    @lab.statement(
-        ("section-4-draw", "section-4-w1-ratio") if layer == "relu_hidden" else "section-4-draw",
-        f"{LAYERS[layer]}: in every draw the diagonal entries hold at most rank Σ P_aa²/(tr P)² of ‖P‖_F².",
-        name=f"{layer.replace('_', '-')}-rank-bound",
-        corrected=True,
-        controls={
-            "the factorization, which becomes diagonal": lab.replacing(
-                f"{layer}.energy", "factorization.energy", of="layers"
-            )
-        },
-    )
-    def bound(config: Config, data: Data) -> lab.Relation:
-        # Both sides as shares on the diagonal, which go to zero with the width: as shares off it all of them would be near 1.
-        energy, least = data["layers"][f"{layer}.energy"], data["layers"][f"{layer}.bound"]
-        return lab.always(1 - energy, 1 - least, slack=ROOM, rounding=ROUNDING)
-
-    return bound
-
-
-def tables(config: Config, data: Data) -> list[lab.Table]:
-    """The ratio of the expectation and of one draw at each width."""
-    expected = expected_ratios(config, config.widths)
-    rows_ = []
-    for layer, label in LAYERS.items():
-        mean, _ = sweep.mean_and_stderr(data["layers"][f"{layer}.ratio"])
-        energy, _ = sweep.mean_and_stderr(data["layers"][f"{layer}.energy"])
-        fit = sweep.fit_power_law(data["layers"][f"{layer}.ratio"], "width")
-        rows_.append((label, "expectation", *(f"{r:.3g}" for r in expected[layer]), _far_slope(config, layer)))
-        rows_.append(
-            (
-                "",
-                "one draw",
-                *(f"{r:.3g}" for r in mean.values),
-                f"{fit.local_exponents[-1]:.2f} ± {4 * fit.local_stderrs[-1]:.2f}",
-            )
-        )
-        rows_.append(("", "one draw, off-diagonal share of ‖P‖_F²", *(f"{e:.3g}" for e in energy.values), ""))
-    header = ("layer", "", *map(str, config.widths), "exponent at the end")
-    return [lab.Table("Mean |off-diagonal| / mean diagonal of G Gᵀ at width …", header, tuple(rows_))]
-
-
-def _far_slope(config: Config, layer: str) -> str:
-    ratios = expected_ratios(config, (2**15, 2**16))[layer]
-    return f"{np.log2(ratios[1] / ratios[0]):.2f}" if np.all(ratios > 0) else "zero"
-
-
 def figure(config: Config, data: Data) -> Figure:
     """Left: the expectation, by closed form. Right: one draw."""
     drawn = Figure(figsize=(11, 4.5), layout="constrained")
     left, right = drawn.subplots(1, 2, sharey=True)
-    expected = expected_ratios(config, config.widths)
+    expected = expected_ratios(config)
     for index, (layer, label) in enumerate(LAYERS.items()):
-        if np.all(expected[layer] > 0):
-            left.plot(config.widths, expected[layer], "o-", color=f"C{index}", linewidth=1.2, label=label)
-        else:
-            left.plot([], [], color=f"C{index}", label=f"{label}: zero")
-        draw_sweep(right, data["layers"][f"{layer}.ratio"], "width", label=label, color=f"C{index}", line=True)
-    left.set_xscale("log", base=2)
-    left.set_xticks(config.widths, [str(w) for w in config.widths])
-    left.set_yscale("log")
-    left.set_title("the expectation E[GGᵀ] (closed form)")
+        draws = data["layers"][f"{layer}.ratio"]
+        exact = xr.zeros_like(draws) + np.reshape(np.asarray(expected[layer], np.float32), (-1, 1))
+        zero = "" if exact.all() else ": zero"
+        draw_sweep(left, exact, "width", label=label + zero, color=f"C{index}", line=True)
+        draw_sweep(right, draws, "width", label=label, color=f"C{index}", line=True)
+    left.set(title="the expectation E[GGᵀ] (closed form)", ylabel="mean |off-diagonal| / mean diagonal")
     right.set_title("one draw of GGᵀ (mean over draws of the ratio)")
-    left.set_ylabel("mean |off-diagonal| / mean diagonal")
     for axes in (left, right):
         axes.set_xlabel("width")
-        axes.minorticks_off()
         axes.legend(fontsize="small")
     return drawn
 
@@ -233,23 +182,14 @@ EXPERIMENT = lab.Experiment(
     "dominance",
     ledger("outer-product"),
     title="Diagonal dominance of G Gᵀ: in expectation, and in the draw that a step uses",
-    summary="All expectations are diagonal at large width, as the paper proves. One draw is another matter. In matrix factorization it "
-    "becomes diagonal too, but as k^(-1/2). In the other four layers the ratio stays where it is: a hidden layer's gradient has "
-    "bounded rank, so most of ‖GGᵀ‖_F² must sit off the diagonal, and an output layer's rows combine as many directions as there are "
-    "inputs. In linear networks both limits have closed forms. What vanishes in the expectation are signs, not sizes.",
+    summary="All expectations are diagonal at large width, as the paper proves; one draw becomes so in matrix factorization alone, as "
+    "k^(-1/2): what vanishes in the expectations of the other four layers are signs, not sizes.",
     config=Config,
     measure=run,
-    statements=(
-        *map(_vanishes, LAYERS),
-        factorization_draw_rate,
-        linear_hidden_limit,
-        linear_output_limit,
-        *map(_rank_bound, GROWING_ROWS),
-    ),
+    statements=states,
     scales={
         "smoke": {"widths": (8, 16, 32, 64, 128), "seeds": 100, "linear_widths": (32, 64), "linear_seeds": 200},
         "paper": {"widths": (16, 32, 64, 128, 256, 512, 1024), "seeds": 4000, "linear_seeds": 40_000},
     },
     figure=figure,
-    tables=tables,
 )

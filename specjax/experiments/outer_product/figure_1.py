@@ -6,7 +6,6 @@ Both are computed at Gaussian initialization for the five weight matrices of the
 
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import jax
@@ -18,21 +17,18 @@ from matplotlib.figure import Figure
 from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.outer_product.layers import LAYERS, mask, problem
+from specjax.experiments.outer_product.statistics import neighbours
 from specjax.lab.drawing import draw_sweep
 from specjax.sizes import AnySize
 
 HIDDEN, OUTPUT = ["linear_hidden", "relu_hidden"], ["linear_output", "relu_output"]
-KINDS = {"hessian": "Hessian", "metric": "H_Muon of one draw"}
 ROWS = 4
 """Rows of blocks of a Hessian that are differentiated: all of a wide hidden layer would cost the width times as much."""
-HALF = 0.5
-"""Diagonal blocks that dominate hold more of ‖H‖_F² than all others."""
-ROUNDING = 1e-6
-"""Second derivatives in float32 that are zero come out as such, or at the square of its precision."""
 BOTH_LAYERS = "One statement gave 1/width to both hidden layers; in ReLU networks the curvature of a unit's own gate grows with the width."
 
 Data = dict[str, xr.Dataset]
 Blocks = Callable[[Key[Array, ""], AnySize], dict[str, Array]]
+states = lab.Statements()
 
 
 class Config(lab.Config):
@@ -92,91 +88,84 @@ def of_layers(data: Data, layers: list[str]) -> xr.DataArray:
 
 def exchanged(config: Config, data: Data) -> Data:
     """The Hessians of hidden and of output layers in each other's place."""
-    pairs = dict(zip(HIDDEN + OUTPUT, OUTPUT + HIDDEN, strict=True))
-    return {**data, "hessian": data["hessian"].assign({to: data["hessian"][of] for to, of in pairs.items()})}
+    hessian, pairs = data["hessian"], zip(HIDDEN + OUTPUT, OUTPUT + HIDDEN, strict=True)
+    return {**data, "hessian": hessian.assign({to: hessian[of] for to, of in pairs})}
 
 
-@lab.statement(
-    ("figure-1", "section-1-hessian"),
-    "In output layers, where the loss is quadratic, the Hessian has nothing outside of its diagonal row blocks.",
-    controls={"hidden layers": exchanged},
-)
+@states(("figure-1", "section-1-hessian"), controls={"hidden layers": exchanged})
 def hessian_output(config: Config, data: Data) -> lab.Relation:
-    """In every draw."""
-    return lab.identity(of_layers(data, OUTPUT), tolerance=ROUNDING)
+    """In output layers, where the loss is quadratic, the Hessian has nothing outside of its diagonal row blocks."""
+    # Second derivatives in float32 that are zero come out as such, or at the square of its precision.
+    return lab.identity(of_layers(data, OUTPUT), tolerance=1e-6)
 
 
-@lab.statement(
+@states(
     ("figure-1", "section-1-hessian"),
-    "Matrix factorization: the Hessian becomes block-diagonal in the rows as the width grows.",
     controls={"the linear network's W₁": lab.replacing("factorization", "linear_hidden", of="hessian")},
 )
 def hessian_factorization(config: Config, data: Data) -> lab.Relation:
-    """The share outside vanishes."""
+    """Matrix factorization: the Hessian becomes block-diagonal in the rows as the width grows."""
     return lab.vanishes(data["hessian"]["factorization"], "width")
 
 
-def hessian_hidden(layer: str) -> lab.Statement:
-    """That diagonal blocks dominate, at a fixed number of outputs; the works that the paper cites let it grow."""
-    return lab.statement(
+def hessian_hidden(layer: str) -> None:
+    # At a fixed number of outputs; the works that the paper cites let it grow.
+    states(
         ("figure-1", "section-1-hessian"),
         f"{LAYERS[layer]}: the diagonal row blocks dominate the Hessian: they hold more than half of ‖H‖_F² at every width.",
         name=f"hessian-{layer.replace('_', '-')}",
         holds=False,
         controls={"output layers": exchanged},
-    )(lambda config, data: lab.below(data["hessian"][layer], HALF, "one half"))
+    )(lambda config, data: lab.below(data["hessian"][layer], 0.5, "one half"))
 
 
-@lab.statement(
-    "section-1-hessian",
-    "In hidden layers the share of the Hessian outside of the diagonal row blocks is larger at each width than at the one before.",
-    corrected=True,
-    controls={"output layers": exchanged},
-    post_hoc=BOTH_LAYERS,
-)
+for hidden in HIDDEN:
+    hessian_hidden(hidden)
+
+
+@states("section-1-hessian", corrected=True, controls={"output layers": exchanged}, post_hoc=BOTH_LAYERS)
 def hessian_hidden_grows(config: Config, data: Data) -> lab.Relation:
-    """The other way from the paper's picture."""
-    shares = of_layers(data, HIDDEN)
-    steps = [f"{low} to {high}" for low, high in pairwise(config.widths)]
-    before, after = (
-        shares.isel(width=part).assign_coords(width=steps).rename(name)
-        for part, name in ((slice(None, -1), "that at the width before"), (slice(1, None), "share outside"))
-    )
+    """In hidden layers the share of the Hessian outside of the diagonal row blocks is larger at each width than at the one before."""
+    before, after = neighbours(of_layers(data, HIDDEN), "width")
     return lab.ahead(after, before, least=0)
 
 
-@lab.statement(
+@states(
     "section-1-hessian",
-    "In the linear network's hidden layer the share of the Hessian in the diagonal row blocks falls as 1/width.",
     corrected=True,
     rivals={"1/√width": -0.5, "no fall": 0.0, "1/width²": -2.0},
     post_hoc=BOTH_LAYERS,
 )
 def hessian_linear_hidden_rate(config: Config, data: Data) -> lab.Relation:
-    """That Hessian is W₂ᵀ W₂ ⊗ I: in expectation the squares of its diagonal blocks are (d₂ + 2)/(d₁ + d₂ + 1) of all."""
+    """In the linear network's hidden layer the share of the Hessian in the diagonal row blocks falls as 1/width."""
+    # That Hessian is W₂ᵀ W₂ ⊗ I: in expectation the squares of its diagonal blocks are (d₂ + 2)/(d₁ + d₂ + 1) of all.
     return lab.scales_as((1 - data["hessian"]["linear_hidden"]).rename("share inside"), "width", -1)
 
 
-def metric_statements(layer: str) -> list[lab.Statement]:
+def metric(layer: str) -> None:
     """That H_Muon becomes block-diagonal; and where it does not, that what is outside stays."""
     other = "linear_hidden" if layer == "factorization" else "factorization"
     controls = {LAYERS[other]: lab.replacing(layer, other, of="metric")}
-    name = layer.replace("_", "-")
-    vanishes = lab.statement(
+    name, holds = f"metric-{layer.replace('_', '-')}", layer == "factorization"
+    states(
         ("figure-1", "section-1-metric"),
         f"{LAYERS[layer]}: H_Muon of one draw becomes block-diagonal in the rows as the width grows.",
-        name=f"metric-{name}",
-        holds=layer == "factorization",
+        name=name,
+        holds=holds,
         controls=controls,
     )(lambda config, data: lab.vanishes(data["metric"][layer], "width"))
-    stays = lab.statement(
-        "section-1-metric",
-        f"{LAYERS[layer]}: the share of H_Muon of one draw outside of the row blocks stays as the width grows.",
-        name=f"metric-{name}-stays",
-        corrected=True,
-        controls=controls,
-    )(lambda config, data: lab.settles(data["metric"][layer], "width"))
-    return [vanishes] if layer == "factorization" else [vanishes, stays]
+    if not holds:
+        states(
+            "section-1-metric",
+            f"{LAYERS[layer]}: the share of H_Muon of one draw outside of the row blocks stays as the width grows.",
+            name=f"{name}-stays",
+            corrected=True,
+            controls=controls,
+        )(lambda config, data: lab.settles(data["metric"][layer], "width"))
+
+
+for each in LAYERS:
+    metric(each)
 
 
 def figure(config: Config, data: Data) -> Figure:
@@ -184,21 +173,18 @@ def figure(config: Config, data: Data) -> Figure:
     drawn = Figure(figsize=(13, 8.5), layout="constrained")
     parts: Any = drawn.subfigures(2, 1, height_ratios=(2, 1.1))
     above, below = parts
-    pictures = above.subplots(2, len(LAYERS))
-    for row, kind in zip(pictures, KINDS, strict=True):
-        for axes, (layer, label) in zip(row, LAYERS.items(), strict=True):
+    pictures, panels = above.subplots(2, len(LAYERS)), below.subplots(1, 2, sharey=True)
+    kinds = {"hessian": "Hessian", "metric": "H_Muon of one draw"}
+    for row, panel, (kind, text) in zip(pictures, panels, kinds.items(), strict=True):
+        for index, (axes, (layer, label)) in enumerate(zip(row, LAYERS.items(), strict=True)):
             norms = data[f"{kind}-blocks"][layer].isel(width=0, seed=0).values
             image = axes.imshow(norms / norms.max(), cmap="viridis", vmin=0, vmax=1)
             axes.set(xticks=[], yticks=[])
-            if kind == "hessian":
-                axes.set_title(label, fontsize="medium")
-        row[0].set_ylabel(f"{KINDS[kind]}: rows")
+            pictures[0, index].set_title(label, fontsize="medium")
+            draw_sweep(panel, data[kind][layer], "width", label=label, color=f"C{index}", line=True)
+        row[0].set_ylabel(f"{text}: rows")
+        panel.set(yscale="linear", ylim=(-0.03, 1), title=text, xlabel="width")
     above.colorbar(image, ax=pictures, label="norm of a row block / largest", shrink=0.8)
-    panels = below.subplots(1, 2, sharey=True)
-    for axes, (kind, text) in zip(panels, KINDS.items(), strict=True):
-        for index, (layer, label) in enumerate(LAYERS.items()):
-            draw_sweep(axes, data[kind][layer], "width", label=label, color=f"C{index}", line=True)
-        axes.set(yscale="linear", ylim=(-0.03, 1), title=text, xlabel="width")
     panels[0].set_ylabel("share outside the diagonal blocks")
     below.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", fontsize="small")
     return drawn
@@ -208,20 +194,11 @@ EXPERIMENT = lab.Experiment(
     "figure-1",
     ledger("outer-product"),
     title="Row blocks of the Hessian and of Muon's metric",
-    summary="A Hessian that is quadratic in an output layer is block-diagonal in its rows, exactly, and that of matrix factorization "
-    "becomes so with the width. In hidden layers, at a fixed number of outputs, the share outside of the diagonal blocks grows beyond one "
-    "half; the results that the paper cites let that number grow. Muon's metric of one draw follows its own P: outside of matrix "
-    "factorization it does not approach the block-diagonal form of the paper's picture.",
+    summary="A Hessian that is quadratic in an output layer is block-diagonal in its rows, and that of matrix factorization becomes so "
+    "with the width; in hidden layers the share outside grows beyond one half, and Muon's metric follows its own P.",
     config=Config,
     measure=run,
-    statements=(
-        hessian_output,
-        hessian_factorization,
-        *map(hessian_hidden, HIDDEN),
-        hessian_hidden_grows,
-        hessian_linear_hidden_rate,
-        *(statement for layer in LAYERS for statement in metric_statements(layer)),
-    ),
+    statements=states,
     scales={
         # Another seed than the one whose data made a rule change.
         "quick": {"seed": 1},

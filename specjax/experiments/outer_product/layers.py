@@ -36,33 +36,31 @@ class Problem(NamedTuple):
     gradient: Callable[[Params], Params]
 
 
+def targets(key: Key[Array, ""]) -> tuple[Float[Array, "d2 d2"], Float[Array, "d2 d0"]]:
+    """M of the factorization, and Φ of both networks; they do not depend on the width."""
+    first, second = (jax.random.fold_in(key, place) for place in (0, 1))
+    return low_rank_target(first, D_OUT, D_OUT // 2), sign_target(second, D_OUT, D_IN)
+
+
 def problem(key: Key[Array, ""], width: AnySize, target_key: Key[Array, ""]) -> Problem:
-    """All five weights at Gaussian initialization, each model with its own draw, and targets that do not depend on the width."""
-    keys = jax.random.split(key, 3)
-    symmetric = low_rank_target(jax.random.fold_in(target_key, 0), D_OUT, D_OUT // 2)
-    linear = sign_target(jax.random.fold_in(target_key, 1), D_OUT, D_IN)
-    linear_params = deep_linear.init(keys[1], (D_IN, width, D_OUT))
-    relu_params = relu_network.init(keys[2], D_IN, width, D_OUT)
-    params = {
-        "factorization": matrix_factorization.init(keys[0], D_OUT, width),
-        "linear_hidden": linear_params[0],
-        "linear_output": linear_params[1],
-        "relu_hidden": relu_params.w1,
-        "relu_output": relu_params.w2,
-    }
+    """All five weights at Gaussian initialization, each model with its own draw."""
+    keys, (symmetric, linear) = jax.random.split(key, 3), targets(target_key)
+    weights = (
+        matrix_factorization.init(keys[0], D_OUT, width),
+        *deep_linear.init(keys[1], (D_IN, width, D_OUT)),
+        *relu_network.init(keys[2], D_IN, width, D_OUT),
+    )
 
     def gradient(params: Params) -> Params:
-        in_linear = deep_linear.gradient((params["linear_hidden"], params["linear_output"]), linear)
-        in_relu = relu_network.gradient(relu_network.Params(params["relu_hidden"], params["relu_output"]), linear)
-        return {
-            "factorization": matrix_factorization.gradient(params["factorization"], symmetric),
-            "linear_hidden": in_linear[0],
-            "linear_output": in_linear[1],
-            "relu_hidden": in_relu.w1,
-            "relu_output": in_relu.w2,
-        }
+        u, *in_linear, w1, w2 = (params[layer] for layer in LAYERS)
+        gradients = (
+            matrix_factorization.gradient(u, symmetric),
+            *deep_linear.gradient(tuple(in_linear), linear),
+            *relu_network.gradient(relu_network.Params(w1, w2), linear),
+        )
+        return dict(zip(LAYERS, gradients, strict=True))
 
-    return Problem(params, gradient)
+    return Problem(dict(zip(LAYERS, weights, strict=True)), gradient)
 
 
 def rows(layer: str, width: AnySize) -> AnySize:

@@ -1,14 +1,16 @@
 """What the experiments on E[G Gᵀ] measure in one draw."""
 
+from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Key
 
-from specjax import spectral
+from specjax import lab, sizes, spectral
 from specjax.models import relu_network
 from specjax.sizes import AnySize
 from specjax.theory import relu_network as theory
@@ -37,6 +39,13 @@ def at_infinity(draws: xr.DataArray, dim: str) -> xr.DataArray:
     return (high * larger - low * smaller) / (high - low)
 
 
+def neighbours(draws: xr.DataArray, dim: str) -> tuple[xr.DataArray, xr.DataArray]:
+    """The draws at every size but the last, and those at the next size beside them."""
+    labels = {dim: [f"{low} to {high}" for low, high in pairwise(draws[dim].values)]}
+    first, second = (draws.isel({dim: part}).assign_coords(labels) for part in (slice(None, -1), slice(1, None)))
+    return first, second.rename(f"{draws.name} at the next {dim}")
+
+
 def relu_statistics(
     gradient: relu_network.Params, target: Float[Array, "d2 d0"], d1: AnySize, d2: AnySize
 ) -> dict[str, Float[Array, ""]]:
@@ -51,48 +60,47 @@ def relu_statistics(
 
 
 def controlled_relu_statistics(
-    params: relu_network.Params,
-    gradient: relu_network.Params,
-    target: Float[Array, "d2 d0"],
-    d1: AnySize,
-    d2: AnySize,
+    params: relu_network.Params, gradient: relu_network.Params, target: Float[Array, "d2 d0"], d1: AnySize, d2: AnySize
 ) -> dict[str, Float[Array, ""]]:
     """The same four numbers in the mean, with far less noise off the diagonals: a control variate is subtracted from each of these two."""
-    statistics = relu_statistics(gradient, target, d1, d2)
-    return {
-        **statistics,
-        "g2_coefficient": statistics["g2_coefficient"] - relu_output_control(params, gradient, target),
-        "g1_off_diagonal": statistics["g1_off_diagonal"] - relu_hidden_control(params, target, d1),
-    }
+    found = relu_statistics(gradient, target, d1, d2)
+    found["g2_coefficient"] -= relu_output_control(params, gradient, target)
+    found["g1_off_diagonal"] -= relu_hidden_control(params, target, d1)
+    return found
 
 
 def autodiff_deviations(
-    params: relu_network.Params,
-    target: Float[Array, "d2 d0"],
-    x: Float[Array, "n d0"],
-    d1: AnySize,
-    d2: AnySize,
+    key: Key[Array, ""], target: Float[Array, "d2 d0"], samples: int, d0: AnySize, d1: AnySize, d2: AnySize
 ) -> dict[str, dict[str, Float[Array, ""]]]:
     """How far the four numbers by autodiff of the loss on an even number of inputs are from those of the exact gradient.
 
     "batch" is Ĝ Ĝᵀ less G Gᵀ, for the gradient Ĝ of the batch; "halves" the product of the gradients of two half batches less G Gᵀ; and
     "noise" is D Dᵀ, for half the difference D of the gradients of two half batches.
     """
-    halves = jax.vmap(lambda batch: jax.grad(relu_network.sampled_loss)(params, target, batch))(
-        x.reshape(2, x.shape[0] // 2, x.shape[1])
-    )
+    params = relu_network.init(sizes.stream(key, "weights"), d0, d1, d2)
+    x = sizes.normal(sizes.stream(key, "inputs"), (samples, d0)).reshape(2, samples // 2, -1)
+    halves = jax.vmap(lambda half: jax.grad(relu_network.sampled_loss)(params, target, half))(x)
     mean = jax.tree.map(lambda g: (g[0] + g[1]) / 2, halves)
     difference = jax.tree.map(lambda g: (g[0] - g[1]) / 2, halves)
-    batch, noise, exact = (
-        relu_statistics(gradient, target, d1, d2)
-        for gradient in (mean, difference, relu_network.gradient(params, target))
-    )
+    gradients = mean, difference, relu_network.gradient(params, target)
+    batch, noise, exact = (relu_statistics(gradient, target, d1, d2) for gradient in gradients)
     # The symmetric part of G_a G_bᵀ is M Mᵀ - D Dᵀ for M, D = (G_a ± G_b)/2, and all four numbers are linear in G Gᵀ.
     return {
         "batch": {q: batch[q] - exact[q] for q in ROWS},
         "halves": {q: batch[q] - noise[q] - exact[q] for q in ROWS},
         "noise": noise,
     }
+
+
+class InHalves(lab.Config):
+    """A configuration of gradients by autodiff, of two half batches."""
+
+    samples: int = lab.integer(200, least=2, help="inputs x per initialization of autodiff, even")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.samples % 2:
+            raise ValueError(f"samples must be even, for two half batches, got {self.samples}.")
 
 
 def closed_forms(d0: int, d1: int, d2: int, norm_squared: float) -> xr.DataArray:
@@ -109,6 +117,20 @@ def batch_bias(d0: int, d1: int, d2: int, norm_squared: float, samples: int) -> 
 def by_row(*values: float | int) -> xr.DataArray:
     """Four numbers with the dimension "row"."""
     return xr.DataArray(list(values), {"row": ROWS}, "row")
+
+
+THEOREM = ROWS[:3]
+"""The rows in which Theorem 3 is exact as printed."""
+PARTS: dict[str, Callable[[int, int, int, float], xr.DataArray]] = {
+    "G₂ without Φ": lambda d0, d1, d2, norm_squared: by_row(d1 / 4 * norm_squared / d2, 0, 0, 0),
+    "G₂ without the norms of single units": lambda d0, d1, d2, _: by_row(d1 * d0 * (d0 + 2) / 4, 0, 0, 0),
+    "one hidden unit less in ĉ": lambda d0, d1, d2, _: by_row(0, 1 / 4, 0, 0),
+    "G₁ without Φ": lambda d0, d1, d2, norm_squared: by_row(0, 0, norm_squared / 4, 0),
+    "G₁ without d₀ d₂²/4": lambda d0, d1, d2, _: by_row(0, 0, d0 * d2**2 / 4, 0),
+    "G₁ without d₀ d₂/2": lambda d0, d1, d2, _: by_row(0, 0, d0 * d2 / 2, 0),
+    "G₁ with d₁ κ₁ for (d₁ - 1) κ₁": lambda d0, d1, d2, _: by_row(0, 0, -d0 * d2 * float(theory.kappa_1(d0)), 0),
+}
+"""What rivals of Theorem 3 leave out of the closed forms, by the rival's name."""
 
 
 @cache

@@ -6,6 +6,8 @@ the two normalized steps, G/‖G‖ of gradient descent and polar(G)/√d of Muo
 the paper's regime, and at widths near d, where U Uᵀ - M is not positive definite.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,15 +22,16 @@ from specjax.models.targets import low_rank_target, sign_target
 from specjax.theory import matrix_factorization as theory
 
 D, RANK = 6, 3
-D0, D2, SCALE = 25, 12, 3.0
-"""Input and output size of the ReLU network, and the entries of Φ but for their signs: those of Table C.7."""
-LEAD = 0.1
-"""By how much of a step Muon must be ahead: less would hardly be another step."""
+D0, D2 = 25, 12
+"""Input and output size of the ReLU network, those of Table C.7."""
 GROWTH = 2.0
 """The largest eigenvalue of a target that grows with the width, over k: it makes U Uᵀ - M indefinite at every width."""
+STEPS = {"gradient_descent": "gradient descent", "muon": "Muon"}
+PARTS = {"trace": "tr(H²)", "added": "what Φ adds"}
 
-_STEPS = ["gradient descent", "Muon"]
 Data = dict[str, xr.Dataset]
+Rival = Callable[["Config", Data], xr.DataArray]
+states = lab.Statements()
 
 
 class Config(lab.Config):
@@ -41,14 +44,12 @@ class Config(lab.Config):
     relu_seeds: int = lab.seeds(1000, help="initializations of the ReLU network at every width")
 
 
-states = lab.Statements()
-
-
 def run(config: Config, key: Key[Array, ""]) -> Data:
     """The part of both steps that is due to M, with its cosine with M U; and both parts of the diagonal of G₂ G₂ᵀ in the ReLU network."""
 
     def relu(key: Key[Array, ""], d1: sizes.AnySize) -> dict[str, Array]:
-        phi = sign_target(sizes.stream(target_key, "ReLU network"), D2, D0, SCALE)
+        # The entries of Φ are those of Table C.7 but for their signs.
+        phi = sign_target(sizes.stream(target_key, "ReLU network"), D2, D0, 3.0)
         params = relu_network.init(key, D0, d1, D2)
         # G₂ is odd in W₂ without Φ, and what Φ adds is even.
         opposite = relu_network.Params(params.w1, -params.w2)
@@ -62,9 +63,8 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     def steps(key: Key[Array, ""], k: sizes.AnySize) -> dict[str, Array]:
         u = matrix_factorization.init(key, D, k)
         width = jnp.asarray(sizes.active(k), u.dtype)
-        without = matrix_factorization.gradient(u, jnp.zeros_like(m))
-        gradient = matrix_factorization.gradient(u, m)
-        growing = matrix_factorization.gradient(u, GROWTH * width * m / spectral.spectral_norm(m))
+        growth = GROWTH * width / spectral.spectral_norm(m)
+        without, gradient, growing = (matrix_factorization.gradient(u, target) for target in (0 * m, m, growth * m))
         parts = {
             "gradient_descent": _unit(gradient) - _unit(without),
             "muon": _step(gradient) - _step(without),
@@ -72,23 +72,20 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         }
         norms = {name: jnp.linalg.norm(part) for name, part in parts.items()}
         # A step goes against the gradient.
-        cosines = {
-            f"{name}_cosine": -jnp.sum(_unit(parts[name]) * _unit(m @ u)) for name in ("gradient_descent", "muon")
-        }
+        cosines = {f"{name}_cosine": -jnp.sum(_unit(parts[name]) * _unit(m @ u)) for name in STEPS}
         return {**norms, **cosines, "least_eigenvalue": jnp.linalg.eigvalsh(gram(u) - m)[0]}
 
     target_key = sizes.stream(key, "targets")
+    over = {"d1": sweep.widths(*config.d1s)}
+    data = {"relu": sweep.run(relu, over, seeds=config.relu_seeds, key=sizes.stream(key, "ReLU weights"))}
     # The part of Muon's step falls to a few millionths of it.
     with jax.enable_x64(True):
         m = low_rank_target(sizes.stream(target_key, "factorization"), D, RANK)
-        swept = {
-            name: sweep.run(
-                steps, {"k": sweep.widths(*ks)}, seeds=config.seeds, key=sizes.stream(key, f"{name} weights")
-            ).assign(target=(("row", "column"), np.asarray(m)))
-            for name, ks in (("wide", config.ks), ("narrow", config.narrow_ks))
-        }
-    over = {"d1": sweep.widths(*config.d1s)}
-    return swept | {"relu": sweep.run(relu, over, seeds=config.relu_seeds, key=sizes.stream(key, "ReLU weights"))}
+        for name, ks in (("wide", config.ks), ("narrow", config.narrow_ks)):
+            weights = sizes.stream(key, f"{name} weights")
+            found = sweep.run(steps, {"k": sweep.widths(*ks)}, seeds=config.seeds, key=weights)
+            data[name] = found.assign(target=(("row", "column"), np.asarray(m)))
+    return data
 
 
 def _unit(step: Float[Array, "m n"]) -> Float[Array, "m n"]:
@@ -99,16 +96,15 @@ def _step(gradient: Float[Array, "d k"]) -> Float[Array, "d k"]:
     return spectral.polar(gradient) / jnp.sqrt(jnp.asarray(D, gradient.dtype))
 
 
-def _both(data: Data) -> xr.DataArray:
-    parts = [data["wide"]["gradient_descent"], data["wide"]["muon"]]
-    return xr.concat(parts, xr.DataArray(_STEPS, dims="of", name="of")).rename("part due to M")
+def both(data: xr.Dataset, names: dict[str, str], called: str) -> xr.DataArray:
+    return data[list(names)].to_dataarray("of", called).assign_coords(of=list(names.values()))
 
 
-def _of_both(gradient_descent: float, muon: float) -> xr.DataArray:
-    return xr.DataArray([gradient_descent, muon], {"of": _STEPS}, "of")
+def pair(names: dict[str, str], *values: float | int) -> xr.DataArray:
+    return xr.DataArray(list(values), {"of": list(names.values())}, "of")
 
 
-def _exchanged(config: Config, data: Data) -> Data:
+def exchanged(config: Config, data: Data) -> Data:
     return {**data, "wide": data["narrow"], "narrow": data["wide"]}
 
 
@@ -120,7 +116,6 @@ def _exchanged(config: Config, data: Data) -> Data:
     controls={"a target that grows with the width": lab.replacing("muon", "growing", of="wide")},
 )
 def target_is_left(config: Config, data: Data) -> lab.Relation:
-    """The paper's claim, at fixed d and M."""
     return lab.settles(data["wide"]["muon"], "k")
 
 
@@ -132,96 +127,83 @@ def target_is_left(config: Config, data: Data) -> lab.Relation:
     controls={"gradient descent's part": lab.replacing("muon_cosine", "gradient_descent_cosine", of="wide")},
 )
 def left_is_aligned(config: Config, data: Data) -> lab.Relation:
-    """The change of a polar factor is antisymmetric from the left, and M is symmetric."""
+    # The change of a polar factor is antisymmetric from the left, and M is symmetric.
     return lab.settles(data["wide"]["muon_cosine"], "k")
 
 
-@states(
-    "remark-1",
-    "Where the gap of order k is, orthogonalization preconditions relative to the signal M: M has a larger part in Muon's first step "
-    "than in gradient descent's.",
-    holds=False,
-    controls={"widths at which U Uᵀ - M is indefinite": _exchanged},
-)
+@states("remark-1", holds=False, controls={"widths at which U Uᵀ - M is indefinite": exchanged})
 def real_preconditioner(config: Config, data: Data) -> lab.Relation:
-    """At all large widths."""
+    """Where the gap of order k is, orthogonalization preconditions relative to the signal M: M has a larger part in Muon's first step
+    than in gradient descent's.
+    """
     return lab.ahead(data["wide"]["muon"], data["wide"]["gradient_descent"], least=0)
 
 
-@states(
-    "section-4-target",
-    "U Uᵀ - M has a negative eigenvalue in most draws at widths near d, and none in most at large widths.",
-    corrected=True,
-    controls={"both exchanged": _exchanged},
-)
+@states("section-4-target", corrected=True, controls={"both exchanged": exchanged})
 def indefinite(config: Config, data: Data) -> lab.Relation:
-    """The share of draws in which it is as said, at each width."""
-    least = {name: data[name]["least_eigenvalue"] for name in ("narrow", "wide")}
-    as_said = [least["narrow"] < 0, least["wide"] > 0]
+    """U Uᵀ - M has a negative eigenvalue in most draws at widths near d, and none in most at large widths."""
+    as_said = [data["narrow"]["least_eigenvalue"] < 0, data["wide"]["least_eigenvalue"] > 0]
     return lab.happens(xr.concat(as_said, "k").rename("as said"), more_than=0.5)
 
 
-@states(
-    ("section-4-target", "remark-1"),
-    "At widths near d, where U Uᵀ - M is indefinite and no gap is, M has a larger part in Muon's first step than in gradient descent's.",
-    corrected=True,
-    controls={"large widths": _exchanged},
-)
+@states(("section-4-target", "remark-1"), corrected=True, controls={"large widths": exchanged})
 def narrow(config: Config, data: Data) -> lab.Relation:
-    """Muon turns the directions in which U Uᵀ - M is negative, at full length."""
-    return lab.ahead(data["narrow"]["muon"], data["narrow"]["gradient_descent"], least=LEAD)
+    """At widths near d, where U Uᵀ - M is indefinite and no gap is, M has a larger part in Muon's first step than in gradient descent's."""
+    # By a tenth of a step: less would hardly be another one.
+    return lab.ahead(data["narrow"]["muon"], data["narrow"]["gradient_descent"], least=0.1)
 
 
 @states(
     ("section-4-target", "remark-1"),
-    "The part of the first step that is due to M falls as 1/k for gradient descent and as k^(-3/2) for Muon.",
     corrected=True,
     rivals={
-        "1/k for both": _of_both(-1.0, -1.0),
-        "k^(-1/2) for gradient descent": _of_both(-0.5, -1.5),
-        "k^(-3/2) for both": _of_both(-1.5, -1.5),
-        "1/k² for Muon": _of_both(-1.0, -2.0),
+        "1/k for both": pair(STEPS, -1, -1),
+        "k^(-1/2) for gradient descent": pair(STEPS, -0.5, -1.5),
+        "k^(-3/2) for both": pair(STEPS, -1.5, -1.5),
+        "1/k² for Muon": pair(STEPS, -1, -2),
     },
 )
 def rates(config: Config, data: Data) -> lab.Relation:
-    """So Muon's step forgets the target faster."""
-    return lab.scales_as(_both(data), "k", _of_both(-1.0, -1.5))
+    """The part of the first step that is due to M falls as 1/k for gradient descent and as k^(-3/2) for Muon."""
+    return lab.scales_as(both(data["wide"], STEPS, "part due to M"), "k", pair(STEPS, -1, -1.5))
 
 
-def _constants(data: Data, *factors: float | int) -> xr.DataArray:
+def constants_times(*factors: float | int) -> Rival:
     """The mean squares at k = 1 by the closed forms, times a factor each."""
-    m = jnp.asarray(data["wide"]["target"].values)
-    forms = (theory.target_part, theory.polar_target_part)
-    return _of_both(*(factor * float(form(m, 1.0)) ** 2 for form, factor in zip(forms, factors, strict=True)))
+
+    def squares(config: Config, data: Data) -> xr.DataArray:
+        m = jnp.asarray(data["wide"]["target"].values)
+        parts = theory.target_part(m, 1.0), theory.polar_target_part(m, 1.0)
+        return pair(STEPS, *(factor * float(part) ** 2 for factor, part in zip(factors, parts, strict=True)))
+
+    return squares
 
 
-def _all_of_it(config: Config, data: Data) -> xr.DataArray:
+def all_of_it(config: Config, data: Data) -> xr.DataArray:
     """Those of M in the place of M₀."""
     m = data["wide"]["target"].values
     factor = float(np.sum(m**2) / (np.sum(m**2) - np.trace(m) ** 2 / D))
-    return _constants(data, factor, factor)
+    return constants_times(factor, factor)(config, data)
 
 
 @states(
     ("section-4-target", "remark-1"),
-    "With M₀ = M - (tr M/d) I, the mean square of the part that is due to M is ‖M₀‖²/d k² for gradient descent and ‖M₀‖²/8 k³ for Muon.",
     corrected=True,
     rivals={
-        "M for M₀": _all_of_it,
-        "d for 8 in Muon's": lambda config, data: _constants(data, 1, 8 / D),
-        "2 for 8 in Muon's, W for 2 W^(1/2)": lambda config, data: _constants(data, 1, 4),
-        "8 for d in gradient descent's": lambda config, data: _constants(data, D / 8, 1),
+        "M for M₀": all_of_it,
+        "d for 8 in Muon's": constants_times(1, 8 / D),
+        "2 for 8 in Muon's, W for 2 W^(1/2)": constants_times(1, 4),
+        "8 for d in gradient descent's": constants_times(D / 8, 1),
     },
 )
 def constants(config: Config, data: Data) -> lab.Relation:
-    """In the limit of large widths: Muon's part is that of the commutator of M and U Uᵀ."""
-    squares = _both(data) ** 2 * data["wide"].k ** xr.DataArray([2, 3], dims="of")
-    return lab.equals(at_infinity(squares, "k").rename("mean square at k = 1"), _constants(data, 1, 1))
+    """With M₀ = M - (tr M/d) I, the mean square of the part that is due to M is ‖M₀‖²/d k² for gradient descent and ‖M₀‖²/8 k³ for Muon."""
+    squares = both(data["wide"], STEPS, "part due to M") ** 2 * data["wide"].k ** pair(STEPS, 2, 3)
+    return lab.equals(at_infinity(squares, "k").rename("mean square at k = 1"), constants_times(1, 1)(config, data))
 
 
 @states(
     "appendix-c8-target",
-    "At the sizes of Table C.7 and at every width the diagonal of G₂G₂ᵀ without Φ is larger than what Φ adds to it.",
     controls={
         "an exceptionally large Φ, ten times as large": lab.replacing(
             "added", lambda data: 100 * data["added"], of="relu"
@@ -229,38 +211,30 @@ def constants(config: Config, data: Data) -> lab.Relation:
     },
 )
 def mostly_without_target(config: Config, data: Data) -> lab.Relation:
-    """Most of the gradient of W₂ is independent of the target."""
+    """At the sizes of Table C.7 and at every width the diagonal of G₂G₂ᵀ without Φ is larger than what Φ adds to it."""
     return lab.ahead(data["relu"]["rest"], data["relu"]["added"], least=0)
-
-
-_PARTS = {"of": ["tr(H²)", "what Φ adds"]}
 
 
 @states(
     "appendix-c8-target",
-    "Of the diagonal of G₂G₂ᵀ the target-free tr(H²) grows as d₁², and what Φ adds as d₁.",
     rivals={
-        "both as d₁²": xr.DataArray([2.0, 2.0], _PARTS, "of"),
-        "both as d₁": xr.DataArray([1.0, 1.0], _PARTS, "of"),
-        "tr(H²) as d₁^(3/2)": xr.DataArray([1.5, 1.0], _PARTS, "of"),
-        "what Φ adds constant": xr.DataArray([2.0, 0.0], _PARTS, "of"),
+        "both as d₁²": pair(PARTS, 2, 2),
+        "both as d₁": pair(PARTS, 1, 1),
+        "tr(H²) as d₁^(3/2)": pair(PARTS, 1.5, 1),
+        "what Φ adds constant": pair(PARTS, 2, 0),
     },
 )
 def orders(config: Config, data: Data) -> lab.Relation:
-    """So the former dominates."""
-    of = xr.DataArray(_PARTS["of"], dims="of", name="of")
-    draws = xr.concat([data["relu"]["trace"], data["relu"]["added"]], of).rename("part of the diagonal")
-    return lab.scales_as(draws, "d1", xr.DataArray([2.0, 1.0], _PARTS, "of"))
+    """Of the diagonal of G₂G₂ᵀ the target-free tr(H²) grows as d₁², and what Φ adds as d₁."""
+    return lab.scales_as(both(data["relu"], PARTS, "part of the diagonal"), "d1", pair(PARTS, 2, 1))
 
 
 EXPERIMENT = lab.Experiment(
     "target",
     ledger("outer-product"),
     title="What the first step owes to the target: orthogonalization hides it",
-    summary="The paper says that orthogonalization strips away the isotropic part of the gradient of matrix factorization and leaves the "
-    "target M. It strips away M: as the width grows, the part of the first normalized step that is due to M falls as 1/k for gradient "
-    "descent and as k^(-3/2) for Muon, where it also turns at right angles to M U. Where U Uᵀ - M is positive definite, the polar factor "
-    "of (U Uᵀ - M) U is that of U but for the commutator of U Uᵀ and M. Near k = d it is indefinite, and there Muon does bring out M.",
+    summary="Orthogonalization does not leave the target M, it strips it away: as the width grows, the part of the first normalized step "
+    "that is due to M falls as 1/k for gradient descent and as k^(-3/2) for Muon; only near k = d does Muon bring out M.",
     config=Config,
     measure=run,
     statements=states,
