@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 
 from specjax import experiments, lab, sweep
-from specjax.experiments.associative_memory import minibatch, minibatch_steps, one_step, resolution, sweeps
+from specjax.experiments.associative_memory import judging, minibatch, minibatch_steps, one_step, resolution
 from specjax.theory import capacity, finite_capacity
 
 MEMORY = [name for name in experiments.names() if name.startswith("memory-")]
@@ -37,7 +37,7 @@ def made_up(config, moved=0.0):
             "seed": np.arange(seeds),
         }
         frame = xr.DataArray(0.01 * rng.standard_normal([len(c) for c in coords.values()]), coords, list(coords))
-        values = [[[sweeps.expected(o, d, n, a) for o in optimizers] for a in config.alphas] for d in dims]
+        values = [[[judging.expected(o, d, n, a) for o in optimizers] for a in config.alphas] for d in dims]
         count = (1 + frame) * xr.DataArray(values, dims=("d", "alpha", "optimizer")) * (frame.d / 64) ** moved
         return xr.Dataset({"count": count, "prefix": count})
 
@@ -84,7 +84,7 @@ def test_the_order_of_the_optimizers_is_judged():
 
 def test_a_test_of_two_sides_sees_both():
     values = xr.DataArray([[1.2, 1.2], [0.7, 0.7]], dims=("d", "seed"), coords={"d": [1, 2]})
-    sides = sweeps.both_sides(values, 1.0)
+    sides = judging.both_sides(values, 1.0)
     np.testing.assert_allclose(sides.max("side").isel(seed=0), [0.2, 0.3])
     assert lab.below(sides, 0.25, "a quarter").judge({}).verdict == "refuted"
 
@@ -93,7 +93,7 @@ def test_slopes_are_those_of_straight_lines():
     rng = np.random.default_rng(0)
     d = np.array([16, 24, 48, 96])
     values = xr.DataArray(rng.standard_normal((4, 3)), dims=("d", "seed"), coords={"d": d})
-    np.testing.assert_allclose(sweeps.slopes(values), np.polyfit(np.log(d), values.values, 1)[0], rtol=1e-10)
+    np.testing.assert_allclose(judging.slopes(values), np.polyfit(np.log(d), values.values, 1)[0], rtol=1e-10)
 
 
 def test_critical_batches_are_where_half_the_count_is_reached():
@@ -149,13 +149,13 @@ def test_pseudo_slopes_are_those_of_the_logarithms_of_means():
     d = np.array([16, 24, 48])
     means = 3 * (d / 16.0) ** 1.3
     draws = xr.DataArray(rng.poisson(means, (4000, 3)).astype(float), dims=("seed", "d"), coords={"d": d})
-    found = sweeps.pseudo_slopes(draws)
+    found = judging.pseudo_slopes(draws)
     mean, stderr = sweep.mean_and_stderr(found)
     assert abs(float(mean) - 1.3) < 4 * float(stderr)
     # The spread of slopes of means of 40 draws, and a slope that single logarithms of such counts have not.
-    many = sweeps.slopes(sweeps.log(draws.coarsen(seed=40).mean()))
+    many = judging.slopes(judging.log(draws.coarsen(seed=40).mean()))
     assert float(stderr) * 10 == pytest.approx(float(many.std()), rel=0.3)
-    assert abs(float(sweeps.slopes(sweeps.log(draws)).mean()) - 1.3) > 4 * float(stderr)
+    assert abs(float(judging.slopes(judging.log(draws)).mean()) - 1.3) > 4 * float(stderr)
 
 
 def test_the_cubic_iterate_is_that_of_the_lemma():

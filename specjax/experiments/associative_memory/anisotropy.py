@@ -4,31 +4,18 @@ A linear map of the embeddings changes no logit of Newton's step, so without a r
 figure's ridge of 1e-8 breaks this as soon as the Hessian's smallest eigenvalues, of order d^(-α-κ), come near to it.
 """
 
-from collections.abc import Sequence
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import xarray as xr
 from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
-from specjax import lab, sizes, sweep
-from specjax.experiments.associative_memory import sweeps
-from specjax.experiments.associative_memory.sweeps import NAMES, PAPER
-from specjax.experiments.ledgers import ledger
-from specjax.lab.drawing import COLORS, MARKERS, draw_sweep
+from specjax import lab, sizes
+from specjax.experiments.associative_memory import judging, sweeps
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize
 
-OPTIMIZERS = ("muon", "newton", "ridged")
-LABELS = NAMES | {"newton": "Newton, no ridge", "ridged": "Newton, ridged"}
-ROUNDING = 0.02
-"""Share of the items that rounding may decide otherwise: the smallest eigenvalues of the Hessian are 1e-8 of the largest."""
-LOSS = 0.1
-"""A tenth of the items, ln 1.1 in a logarithm: less is not to be seen in a figure over decades."""
-SLOPE = 0.05
-"""The least change of an exponent that counts."""
+NAMES = {"muon": "Muon", "newton": "Newton, no ridge", "ridged": "Newton, ridged"}
 
 
 class Config(lab.Config):
@@ -48,9 +35,6 @@ class Config(lab.Config):
             raise ValueError(f"kappas needs 0 and larger powers in ascending order, as in (0, 1), got {self.kappas}.")
 
 
-states = lab.Statements()
-
-
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     """Counts for every κ of Muon and of Newton with and without the ridge, from the same normal draws."""
 
@@ -67,137 +51,94 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
         return {"count": jax.lax.map(of_kappa, jnp.asarray(config.kappas))}
 
-    axes: dict[str, Sequence[Any]] = {"kappa": config.kappas, "optimizer": OPTIMIZERS}
-    return sweeps.run(of_seed, config.dims, config.seeds, sizes.stream(key, "items of figure 6"), {"count": axes})
+    axes = {"kappa": config.kappas, "optimizer": tuple(NAMES)}
+    return sweeps.run(of_seed, config.dims, config.seeds, sizes.stream(key, "items of figure 6"), axes)
 
 
 def change(data: xr.Dataset, optimizer: str) -> xr.DataArray:
     """The logarithm of the counts over those of the same draw at κ = 0, for each larger κ."""
-    logs = sweeps.log(data["count"].astype(float)).sel(optimizer=optimizer, drop=True)
-    return (
-        (logs - logs.sel(kappa=0.0, drop=True))
-        .sel(kappa=logs.kappa[1:])
-        .rename(f"log of {LABELS[optimizer]} / isotropic")
-    )
+    logs = judging.log(data["count"]).sel(optimizer=optimizer, drop=True)
+    less = (logs - logs.sel(kappa=0.0, drop=True)).sel(kappa=logs.kappa[1:])
+    return less.rename(f"log of {NAMES[optimizer]} / isotropic")
 
 
-def taking(optimizer: str, other: str) -> Any:
-    """A control: the counts of another optimizer in the place of those of one."""
-    return lab.replacing(
-        "count", lambda data: data["count"].where(data.optimizer != optimizer, data["count"].sel(optimizer=other))
-    )
-
-
-def _reversed(dim: str) -> Any:
-    """A control: the counts in the opposite order of a coordinate."""
-    return lab.replacing(
-        "count", lambda data: data["count"].isel({dim: slice(None, None, -1)}).assign_coords({dim: data[dim]})
-    )
+states = lab.Statements()
+KAPPAS_EXCHANGED = judging.changed(lambda count: judging.reverse(count, "kappa"))
 
 
 @states(
     ("appendix-b-1-invariance", "figure-6b-6c"),
     "Without a ridge the Newton step recovers as many items at every κ as with isotropic embeddings, in every draw.",
-    controls={"Muon in Newton's place": taking("newton", "muon")},
+    controls={"Muon in Newton's place": judging.in_place({"newton": "muon"})},
 )
 def newton_is_invariant(config: Config, data: xr.Dataset) -> lab.Relation:
-    """An identity of its logits, up to rounding in float64."""
-    return lab.identity(abs(change(data, "newton")).rename("|log of the change|"), tolerance=ROUNDING)
+    """Rounding may decide a fiftieth of the items otherwise: the smallest eigenvalues of the Hessian are 1e-8 of the largest."""
+    return lab.identity(abs(change(data, "newton")).rename("|log of the change|"), tolerance=0.02)
 
 
 @states(
     "figure-6b-6c",
     "With the ridge of the figure, 1e-8, the Newton step keeps nine tenths of its items at every κ and d.",
     holds=None,
-    controls={"Muon in Newton's place": taking("ridged", "muon")},
+    controls={"Muon in Newton's place": judging.in_place({"ridged": "muon"})},
 )
 def newton_with_the_ridge(config: Config, data: xr.Dataset) -> lab.Relation:
-    """As the figure was made."""
-    return lab.above(change(data, "ridged"), -LOSS, "a loss of a tenth")
+    """Less than a tenth is not to be seen in a figure over decades."""
+    return lab.above(change(data, "ridged"), -0.1, "a loss of a tenth")
 
 
 @states(
     "figure-6a",
     "With isotropic embeddings the counts of Muon and of Newton are those of the finite-size formula, to 5 % in the mean over the two "
     "largest d.",
-    controls={
-        "κ of the last in the place of 0": _reversed("kappa"),
-        "the sizes exchanged": _reversed("d"),
-        "W = 0": lab.replacing("count", 0),
-    },
+    controls=judging.nothing() | judging.sizes_exchanged() | {"κ of the last in the place of 0": KAPPAS_EXCHANGED},
 )
 def isotropic_counts(config: Config, data: xr.Dataset) -> lab.Relation:
     """That the formula has the figure's exponents is judged in memory-one-step."""
-    count = (
-        data["count"]
-        .astype(float)
-        .sel(optimizer=["muon", "newton"], kappa=0.0, drop=True)
-        .assign_coords(alpha=config.alpha)
-    )
-    ratio = (count / sweeps.formula(count, config.n)).rename("count / formula").isel(d=slice(-2, None)).mean("d")
-    return lab.below(sweeps.both_sides(ratio, 1.0), 0.05, "5 % of the formula")
+    count = data["count"].astype(float).sel(optimizer=["muon", "newton"], kappa=0.0, drop=True).isel(d=slice(-2, None))
+    formula = judging.formula(count.assign_coords(alpha=config.alpha), config.n)
+    ratio = (count / formula).rename("count / formula").mean("d")
+    return judging.near(ratio, 1.0, 0.05, "5 % of the formula")
 
 
 @states(
     ("figure-6b-6c", "appendix-b-1-invariance"),
     "At the largest d Muon loses items with every step of κ.",
-    controls={"Newton in Muon's place": taking("muon", "newton"), "κ in the opposite order": _reversed("kappa")},
+    controls={
+        "Newton in Muon's place": judging.in_place({"muon": "newton"}),
+        "κ in the opposite order": KAPPAS_EXCHANGED,
+    },
     post_hoc="A loss of a tenth was asked for at first, of which the step to κ = 1/2 has half; judged on fresh draws.",
 )
 def muon_falls(config: Config, data: xr.Dataset) -> lab.Relation:
-    """Paired by draw; how much it loses from κ = 1 on is in the next statement."""
-    logs = sweeps.log(data["count"].astype(float)).sel(optimizer="muon", drop=True).isel(d=-1, drop=True)
+    """How much it loses from κ = 1 on is in the next statement."""
+    logs = judging.log(data["count"]).sel(optimizer="muon", drop=True).isel(d=-1, drop=True)
     return lab.above((-logs.diff("kappa")).rename("loss in a step of κ, log"), 0.0, "no loss")
 
 
 @states(
     "figure-6b-6c",
     "At the largest κ Muon's counts grow by a smaller power of d than with isotropic embeddings: its exponent falls by more than 0.05.",
-    controls={"Newton in Muon's place": taking("muon", "newton"), "the sizes exchanged": _reversed("d")},
+    controls={"Newton in Muon's place": judging.in_place({"muon": "newton"})} | judging.sizes_exchanged(),
 )
 def muon_loses_its_exponent(config: Config, data: xr.Dataset) -> lab.Relation:
-    """The slope in d of the logarithm of what is left, in every draw."""
     left = change(data, "muon").isel(kappa=-1, drop=True)
-    return lab.below(sweeps.slopes(left), -SLOPE, f"a change of {-SLOPE}")
+    return lab.below(judging.slopes(left), -0.05, "a change of -0.05")
 
 
 def tables(config: Config, data: xr.Dataset) -> list[lab.Table]:
-    """Counts at every κ and d."""
-    mean, stderr = sweep.mean_and_stderr(data["count"].astype(float))
-    rows = [
-        (
-            LABELS[name],
-            f"{kappa:g}",
-            *(
-                f"{float(mean.sel(at)):.1f} ± {float(stderr.sel(at)):.1f}"
-                for d in config.dims
-                if (at := {"optimizer": name, "kappa": kappa, "d": d})
-            ),
-        )
-        for name in OPTIMIZERS
-        for kappa in config.kappas
-    ]
     title = f"Items recovered, N = {config.n}, α = {config.alpha:g}, ridge {config.ridge:g}"
-    return [lab.Table(title, ("", "κ", *(f"d = {d}" for d in config.dims)), tuple(rows))]
+    return [judging.table(title, {"": data["count"]})]
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
-    """Counts against d, one panel per optimizer, one curve per κ."""
-    drawn = Figure(figsize=(12, 4), layout="constrained")
-    for axes, optimizer in zip(drawn.subplots(1, 3, sharey=True), OPTIMIZERS, strict=True):
-        for kappa, color, marker in zip(config.kappas, COLORS * 2, MARKERS * 2, strict=False):
-            counts = data["count"].sel(kappa=kappa, optimizer=optimizer, drop=True).astype(float)
-            draw_sweep(axes, counts, "d", label=f"κ = {kappa:g}", color=color, marker=marker, line=True)
-        axes.set_title(LABELS[optimizer], fontsize="medium")
-        axes.set_xlabel("dimension d")
-        axes.legend(fontsize="small")
-        axes.set_ylabel(f"items recovered of {config.n}")
-    return drawn
+    """Figure 6."""
+    return judging.panels(data["count"], "d", "kappa", "κ = {:g}", NAMES)[0]
 
 
 EXPERIMENT = lab.Experiment(
     "memory-anisotropy",
-    ledger(PAPER),
+    judging.LEDGER,
     title="Newton against Muon with anisotropic embeddings",
     summary="A linear map of the embeddings changes no logit of Newton's step, so its capacity does not depend on their covariance, as "
     "long as no ridge comes in. Muon is not invariant: it loses capacity, and some of its exponent, as their spectrum steepens.",
@@ -211,4 +152,3 @@ EXPERIMENT = lab.Experiment(
     figure=figure,
     tables=tables,
 )
-"""Figure 6 with its verdicts."""

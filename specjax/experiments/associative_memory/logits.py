@@ -5,22 +5,16 @@ are a fixed multiple of λ = d^-α, is of order 1; interactions fall as 1/√d; 
 the items that were not recovered, whose number is the business of `memory-one-step`.
 """
 
-from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Array, Key
-from matplotlib.figure import Figure
 
-from specjax import lab, sizes, spectral, sweep
-from specjax.experiments.associative_memory import sweeps
-from specjax.experiments.associative_memory.sweeps import PAPER, SETTLES
-from specjax.experiments.ledgers import ledger
-from specjax.lab.drawing import COLORS, MARKERS, draw_sweep
+from specjax import lab, sizes, spectral
+from specjax.experiments.associative_memory import judging, sweeps
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize, active
 
@@ -45,7 +39,7 @@ class Config(lab.Config):
     alpha: float = lab.number(1.5, above=1, help="exponent of the frequencies")
     items: tuple[int, ...] = lab.sizes(0, 9, 99, least=0, help="items, from 0, whose spike is added back")
     spikes: tuple[float, ...] = lab.numbers(
-        0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, above=-1, help="spikes q over λ, the first one 0"
+        0, 0.03, 0.1, 0.3, 1, 3, 10, 30, above=-1, help="spikes q over λ, from 0 on"
     )
     seeds: int = lab.seeds(30, least=10, help="draws of the embeddings")
 
@@ -58,9 +52,6 @@ class Config(lab.Config):
             raise ValueError(f"spikes needs 0 and two or more larger ones in ascending order, got {self.spikes}.")
 
 
-states = lab.Statements()
-
-
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     """φ and its slope, logits of h_λ and of the gradient itself, losses, and the Hessian, all from one draw of items."""
 
@@ -68,33 +59,24 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         u, v = sweeps.draw(key, config.n, d)
         q = memory.power_law(config.n, config.alpha)
         size = jnp.asarray(active(d), u.dtype)
-        root, lam = jnp.sqrt(size), size**-config.alpha
+        lam, rates = size**-config.alpha, jnp.sqrt(size) * jnp.asarray(RATES, u.dtype)
         gradient = memory.gradient_at_zero(u, v, q)
-        maps = {
-            "": -spectral.stabilized_sign(gradient, lam),
-            "_gd": -gradient / spectral.spectral_norm(gradient),
-        }
-        signals = {
-            f"signal{name}": jnp.stack([_block_mean(jnp.sum((u @ w) * v, axis=1), size, c) for c in PLACES])
-            for name, w in maps.items()
-        }
-        polar, rates = -spectral.polar(gradient), root * jnp.asarray(RATES, u.dtype)
-        lost = {"muon": polar, "gd": maps["_gd"]}
-        return {
-            **_added_back(config, u, v, q, lam),
-            **signals,
-            "interaction": _largest_interaction(maps[""], u, v),
-            **{f"loss_{name}": _best_loss(w, rates, u, v, q) for name, w in lost.items()},
-            **{f"unrecovered_{name}": jnp.sum(jnp.where(memory.recovered(u, v, w), 0, q)) for name, w in lost.items()},
-        }
+        descent = -gradient / spectral.spectral_norm(gradient)
+        stabilized = -spectral.stabilized_sign(gradient, lam)
 
-    axes: dict[str, Sequence[Any]] = {"item": config.items}
-    labels: dict[str, dict[str, Sequence[Any]]] = {
-        **{name: {**axes, "spike": config.spikes} for name in ("phi", "phi_falling")},
-        **dict.fromkeys(("difference", *TERMS), axes),
-        **{name: {"place": PLACES} for name in ("signal", "signal_gd")},
-    }
-    data = sweeps.run(of_seed, config.dims, config.seeds, sizes.stream(key, "items"), labels)
+        def signals(w: Array) -> Array:
+            return jnp.stack([_block_mean(jnp.sum((u @ w) * v, axis=1), size, place) for place in PLACES])
+
+        found = {"signal": signals(stabilized), "signal_gd": signals(descent)}
+        for name, w in {"muon": -spectral.polar(gradient), "gd": descent}.items():
+            found[f"loss_{name}"] = jnp.min(jax.lax.map(lambda rate, w=w: memory.loss(rate * w, u, v, q), rates))
+            found[f"unrecovered_{name}"] = jnp.sum(jnp.where(memory.recovered(u, v, w), 0, q))
+        added = _added_back(config, u, v, q, lam)
+        return {**added, **found, "interaction": _largest_interaction(stabilized, u, v)}
+
+    axes = {"item": config.items, "spike": config.spikes}
+    places = {name: {"place": PLACES} for name in ("signal", "signal_gd")}
+    data = sweeps.run(of_seed, config.dims, config.seeds, sizes.stream(key, "items"), axes, **places)
     errors = jax.jit(jax.vmap(partial(_hessian, config)))(jax.random.split(sizes.stream(key, "Hessian"), config.seeds))
     return data.assign({name: ("seed", np.asarray(error)) for name, error in errors.items()})
 
@@ -116,13 +98,9 @@ def _largest_interaction(w: Array, u: Array, v: Array) -> Array:
     return jnp.max(jax.lax.map(of_item, (jnp.arange(len(u)), v @ w.T), batch_size=256))
 
 
+@sweeps.in_float64("config")
 def _added_back(config: Config, u: Array, v: Array, q: Array, lam: Array) -> dict[str, Array]:
-    """In float64: φ at the spikes, also of a map that falls, φ'(0) by central differences, and the sums of its closed form."""
-    with jax.enable_x64(True):
-        return jax.jit(partial(_in_float64, config))(u, v, q, lam)
-
-
-def _in_float64(config: Config, u: Array, v: Array, q: Array, lam: Array) -> dict[str, Array]:
+    """φ at the spikes, also of a map that falls, φ'(0) by central differences, and the sums of its closed form."""
     u, v, q, lam = (a.astype(jnp.float64) for a in (u, v, q, lam))
     gradient = jnp.matmul(u.T, v * q[:, None])
     # The spikes, and the points of a central difference of fourth order, so that what is left is rounding.
@@ -174,11 +152,6 @@ def _slope(without: Array, own: Array, query: Array, lam: Array) -> tuple[Array,
     )
 
 
-def _best_loss(direction: Array, rates: Array, u: Array, v: Array, q: Array) -> Array:
-    """The least loss of one step from zero along `direction` over learning rates."""
-    return jnp.min(jax.lax.map(lambda rate: memory.loss(rate * direction, u, v, q), rates))
-
-
 def _hessian(config: Config, key: Array) -> dict[str, Array]:
     """Relative errors of ∇²L(0)[Δ] = Σ_u Δ M_v at Δ = ∇L(0), with Σ_u centred and not, against the derivative of the gradient."""
     u, v = sweeps.draw(key, HEAD, config.dims[0])
@@ -198,22 +171,23 @@ def _hessian(config: Config, key: Array) -> dict[str, Array]:
     }
 
 
-def _without(term: str) -> Any:
-    """A control: the closed form of the slope without one of its sums."""
-    return lab.replacing(term, 0.0)
+states = lab.Statements()
+GD_SIGNAL = {"gradient descent": lab.replacing("signal", "signal_gd")}
+
+
+def off(name: str, by: float) -> dict[str, judging.Control]:
+    return judging.exponents_off(by, name=name, called="d^({:+}) times it")
 
 
 @states(
     ("proposition-e-1", "eq-7", "lemma-e-2"),
     "φ'(0) is the sum of Appendix B.2 over pairs of singular values, and of finite differences the same, for every item.",
-    controls={f"without the {term} sum": _without(term) for term in TERMS},
+    controls={f"without the {term} sum": lab.replacing(term, 0.0) for term in TERMS},
 )
 def slope(config: Config, data: xr.Dataset) -> lab.Relation:
     """In float64; what is left is the rounding of differences at 1e-3 λ and of storing in float32."""
-    closed = sum(data[term] for term in TERMS)
-    return lab.identity(
-        (abs(closed - data["difference"]) / abs(data["difference"])).rename("relative error"), tolerance=1e-5
-    )
+    closed, difference = sum(data[term] for term in TERMS), data["difference"]
+    return lab.identity((abs(closed - difference) / abs(difference)).rename("relative error"), tolerance=1e-5)
 
 
 @states(
@@ -229,31 +203,21 @@ def signal_does_not_decrease(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.always(1 + lower.assign_coords(spike=upper.spike), 1 + upper, slack=0.05, rounding=1e-6)
 
 
-def _gd_signal(config: Config, data: xr.Dataset) -> xr.Dataset:
-    return data.assign(signal=data["signal_gd"])
-
-
-def times_power(name: str, by: float) -> Any:
-    """A control: a quantity whose exponent is off."""
-    return lab.replacing(name, lambda data: data[name] * data.d.astype(float) ** by)
-
-
 @states(
     "appendix-b-2-signal",
     "The mean signal γ_ii under h_λ of the items at d/4 to d/2, of frequency above λ = d^-α, is d^0, to 1/4.",
-    controls={"gradient descent": _gd_signal}
-    | {f"d^({by:+}) times it": times_power("signal", by) for by in (0.5, -0.5)},
-    post_hoc=SETTLES,
+    controls=GD_SIGNAL | off("signal", 0.5),
+    post_hoc=judging.SETTLES,
 )
 def signal_order(config: Config, data: xr.Dataset) -> lab.Relation:
     """Where min(q_i/λ, 1) is 1; the next candidate is 1/√d, the order of the interactions."""
-    return sweeps.has_exponent(data["signal"].sel(place=PLACES[-1], drop=True), 0.0, 0.25)
+    return judging.has_exponent(data["signal"].sel(place=PLACES[-1], drop=True), 0.0, 0.25)
 
 
 @states(
     "appendix-b-2-signal",
     "The mean signal of all items of frequency above λ is at least 1/2 less √(log d/d), which is positive, at every d.",
-    controls={"gradient descent": _gd_signal, "W = 0": lab.replacing("signal", 0.0)},
+    controls=GD_SIGNAL | {"W = 0": lab.replacing("signal", 0.0)},
 )
 def signal_bound(config: Config, data: xr.Dataset) -> lab.Relation:
     """The bound of the paper with the constants 1/2 and 1, where it says something: min(q_i/λ, 1) = 1."""
@@ -265,43 +229,35 @@ def signal_bound(config: Config, data: xr.Dataset) -> lab.Relation:
 @states(
     "proposition-f-1",
     "The largest |γ_ij| over all pairs of items falls as 1/√d at a given N, to 1/8.",
-    controls={f"d^({by:+}) times it": times_power("interaction", by) for by in (0.25, -0.25)},
+    controls=off("interaction", 0.25),
 )
 def interactions(config: Config, data: xr.Dataset) -> lab.Relation:
     """Of all N items, the frequent ones with one another among them; powers of log d aside, which 1/4 is more than."""
-    return sweeps.has_exponent(data["interaction"], -0.5, 0.125)
-
-
-def _loss_over_mass(data: xr.Dataset) -> xr.DataArray:
-    ratios = [(data[f"loss_{name}"] / data[f"unrecovered_{name}"]).astype(float) for name in ("muon", "gd")]
-    return xr.concat(ratios, xr.DataArray(["muon", "gd"], dims="optimizer", name="optimizer")).rename(
-        "loss / mass not recovered"
-    )
+    return judging.has_exponent(data["interaction"], -0.5, 0.125)
 
 
 @states(
     ("corollary-3-2", "appendix-g-1-loss"),
     "The loss after one step of Muon, and of gradient descent, is d^0 times the mass of the items not recovered, to 1/4.",
     controls={
-        "losses that stay, as that of W = 0": lambda config, data: data.assign(loss_muon=1 + 0 * data["loss_muon"]),
+        "losses that stay, as that of W = 0": lab.replacing("loss_muon", 1.0),
         "gradient descent's loss in Muon's place": lab.replacing("loss_muon", "loss_gd"),
     },
-    post_hoc=SETTLES,
+    post_hoc=judging.SETTLES,
 )
 def loss_is_the_mass_left(config: Config, data: xr.Dataset) -> lab.Relation:
     """The mass of the items beyond the capacity is the bound of both; that the capacity is the theorems' is judged in memory-one-step."""
-    return sweeps.has_exponent(_loss_over_mass(data), 0.0, 0.25)
+    names = xr.DataArray(["muon", "gd"], dims="optimizer", name="optimizer")
+    ratios = [(data[f"loss_{name}"] / data[f"unrecovered_{name}"]).astype(float) for name in names.values]
+    return judging.has_exponent(xr.concat(ratios, names).rename("loss / mass not recovered"), 0.0, 0.25)
 
 
 @states(
     ("section-3-muon-above-sgd", "corollary-3-2"),
     "At the largest d one step of Muon has less loss than one of gradient descent, each at the best of five rates.",
-    controls={
-        "the two exchanged": lambda config, data: data.assign(loss_gd=data["loss_muon"], loss_muon=data["loss_gd"])
-    },
+    controls={"the two exchanged": lambda config, data: data.rename(loss_gd="loss_muon", loss_muon="loss_gd")},
 )
 def muon_has_less_loss(config: Config, data: xr.Dataset) -> lab.Relation:
-    """Paired by draw."""
     gd, muon = (data[f"loss_{name}"].isel(d=-1, drop=True) for name in ("gd", "muon"))
     return lab.ahead(gd, muon, least=0.0)
 
@@ -317,56 +273,15 @@ def hessian(config: Config, data: xr.Dataset) -> lab.Relation:
 
 
 def tables(config: Config, data: xr.Dataset) -> list[lab.Table]:
-    """Losses, the largest interaction, signals and slopes by d."""
-    rows = []
-    shown = {name: data[name] for name in ("loss_muon", "loss_gd", "unrecovered_muon", "interaction")}
-    shown |= {f"signal, items to {c:g} d": data["signal"].sel(place=c, drop=True) for c in PLACES}
-    shown |= {f"λ φ'(0), item {item}": data["difference"].sel(item=item, drop=True) for item in config.items}
-    for name, values in shown.items():
-        mean, stderr = sweep.mean_and_stderr(values.astype(float))
-        slopes, error = sweep.mean_and_stderr(sweeps.slopes(sweeps.log(values.astype(float))))
-        cells = (f"{m:.3f} ± {e:.3f}" for m, e in zip(mean.values, stderr.values, strict=True))
-        rows.append((name, *cells, f"{float(slopes):.2f} ± {float(error):.2f}"))
+    """Losses, interactions and signals by d."""
     title = f"N = {config.n}, α = {config.alpha:g}; the loss of W = 0 is log N = {np.log(config.n):.3f}"
-    return [lab.Table(title, ("", *(f"d = {d}" for d in config.dims), "slope"), tuple(rows))]
-
-
-def figure(config: Config, data: xr.Dataset) -> Figure:
-    """φ against the spike at the largest d, losses, and interactions, against d."""
-    drawn = Figure(figsize=(13, 4), layout="constrained")
-    left, middle, right = drawn.subplots(1, 3)
-    for item, color, marker in zip(config.items, COLORS * 2, MARKERS * 2, strict=False):
-        mean, stderr = sweep.mean_and_stderr(data["phi"].sel(item=item, drop=True).isel(d=-1, drop=True).astype(float))
-        left.errorbar(
-            config.spikes, mean, yerr=2 * stderr, fmt=f"{marker}-", color=color, capsize=2, label=f"item {item + 1}"
-        )
-    left.set_xscale("symlog", linthresh=config.spikes[1])
-    left.set_xlabel("spike q / λ")
-    left.set_ylabel(f"signal φ(q), d = {config.dims[-1]}")
-    for name, label, color in (("muon", "Muon", "C0"), ("gd", "GD", "C1")):
-        draw_sweep(
-            middle,
-            data[f"loss_{name}"].astype(float),
-            "d",
-            label=f"{label}, best of {len(RATES)} rates",
-            color=color,
-            line=True,
-        )
-    middle.set_ylabel("loss after one step")
-    draw_sweep(right, data["interaction"].astype(float), "d", label="max |γ_ij|", color="C2", line=True)
-    dims = np.asarray(config.dims, float)
-    right.plot(dims, np.sqrt(4 * np.log(config.n) / dims), "k:", linewidth=1, label="√(4 log N / d)")
-    right.set_ylabel(f"largest interaction of N = {config.n} items")
-    for axes in (left, middle, right):
-        axes.legend(fontsize="small")
-    for axes in (middle, right):
-        axes.set_xlabel("dimension d")
-    return drawn
+    shown = ("loss_muon", "loss_gd", "unrecovered_muon", "interaction", "signal", "difference")
+    return [judging.table(title, {name: data[name] for name in shown})]
 
 
 EXPERIMENT = lab.Experiment(
     "memory-logits",
-    ledger(PAPER),
+    judging.LEDGER,
     title="Signal and interaction logits, and the loss after one step",
     summary="Adding an item's spike back raises its signal monotonically, at the slope of Daleckii and Krein; the signal of items at a "
     "fixed fraction of d is of order 1, interactions are of order 1/√d; the loss is of the order of the mass of the items not recovered.",
@@ -379,7 +294,5 @@ EXPERIMENT = lab.Experiment(
         "smoke": {"n": 300, "dims": (12, 16, 32), "items": (0, 20), "seeds": 10},
         "paper": {"n": 20_000, "dims": (32, 64, 96, 128, 256), "seeds": 16},
     },
-    figure=figure,
     tables=tables,
 )
-"""Appendix B.2 and Corollary 3.2 with their verdicts."""

@@ -1,36 +1,20 @@
 """Figure 5b: several steps of Muon on fresh minibatches; and what a batch of B shows: B^(1/α) items, and a regular Hessian from d^α on."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
-import xarray as xr
 from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
 from specjax import lab, sizes, spectral, sweep
-from specjax.experiments.associative_memory import sweeps
-from specjax.experiments.associative_memory.sweeps import PAPER
-from specjax.experiments.ledgers import ledger
-from specjax.lab.drawing import COLORS
+from specjax.experiments.associative_memory import judging, sweeps
+from specjax.experiments.associative_memory.judging import Data, changed
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize, active, mask
 from specjax.theory.finite_capacity import distinct_items
 
-STORED = 0.8
-"""Least share of the items seen that Muon stores as long as they are few."""
 BEYOND = 16
 """Items from so many times B^(1/α) on are seldom in the batch: the first of them with the probability 16^-α/ζ(α), 0.6 % at α = 1.5."""
-SPORADIC = 0.02
-"""Several times that."""
-CONDITIONED = 4
-"""A Hessian is well conditioned if its smallest eigenvalue is that of the population up to this factor."""
-MARGIN = 0.25
-"""Half of 1/2, what is between d^α and Muon's critical batch d^(α+1/2)."""
-
-Data = Mapping[str, xr.Dataset]
 
 
 class Config(lab.Config):
@@ -66,9 +50,6 @@ class Config(lab.Config):
             )
 
 
-states = lab.Statements()
-
-
 def _with_items_beyond(config: Config) -> list[int]:
     """Batches of which there are rare items."""
     return [b for b in config.batches if 2 * BEYOND * b ** (1 / config.alpha) < config.n]
@@ -89,11 +70,8 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
             w, seen, q, bound = inputs
             w = w - rate * spectral.polar(memory.loss_and_gradient(w, u, v, q).gradient)
             seen, stored = seen | (q > 0), memory.recovered(u, v, w)
-            rare, frequent = item > BEYOND * bound, item <= bound / BEYOND + 1
-            shares = {
-                name: jnp.sum(stored & which) / jnp.maximum(jnp.sum(which), 1)
-                for name, which in (("rare", rare), ("frequent", frequent))
-            }
+            groups = {"rare": item > BEYOND * bound, "frequent": item <= bound / BEYOND + 1}
+            shares = {name: jnp.sum(stored & which) / jnp.maximum(jnp.sum(which), 1) for name, which in groups.items()}
             return (w, seen), {"count": jnp.sum(stored), "seen": jnp.sum(seen), **shares}
 
         def step(state: tuple[Array, Array], t: Array) -> tuple[tuple[Array, Array], dict[str, Array]]:
@@ -115,80 +93,63 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
             return jnp.linalg.eigvalsh(moment + jnp.diag(jnp.where(mask(d), 0.0, 1.0)))[0]
 
         found = jax.lax.map(smallest, jnp.concatenate([memory.minibatches(of_batch, p, tried), p[None]]))
-        conditioned = CONDITIONED * found[:-1] > found[-1]
-        return {"draws": jnp.asarray(tried, float)[jnp.argmax(conditioned)]}
+        return {"draws": jnp.asarray(tried, float)[jnp.argmax(4 * found[:-1] > found[-1])]}
 
-    axes: dict[str, Sequence[Any]] = {"t": range(1, config.steps + 1), "batch": config.batches}
-    labels = dict.fromkeys(("count", "seen", "rare", "frequent"), axes)
+    axes = {"t": range(1, config.steps + 1), "batch": config.batches}
+    of_items, of_hessian = (sizes.stream(key, f"items and batches of {name}") for name in ("figure 5b", "the Hessian"))
+    dims = {"d": sweep.widths(*config.dims)}
     return {
-        "capacity": sweeps.run(
-            of_seed, (config.d,), config.seeds, sizes.stream(key, "items and batches of figure 5b"), labels
-        ).isel(d=0),
-        "hessian": sweep.run(
-            hessian,
-            {"d": sweep.widths(*config.dims)},
-            seeds=config.hessian_seeds,
-            key=sizes.stream(key, "items and batches of the Hessian"),
-        ),
+        "capacity": sweeps.run(of_seed, (config.d,), config.seeds, of_items, axes).isel(d=0),
+        "hessian": sweep.run(hessian, dims, seeds=config.hessian_seeds, key=of_hessian),
     }
 
 
-def _reversed(of: str, dim: str) -> Any:
-    """A control: all quantities in the opposite order of a coordinate."""
-
-    def control(config: Config, data: Data) -> Data:
-        return {**data, of: data[of].isel({dim: slice(None, None, -1)}).assign_coords({dim: data[of][dim]})}
-
-    return control
+states = lab.Statements()
+NOTHING = judging.nothing("capacity")
+ALL_STORED = {"all that is seen is stored": lab.replacing("count", "seen", of="capacity")}
 
 
-NOTHING = lab.replacing("count", 0, of="capacity")
-BATCHES_EXCHANGED = _reversed("capacity", "batch")
-ALL_STORED = lab.replacing("count", "seen", of="capacity")
+def batches_exchanged(config: Config, data: Data) -> Data:
+    return {**data, "capacity": judging.reverse(data["capacity"], "batch")}
 
 
 @states(
     "figure-5b",
     "In the smallest batches Muon stores more than four fifths of the items seen so far, after every step.",
-    controls={"W = 0": NOTHING, "the batches exchanged": BATCHES_EXCHANGED},
+    controls=NOTHING | {"the batches exchanged": batches_exchanged},
 )
 def small_batches_are_stored(config: Config, data: Data) -> lab.Relation:
     """The information-theoretic limit, the number of items that can be observed after T steps."""
     one = data["capacity"].isel(batch=0, drop=True)
-    return lab.above((one["count"] / one["seen"]).rename("stored / seen"), STORED, f"{STORED:g} of the items seen")
+    return lab.above((one["count"] / one["seen"]).rename("stored / seen"), 0.8, "0.8 of the items seen")
 
 
 @states(
     "figure-5b",
     "In the smallest batches the capacity grows with the number of samples as the expected number of distinct items does, to half of "
     "1 - 1/α.",
-    controls={
-        "W = 0": NOTHING,
-        "the number of samples": lab.replacing("count", lambda data: data.t + 0 * data["count"], of="capacity"),
+    controls=NOTHING
+    | {
+        "the number of samples": changed(lambda count: count.t + 0 * count, "capacity"),
         "a number that does not grow": lab.replacing("count", 3, of="capacity"),
     },
     post_hoc="It asked for 0.05, which a smoke run showed to be less than what a finite d adds; judged on a fresh seed.",
 )
 def small_batches_rate(config: Config, data: Data) -> lab.Relation:
     """It is (B T)^(1/α) for many samples of many more items, up to a factor, where the number of samples has the exponent 1."""
-    slope = sweeps.pseudo_slopes(data["capacity"]["count"].isel(batch=0, drop=True).astype(float), "t")
+    slope = judging.pseudo_slopes(data["capacity"]["count"].isel(batch=0, drop=True), "t")
     samples = [float(t * config.batches[0]) for t in data["capacity"].t.values]
     expected = np.polyfit(np.log(samples), np.log([distinct_items(config.n, config.alpha, m) for m in samples]), 1)[0]
-    within = (1 - 1 / config.alpha) / 2
-    return lab.below(sweeps.both_sides(slope, float(expected)), within, "half of 1 - 1/α")
+    return judging.near(slope, float(expected), (1 - 1 / config.alpha) / 2, "half of 1 - 1/α")
 
 
 @states(
     "figure-5b",
     "Larger batches saturate: the share of the items seen that is stored after the last step is in the largest batches less than half of "
     "that in the smallest.",
-    controls={
-        "the smallest batches in the place of the largest": BATCHES_EXCHANGED,
-        "all that is seen is stored": ALL_STORED,
-    },
+    controls=ALL_STORED | {"the smallest batches in the place of the largest": batches_exchanged},
 )
 def large_batches_saturate(config: Config, data: Data) -> lab.Relation:
-    """Paired by draw."""
     share = (data["capacity"]["count"] / data["capacity"]["seen"]).isel(t=-1, drop=True)
     small, large = (share.isel(batch=place, drop=True) for place in (0, -1))
     return lab.ahead(small.rename("half the share in the smallest") / 2, large.rename("largest"), least=0)
@@ -197,7 +158,7 @@ def large_batches_saturate(config: Config, data: Data) -> lab.Relation:
 @states(
     "figure-5b",
     "Their sample efficiency is worse: of equally many samples one step with all stores less than several with the batch before.",
-    controls={"W = 0": NOTHING, "all that is seen is stored": ALL_STORED},
+    controls=NOTHING | ALL_STORED,
 )
 def sample_efficiency_worsens(config: Config, data: Data) -> lab.Relation:
     """Paired by draw; batches are the start of one another."""
@@ -212,36 +173,29 @@ def sample_efficiency_worsens(config: Config, data: Data) -> lab.Relation:
     controls={"items below B^(1/α)/16": lab.replacing("rare", "frequent", of="capacity")},
 )
 def rare_items_are_sporadic(config: Config, data: Data) -> lab.Relation:
-    """At every B with at least as many items again."""
+    """At every B with at least as many items again; a fiftieth is several times the probability to be in the batch."""
     rare = data["capacity"]["rare"].isel(t=0, drop=True).sel(batch=_with_items_beyond(config))
-    return lab.below(rare.rename("share recovered"), SPORADIC, f"{SPORADIC:g} of them")
-
-
-def _batches_times(exponent: float) -> Any:
-    return lab.replacing("draws", lambda data: data["draws"] * (data.d / data.d[0]) ** exponent, of="hessian")
+    return lab.below(rare.rename("share recovered"), 0.02, "0.02 of them")
 
 
 @states(
     "appendix-b-1-batch",
     "The batch from which on the smallest eigenvalue of the Hessian at W = 0 is that of the population, up to a factor of 4, grows as d^α, "
     "to 1/4.",
-    controls={f"the exponent {by:+}": _batches_times(by) for by in (0.5, -0.5)}
-    | {"the sizes exchanged": _reversed("hessian", "d")},
+    controls=judging.exponents_off(0.5, "hessian", "draws", "the exponent {:+}")
+    | judging.sizes_exchanged("hessian", "draws"),
 )
 def batch_of_the_hessian(config: Config, data: Data) -> lab.Relation:
-    """With fewer draws there are fewer items than dimensions, and the Hessian is singular."""
-    slope = sweeps.slopes(sweeps.log(data["hessian"]["draws"]))
-    return lab.below(sweeps.both_sides(slope, config.alpha), MARGIN, "1/4")
+    """With fewer draws the Hessian is singular; 1/4 is half of what is between d^α and Muon's critical batch d^(α+1/2)."""
+    slope = judging.slopes(judging.log(data["hessian"]["draws"]))
+    return judging.near(slope, config.alpha, 0.25, "1/4")
 
 
 def figure(config: Config, data: Data) -> Figure:
     """Figure 5b: items stored against samples seen, one curve per batch size, with the number of distinct items."""
     drawn = Figure(figsize=(6.5, 4.2), layout="constrained")
     axes = drawn.subplots()
-    mean, stderr = sweep.mean_and_stderr(data["capacity"]["count"].astype(float))
-    for place, (batch, color) in enumerate(zip(config.batches, COLORS * 2, strict=False)):
-        m, e = (part.isel(batch=place) for part in (mean, stderr))
-        axes.errorbar(batch * mean.t, m, yerr=2 * e, fmt="o-", color=color, markersize=4, label=f"B = {batch}")
+    judging.draw_means(axes, data["capacity"]["count"], "t", "batch", "B = {}", per_curve=True)
     samples = np.geomspace(config.batches[0], config.batches[-1] * config.steps, 60)
     axes.plot(samples, [distinct_items(config.n, config.alpha, m) for m in samples], "k--", label="distinct items")
     axes.set(xscale="log", yscale="log", xlabel="samples B t", ylabel=f"items stored of {config.n}")
@@ -252,27 +206,18 @@ def figure(config: Config, data: Data) -> Figure:
 
 EXPERIMENT = lab.Experiment(
     "memory-minibatch-steps",
-    ledger(PAPER),
+    judging.LEDGER,
     title="Capacity after several steps of Muon on fresh minibatches",
-    summary="As long as the items seen are few for the dimension, Muon stores nearly all of them. Batches that show it more than it can "
-    "store in one step are wasted in part: smaller ones store more of equally many samples. Items beyond B^(1/α) are recovered by accident "
-    "only, and from a batch of the order of d^α on the Hessian is that of the population.",
+    summary="As long as the items seen are few for the dimension, Muon stores nearly all of them; batches that show it more than it can "
+    "store in one step are wasted in part. From a batch of the order of d^α on the Hessian is that of the population.",
     config=Config,
     measure=run,
     statements=states,
     # Sizes and draws were chosen by runs with smaller seeds.
     scales={
         "quick": {"seed": 1},
-        "smoke": {
-            "n": 1000,
-            "d": 32,
-            "batches": (4, 256, 1024),
-            "steps": 4,
-            "dims": (16, 24, 32),
-            "hessian_seeds": 20,
-        },
+        "smoke": {"n": 1000, "d": 32, "batches": (4, 256, 1024), "steps": 4, "dims": (16, 24, 32), "hessian_seeds": 20},
         "paper": {"n": 100_000, "d": 256, "batches": (8, 128, 2048, 8192, 32_768), "steps": 20},
     },
     figure=figure,
 )
-"""Figure 5b with its verdicts."""

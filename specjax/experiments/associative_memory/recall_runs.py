@@ -71,19 +71,9 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         key: Array, d: AnySize, trigger: Array, output: Array, sequences: Array, muon: Array, adamw: Array, sgd: Array
     ) -> dict[str, Array]:
         architecture = Architecture(task.vocabulary, d, config.length, activation=None, project=False)
-        batch = Size(config.batches[-1], sequences)
+        batch, lengths = Size(config.batches[-1], sequences), (config.iterations, config.evaluation)
         rates, exponents = jnp.stack([muon, adamw, sgd]), (trigger, output)
-        found = train(
-            key,
-            task,
-            architecture,
-            rates,
-            batch,
-            exponents=exponents,
-            iterations=config.iterations,
-            evaluation=config.evaluation,
-        )
-        return found._asdict()
+        return train(key, task, architecture, rates, batch, exponents, *lengths)._asdict()
 
     # One axis for all, since batched products of more than eight axes fail on a CPU (jaxlib 0.10).
     points = list(product(config.dims, config.settings.values(), zip(*config.rates, strict=True)))
@@ -91,14 +81,9 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     columns = (*zip(*settings, strict=True), *zip(*rates, strict=True))
     swept = dict(zip(("trigger", "output", "sequences", *OPTIMIZERS), columns, strict=True))
     cell = sweep.zipped(d=sweep.widths(*dims), **{name: sweep.values(*values) for name, values in swept.items()})
-    found = sweep.run(
-        measure,
-        {"cell": cell},
-        seeds=config.choosing + config.seeds,
-        key=sizes.stream(key, "trainings"),
-        # Hundreds of steps magnify rounding; that padding changes nothing is tested on a few.
-        check_padding=False,
-    )
+    seeds, of_trainings = config.choosing + config.seeds, sizes.stream(key, "trainings")
+    # Hundreds of steps magnify rounding; that padding changes nothing is tested on a few.
+    found = sweep.run(measure, {"cell": cell}, seeds=seeds, key=of_trainings, check_padding=False)
     return {"runs": judged(config, labelled(config, found)), "head": _head(config, task, sizes.stream(key, "head"))}
 
 
@@ -133,8 +118,6 @@ def _head(config: Config, task: Recall, key: Key[Array, ""]) -> xr.Dataset:
         models = {"error": head, "error_shuffled": moved_on(head, task)}
         return {name: 1 - transformer.accuracy(model, tokens) for name, model in models.items()}
 
-    triggers, outputs, _ = zip(*config.settings.values(), strict=True)
-    laws = dict.fromkeys(zip(triggers, outputs, strict=True))
-    triggers, outputs = zip(*laws, strict=True)
+    triggers, outputs = zip(*dict.fromkeys(setting[:2] for setting in config.settings.values()), strict=True)
     law = sweep.zipped(trigger=sweep.values(*triggers), output=sweep.values(*outputs))
     return sweep.run(measure, {"law": law}, seeds=config.seeds, key=key)

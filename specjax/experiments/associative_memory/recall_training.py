@@ -30,18 +30,17 @@ EXPANSION = Architecture.expansion
 
 
 class Trained(NamedTuple):
-    """The runs of the three optimizers, at the records."""
+    """The runs of the three optimizers, at the records.
+
+    Accuracies on sequences of the training distribution and of uniform triggers and outputs, both drawn for evaluation; R(W_V) of the
+    second block, and with the items to be recalled moved on by one; whether the loss was once not finite: the run has stopped before.
+    """
 
     inside: Float[Array, "records 3"]
-    """Accuracy on sequences of the training distribution, drawn for evaluation."""
     outside: Float[Array, "records 3"]
-    """Accuracy on sequences of uniform triggers and outputs."""
     recalled: Float[Array, "records 3"]
-    """R(W_V) of the second block."""
     shuffled: Float[Array, "records 3"]
-    """The same with the items that are to be recalled moved on by one."""
     diverged: Bool[Array, "records 3"]
-    """Whether the loss was NaN or infinite once; then the run has stopped before."""
 
 
 class _State(NamedTuple):
@@ -56,7 +55,6 @@ def train(
     architecture: Architecture,
     rates: Float[Array, " 3"],
     batch: AnySize,
-    *,
     exponents: tuple[Float[Array, ""], Float[Array, ""]],
     iterations: tuple[int, ...],
     evaluation: int,
@@ -72,7 +70,6 @@ def train(
         exponents: α_t and α_o of the training distribution.
         iterations: Steps of the records after the first, ascending.
         evaluation: Sequences of each distribution.
-
     """
     width = architecture.width
     params = transformer.init(stream(key, "weights"), architecture)

@@ -12,21 +12,16 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
-from specjax import lab, sweep
+from specjax import lab
+from specjax.experiments.associative_memory import judging
+from specjax.experiments.associative_memory.judging import Control, Data
 from specjax.experiments.associative_memory.recall_runs import Config, run
-from specjax.experiments.associative_memory.recall_training import OPTIMIZERS
-from specjax.experiments.associative_memory.sweeps import both_sides
-from specjax.experiments.ledgers import ledger
-from specjax.lab.drawing import COLORS
 
-NAMES = dict(zip(OPTIMIZERS, ("Muon", "AdamW", "SGD"), strict=True))
-OTHERS = ["adamw", "sgd"]
 CLEAR = 0.1
 """The smallest lead that counts; accuracies that differ by less are alike."""
 LEAST = "a tenth, the smallest lead that counts,"
-ROUNDING = 1e-6
 
-Data = Mapping[str, xr.Dataset]
+Choice = Callable[[Config, xr.DataArray], xr.DataArray]
 
 
 def after_start(data: Data, quantity: str) -> xr.DataArray:
@@ -36,7 +31,7 @@ def after_start(data: Data, quantity: str) -> xr.DataArray:
 
 def lead(values: xr.DataArray) -> xr.DataArray:
     """By how much Muon is ahead of each other optimizer, in every draw: all have the same weights at the start and the same batches."""
-    ahead = values.sel(optimizer="muon", drop=True) - values.sel(optimizer=OTHERS).rename(optimizer="over")
+    ahead = values.sel(optimizer="muon", drop=True) - values.sel(optimizer=["adamw", "sgd"]).rename(optimizer="over")
     return ahead.rename(f"Muon's lead, {values.name}")
 
 
@@ -51,71 +46,52 @@ def by_dimension(config: Config, values: xr.DataArray) -> xr.DataArray:
     return values.sel(setting=config.skewed, drop=True)
 
 
-def with_runs(change: Callable[[xr.Dataset], xr.Dataset]) -> Callable[[Config, Data], Data]:
+def with_runs(change: Callable[[xr.Dataset], xr.Dataset]) -> Control:
     """A control: other runs."""
     return lambda config, data: {**data, "runs": change(data["runs"])}
 
 
-def exchanged(runs: xr.Dataset) -> xr.Dataset:
-    """Muon's runs as AdamW's, and AdamW's as Muon's."""
-    return runs.sel(optimizer=["adamw", "muon", "sgd"]).assign_coords(optimizer=runs["optimizer"])
-
-
 def at_start(runs: xr.Dataset) -> xr.Dataset:
     """The weights at their start at every length."""
-    return runs.isel(iteration=[0] * runs.sizes["iteration"]).assign_coords(iteration=runs["iteration"])
+    return judging.first(runs, "iteration")
 
 
-CONTROLS = {"Muon and AdamW exchanged": with_runs(exchanged), "W at its start": with_runs(at_start)}
+states = lab.Statements()
+CONTROLS = {
+    "Muon and AdamW exchanged": with_runs(
+        lambda runs: judging.exchange(runs, "optimizer", {"muon": "adamw", "adamw": "muon"})
+    ),
+    "W at its start": with_runs(at_start),
+}
+SHUFFLED = {"the items shuffled": lab.replacing("recalled", "shuffled", of="runs")}
 
 
-@lab.statement(
+@states(
     "appendix-d-2-task",
     "A transformer with an induction head, made of associative memories, is right in every sequence, whatever the exponents.",
     controls={"the items shuffled": lab.replacing("error", "error_shuffled", of="head")},
 )
 def task_is_solvable(config: Config, data: Data) -> lab.Relation:
     """Its weights are written down in `models.recall.induction_head`."""
-    return lab.identity(data["head"]["error"], tolerance=ROUNDING)
+    return lab.identity(data["head"]["error"], tolerance=1e-6)
 
 
-def ahead(
-    name: str,
-    cites: str,
-    says: str,
-    quantity: str,
-    along: Callable[[Config, xr.DataArray], xr.DataArray],
-    **more: Callable[[Config, Data], Data],
-) -> lab.Statement:
-    """The statement that Muon leads both others in a quantity by more than a tenth, at every point along d or the batch."""
+def ahead(name: str, cites: str, what: str, quantity: str, along: Choice, controls: Mapping[str, Control]) -> None:
+    """Muon leads both others in a quantity by more than a tenth, at every point along d or the batch."""
+    says = what.format("is above AdamW's and SGD's by more than a tenth at every")
 
-    def relation(config: Config, data: Data) -> lab.Relation:
+    @states(cites, says, name=name, holds=None, controls=CONTROLS | controls, along="iteration")
+    def leads(config: Config, data: Data) -> lab.Relation:
         return lab.above(lead(along(config, after_start(data, quantity))), CLEAR, LEAST)
 
-    controls = CONTROLS | {what.replace("_", " "): control for what, control in more.items()}
-    made = lab.statement(cites, says, name=name, holds=None, controls=controls, along="iteration")
-    return made(relation)
+
+ahead("ahead-outside", "figure-7", "Muon's OOD accuracy {} d, outputs skewed.", "outside", by_dimension, {})
+ahead("ahead-inside", "figure-7", "Muon's ID accuracy {} d, outputs skewed.", "inside", by_dimension, {})
+ahead("ahead-by-batch", "figure-8a", "At the largest d Muon's OOD accuracy {} batch size.", "outside", by_batch, {})
+ahead("recalls-more", "figure-8b", "At the largest d Muon's R(W_V) {} batch size.", "recalled", by_batch, SHUFFLED)
 
 
-MORE = "is above AdamW's and SGD's by more than a tenth at every"
-AHEAD = (
-    ahead("ahead-outside", "figure-7", f"Muon's OOD accuracy {MORE} d, outputs skewed.", "outside", by_dimension),
-    ahead("ahead-inside", "figure-7", f"Muon's ID accuracy {MORE} d, outputs skewed.", "inside", by_dimension),
-    ahead(
-        "ahead-by-batch", "figure-8a", f"At the largest d Muon's OOD accuracy {MORE} batch size.", "outside", by_batch
-    ),
-    ahead(
-        "recalls-more",
-        "figure-8b",
-        f"At the largest d Muon's R(W_V) {MORE} batch size.",
-        "recalled",
-        by_batch,
-        the_items_shuffled=lab.replacing("recalled", "shuffled", of="runs"),
-    ),
-)
-
-
-@lab.statement(
+@states(
     "figure-8a",
     "At the largest d Muon's OOD accuracy at each batch size but the largest is above AdamW's and SGD's at the next, by more than a tenth.",
     holds=None,
@@ -127,30 +103,26 @@ def smaller_batches_do(config: Config, data: Data) -> lab.Relation:
     accuracy = by_batch(config, after_start(data, "outside"))
     smaller = accuracy.isel(batch=slice(None, -1))
     following = accuracy.isel(batch=slice(1, None)).assign_coords(batch=smaller["batch"])
-    return lab.above(
-        lead(xr.where(accuracy["optimizer"] == "muon", smaller, following).rename("OOD accuracy")), CLEAR, LEAST
-    )
+    compared = xr.where(accuracy["optimizer"] == "muon", smaller, following).rename("OOD accuracy")
+    return lab.above(lead(compared), CLEAR, LEAST)
 
 
-def robust(name: str, cites: str, what: str, setting: Callable[[Config], str]) -> lab.Statement:
-    """The statement that a skewed distribution costs AdamW more than Muon at the largest d."""
+def robust(what: str, cites: str, setting: Callable[[Config], str]) -> None:
+    """A skewed distribution costs AdamW more than Muon."""
+    says = f"Skewed {what} cost AdamW more of its OOD accuracy than Muon, by more than a tenth, at the largest d."
 
-    def relation(config: Config, data: Data) -> lab.Relation:
+    @states(cites, says, name=f"robust-to-{what}", holds=None, controls=CONTROLS, along="iteration")
+    def costs(config: Config, data: Data) -> lab.Relation:
         accuracy = after_start(data, "outside").isel(d=-1, drop=True)
         kept = accuracy.sel(setting=setting(config), drop=True) - accuracy.sel(setting="uniform", drop=True)
         return lab.above(lead(kept.rename("OOD accuracy less that of uniform")).sel(over="adamw"), CLEAR, LEAST)
 
-    says = f"Skewed {what} cost AdamW more of its OOD accuracy than Muon, by more than a tenth, at the largest d."
-    return lab.statement(cites, says, name=name, holds=None, controls=CONTROLS, along="iteration")(relation)
+
+robust("outputs", "figure-9a", lambda config: config.skewed)
+robust("triggers", "figure-9b", lambda config: "triggers")
 
 
-ROBUST = (
-    robust("robust-to-outputs", "figure-9a", "outputs", lambda config: config.skewed),
-    robust("robust-to-triggers", "figure-9b", "triggers", lambda config: "triggers"),
-)
-
-
-@lab.statement(
+@states(
     "figure-9-uniform",
     "With uniform tokens Muon's and AdamW's accuracies are less than a tenth apart at every d.",
     holds=None,
@@ -162,41 +134,32 @@ ROBUST = (
 def alike_when_uniform(config: Config, data: Data) -> lab.Relation:
     """Where training and OOD sequences have one distribution."""
     gap = lead(after_start(data, "outside").sel(setting="uniform", drop=True))
-    return lab.below(both_sides(gap.sel(over="adamw", drop=True)), CLEAR, LEAST)
+    return judging.near(gap.sel(over="adamw", drop=True), 0.0, CLEAR, LEAST)
 
 
 def figure(config: Config, data: Data) -> Figure:
     """Figures 7, 8 and 9: a curve for each optimizer, with bars of two standard errors."""
-    first, last = 0, -1
     inside, outside, recalled = (after_start(data, quantity) for quantity in ("inside", "outside", "recalled"))
-    uniform, after = outside.sel(setting="uniform", drop=True), f"after {config.iterations[-1]} iterations"
-    panels = {
-        f"7: {name}, after {config.iterations[at]} iterations": (
-            by_dimension(config, values.isel(iteration=at, drop=True)),
-        )
-        for at in (first, last)
+    shown = {
+        f"7: {name}, after {config.iterations[at]} iterations": [by_dimension(config, values).isel(iteration=at)]
+        for at in (0, -1)
         for name, values in (("ID", inside), ("OOD", outside))
-    } | {
-        f"8a: OOD, d = {config.dims[-1]}": (by_batch(config, outside.isel(iteration=last, drop=True)),),
-        f"8b: R(W_V), d = {config.dims[-1]}": (by_batch(config, recalled.isel(iteration=last, drop=True)),),
-        "9a: OOD, outputs uniform and skewed (dashed)": tuple(
-            values.isel(iteration=last, drop=True) for values in (uniform, by_dimension(config, outside))
-        ),
-        "9b: OOD, triggers uniform and skewed (dashed)": tuple(
-            values.isel(iteration=last, drop=True) for values in (uniform, outside.sel(setting="triggers", drop=True))
-        ),
+    }
+    inside, outside, recalled = (values.isel(iteration=-1) for values in (inside, outside, recalled))
+    uniform, triggers = (outside.sel(setting=name) for name in ("uniform", "triggers"))
+    shown |= {
+        f"8a: OOD, d = {config.dims[-1]}": [by_batch(config, outside)],
+        f"8b: R(W_V), d = {config.dims[-1]}": [by_batch(config, recalled)],
+        "9a: OOD, outputs uniform and skewed (dashed)": [uniform, by_dimension(config, outside)],
+        "9b: OOD, triggers uniform and skewed (dashed)": [uniform, triggers],
     }
     drawn = Figure(figsize=(15, 6.5), layout="constrained")
-    drawn.suptitle(f"Figures 7, 8 and 9; the latter two {after}")
+    drawn.suptitle(f"Figures 7, 8 and 9; the latter two after {config.iterations[-1]} iterations")
     grid = np.ravel(drawn.subplots(2, 4, sharey=True))
-    for axes, (title, curves) in zip(grid, panels.items(), strict=True):
+    for axes, (title, curves) in zip(grid, shown.items(), strict=True):
         (dim,) = {"d", "batch"} & set(curves[0].dims)
-        for values, style in zip(curves, ("o-", "s--"), strict=False):
-            for optimizer, color in zip(OPTIMIZERS, COLORS, strict=False):
-                mean, stderr = sweep.mean_and_stderr(values.sel(optimizer=optimizer, drop=True))
-                label = NAMES[optimizer] if style == "o-" else None
-                bars = {"yerr": 2 * stderr, "fmt": style, "color": color, "capsize": 2, "markersize": 4}
-                axes.errorbar(values[dim].values, mean, label=label, **bars)
+        for values, fmt in zip(curves, ("-", "--"), strict=False):
+            judging.draw_means(axes, values, dim, "optimizer", "", fmt=fmt)
         axes.set_xticks(curves[0][dim].values)
         axes.set_xlabel("dimension d" if dim == "d" else "batch B")
         axes.set_title(title, fontsize="medium")
@@ -207,43 +170,23 @@ def figure(config: Config, data: Data) -> Figure:
 
 EXPERIMENT = lab.Experiment(
     "recall-transformer",
-    ledger("associative-memory"),
+    judging.LEDGER,
     title="In-context recall: two-layer transformers trained by Muon, AdamW and SGD",
     summary="Trained on skewed outputs for 256 iterations, small transformers are right on uniform sequences nine times in ten under "
     "Muon and four times in ten under AdamW and SGD; after 128 iterations the lead is not clear yet. With uniform tokens Muon is ahead "
     "too, at sizes and lengths far below the paper's, and what skewed tokens cost Muon and AdamW cannot be told apart there.",
     config=Config,
     measure=run,
-    statements=(task_is_solvable, *AHEAD, smaller_batches_do, *ROBUST, alike_when_uniform),
+    statements=states,
     scales={
         # Others than those of the trial runs.
         "quick": {"seed": 1},
-        "smoke": {
-            "items": 8,
-            "length": 8,
-            "dims": (8, 12),
-            "batches": (2, 4),
-            # So many that the three have gone ways of their own.
-            "iterations": (8, 24),
-            "muon_rates": (0.1,),
-            "adamw_rates": (0.03,),
-            "sgd_rates": (0.3,),
-            "evaluation": 16,
-            "seeds": 6,
-            "choosing": 1,
-        },
-        "paper": {
-            "items": 16,
-            "length": 24,
-            "dims": (12, 16, 32, 64),
-            "batches": (16, 64, 256),
-            "iterations": (128, 512, 1024),
-            "muon_rates": (0.01, 0.03, 0.1),
-            "adamw_rates": (0.003, 0.01, 0.03),
-            "sgd_rates": (0.03, 0.1, 0.3),
-            "evaluation": 512,
-            "seeds": 12,
-        },
+        # As many iterations as the three need to go ways of their own.
+        "smoke": {"items": 8, "length": 8, "dims": (8, 12), "batches": (2, 4), "iterations": (8, 24), "evaluation": 16}
+        | {"muon_rates": (0.1,), "adamw_rates": (0.03,), "sgd_rates": (0.3,), "seeds": 6, "choosing": 1},
+        "paper": {"length": 24, "dims": (12, 16, 32, 64), "batches": (16, 64, 256), "iterations": (128, 512, 1024)}
+        | {"muon_rates": (0.01, 0.03, 0.1), "adamw_rates": (0.003, 0.01, 0.03), "sgd_rates": (0.03, 0.1, 0.3)}
+        | {"evaluation": 512, "seeds": 12},
     },
     figure=figure,
 )
