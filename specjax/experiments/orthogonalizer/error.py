@@ -7,6 +7,8 @@ exact factor is the width.
 """
 
 from collections.abc import Callable
+from functools import reduce
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,16 +31,8 @@ TOLD = "polar-express-12"
 """The method that is told how small the singular values are: as far as rounding lets it tell, it has no error."""
 BENDING = [name for name in METHODS if name != TOLD]
 POWERS = {"k^-2": 2, "k^-1": 1, "flat": 0}
-EXACT = "exact"
-AXES = {"orthogonalizer": [*METHODS, EXACT], "spectrum": [*POWERS, "gaussian"]}
-INPUTS = 256
-"""Feature vectors x in each draw: so many that the mean of a logarithm is that of the mean to far less than a standard error."""
-ROUNDING = 1e-6
-"""Above float64 rounding (1e-16) times the steepest polynomial at 0 (about 1e7), and below any error of interest."""
-SMALL = 0.1
-"""An exponent off by less is no other exponent: those of interest are halves and thirds apart."""
-NO_SHIFT = 1e-3
-"""What is left of a shift by a method that reaches every singular value."""
+AXES = {"orthogonalizer": [*METHODS, "exact"], "spectrum": [*POWERS, "gaussian"]}
+states = lab.Statements()
 
 
 class Config(lab.Config):
@@ -46,9 +40,6 @@ class Config(lab.Config):
 
     widths: tuple[int, ...] = lab.sizes(16, 32, 64, 128, least=2, points=4, help="rows and columns W")
     seeds: int = lab.seeds(16, help="draws at every width")
-
-
-states = lab.Statements()
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
@@ -65,6 +56,10 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         data = sweep.run(measure, over, seeds=config.seeds, key=draws, plan=plan, chunk=chunk)
     axes = {f"{name}_dim_{i}": dim for name in ("advance", "alignment") for i, dim in enumerate(AXES)}
     return data.rename(axes).assign_coords(AXES)
+
+
+INPUTS = 256
+"""Feature vectors x in each draw: so many that the mean of a logarithm is that of the mean to far less than a standard error."""
 
 
 def measure(key: Key[Array, ""], width: AnySize) -> dict[str, Array]:
@@ -94,11 +89,9 @@ def _haar(z: Float[Array, "*batch n n"], width: AnySize) -> Float[Array, "*batch
 def predicted_alignment(name: str, power: int, width: int, fewer: int = 0) -> float:
     """The mean of p(s_k / ‖s‖) with s_k = k^-power, from numbers alone; `fewer` steps make it another one."""
     s = np.arange(1.0, width + 1) ** -power
-    s = s / np.linalg.norm(s)
     polynomials = METHODS[name].polynomials()
-    for p in polynomials[: len(polynomials) - fewer]:
-        s = p(s)
-    return float(s.mean())
+    steps = polynomials[: len(polynomials) - fewer]
+    return float(reduce(lambda values, p: p(values), steps, s / np.linalg.norm(s)).mean())
 
 
 def predicted(config: Config, power: int, fewer: int = 0) -> xr.DataArray:
@@ -114,10 +107,11 @@ def slope(values: xr.DataArray) -> xr.DataArray:
     return (x * xr.ufuncs.log(values)).sum("width") / (x**2).sum()
 
 
-def shift(data: xr.Dataset) -> xr.DataArray:
+def shift(data: xr.Dataset, **at: Any) -> xr.DataArray:
     """What a method adds to the exponent of ⟨O x, U Vᵀ x⟩ that the exact factor gives on the same draws."""
     exponent = slope(data["advance"])
-    return (exponent.sel(orthogonalizer=list(METHODS)) - exponent.sel(orthogonalizer=EXACT, drop=True)).rename("shift")
+    added = exponent.sel(orthogonalizer=list(METHODS)) - exponent.sel(orthogonalizer="exact", drop=True)
+    return added.sel(at, drop=True).rename("shift")
 
 
 def predicted_shift(power: int, fewer: int = 0) -> Callable[[Config, xr.Dataset], xr.DataArray]:
@@ -125,72 +119,56 @@ def predicted_shift(power: int, fewer: int = 0) -> Callable[[Config, xr.Dataset]
     return lambda config, data: slope(predicted(config, power, fewer)).sel(orthogonalizer=BENDING)
 
 
+def instead(**of: str) -> Callable[[Any, Any], Any]:
+    """A control: what one method, or spectrum, moves in the place of all."""
+    return lab.replacing("advance", lambda data: data["advance"].sel(of, drop=True) + 0 * data["advance"])
+
+
 @states(
     "scalar-map",
-    "⟨O, U Vᵀ⟩/W is the mean of p(s_k/‖s‖), for every method, spectrum and width: the factors do not matter.",
     controls={
         "the methods exchanged": lab.replacing("alignment", lambda data: data["alignment"].roll(orthogonalizer=1)),
         "the spectra exchanged": lab.replacing("alignment", lambda data: data["alignment"].roll(spectrum=1)),
     },
 )
 def alignment_scalar(config: Config, data: xr.Dataset) -> lab.Relation:
-    """In every draw."""
-    form = xr.concat([predicted(config, power) for power in POWERS.values()], "spectrum").assign_coords(
-        spectrum=list(POWERS)
-    )
+    """⟨O, U Vᵀ⟩/W is the mean of p(s_k/‖s‖), for every method, spectrum and width: the factors do not matter."""
+    form = xr.concat([predicted(config, power) for power in POWERS.values()], xr.Variable("spectrum", list(POWERS)))
     found = data["alignment"].sel(orthogonalizer=list(METHODS), spectrum=list(POWERS))
-    return lab.identity(abs(found - form).rename("error of the alignment"), tolerance=ROUNDING)
+    # Above float64 rounding (1e-16) times the steepest polynomial at 0 (about 1e7), and below any error of interest.
+    return lab.identity(abs(found - form).rename("error of the alignment"), tolerance=1e-6)
 
 
 @states(
     "exponent-kept",
-    "With Muon's five steps, on s_k = 1/k², the features' move ⟨O x, U Vᵀ x⟩ grows as W, as it does with the exact factor.",
     holds=False,
     rivals={"1 and the shift of the scalar map": lambda config, data: 1 + float(predicted_shift(2)(config, data)[0])},
-    controls={
-        "the exact factor": lab.replacing(
-            "advance", lambda data: data["advance"].sel(orthogonalizer=EXACT, drop=True) + 0 * data["advance"]
-        )
-    },
+    controls={"the exact factor": instead(orthogonalizer="exact")},
 )
 def grows_as_width(config: Config, data: xr.Dataset) -> lab.Relation:
-    """Whoever fits this exponent finds the method's."""
+    """With Muon's five steps, on s_k = 1/k², the features' move ⟨O x, U Vᵀ x⟩ grows as W, as it does with the exact factor."""
     advance = data["advance"].sel(orthogonalizer="muon-5", spectrum="k^-2", drop=True)
     return lab.equals(slope(advance).rename("exponent of ⟨O x, U Vᵀ x⟩"), 1.0)
 
 
 @states(
     "shift",
-    "On s_k = 1/k² a method, unless told how small they are, adds to the exponent of the exact factor what the scalar map says.",
-    rivals={
-        "no shift": 0.0,
-        "the shift on 1/k": predicted_shift(1),
-        "one step fewer": predicted_shift(2, fewer=1),
-    },
+    rivals={"no shift": 0.0, "the shift on 1/k": predicted_shift(1), "one step fewer": predicted_shift(2, fewer=1)},
 )
 def shift_by_scalar_map(config: Config, data: xr.Dataset) -> lab.Relation:
-    """From numbers alone."""
-    found = shift(data).sel(orthogonalizer=BENDING, spectrum="k^-2", drop=True)
-    return lab.equals(found, predicted_shift(2)(config, data))
+    """On s_k = 1/k² a method, unless told how small they are, adds to the exponent of the exact factor what the scalar map says."""
+    return lab.equals(shift(data, orthogonalizer=BENDING, spectrum="k^-2"), predicted_shift(2)(config, data))
 
 
-@states(
-    "spectrum-decides",
-    "On a flat spectrum and on Gaussian matrices no method shifts a width exponent by a tenth.",
-    controls={
-        "1/k² in their place": lab.replacing(
-            "advance", lambda data: data["advance"].sel(spectrum="k^-2", drop=True) + 0 * data["advance"]
-        )
-    },
-)
+@states("spectrum-decides", controls={"1/k² in their place": instead(spectrum="k^-2")})
 def small_elsewhere(config: Config, data: xr.Dataset) -> lab.Relation:
-    """Their singular values are within reach, but for few of a Gaussian matrix."""
-    return lab.below(abs(shift(data).sel(spectrum=["flat", "gaussian"])), SMALL, f"{SMALL:g}")
+    """On a flat spectrum and on Gaussian matrices no method shifts a width exponent by a tenth."""
+    # Exponents of interest are halves and thirds apart.
+    return lab.below(abs(shift(data, spectrum=["flat", "gaussian"])), 0.1, "0.1")
 
 
 @states(
     "spectrum-decides",
-    "A method that is told how small the singular values are shifts no exponent, on any of the spectra.",
     controls={
         "five steps of Muon in its place": lab.replacing(
             "advance",
@@ -201,8 +179,9 @@ def small_elsewhere(config: Config, data: xr.Dataset) -> lab.Relation:
     },
 )
 def told_how_small(config: Config, data: xr.Dataset) -> lab.Relation:
-    """PolarExpress made for singular values from 5e-7 of ‖s‖ on."""
-    return lab.below(abs(shift(data).sel(orthogonalizer=TOLD, drop=True)), NO_SHIFT, f"{NO_SHIFT:g}")
+    """A method that is told how small the singular values are shifts no exponent, on any of the spectra."""
+    # What is left of a shift by a method that reaches every singular value.
+    return lab.below(abs(shift(data, orthogonalizer=TOLD)), 1e-3, "0.001")
 
 
 EXPERIMENT = lab.Experiment(
@@ -215,10 +194,8 @@ EXPERIMENT = lab.Experiment(
         spectrum_decides="Only where singular values fall below the reach of the steps are exponents shifted.",
     ),
     title="Width exponents bent by the orthogonalizer",
-    summary="A fixed number of polynomial steps reaches singular values down to a fixed fraction of ‖G‖_F. On a spectrum s_k = 1/k² the "
-    "rest of a wide matrix is lost: ⟨O, polar⟩/W of Muon's five steps falls from 0.84 at W = 32 to 0.04 at W = 1024 and adds "
-    "-0.89 to a width exponent. The same seeds with the exact factor show it; a method that is told how small the singular "
-    "values are does not have it; and on flat and Gaussian spectra it is small.",
+    summary="Polynomial steps reach singular values down to a fixed fraction of ‖G‖_F: on s_k = 1/k² Muon's five add -0.89 to a width "
+    "exponent, as the exact factor on the same seeds shows; on flat and Gaussian spectra the shift is small.",
     config=Config,
     measure=run,
     statements=states,

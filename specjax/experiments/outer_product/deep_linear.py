@@ -6,12 +6,11 @@ output sizes fixed, as the paper has it, and with all sizes in proportion, where
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial, reduce
 from operator import add
 
 import jax.numpy as jnp
-import numpy as np
 import xarray as xr
 from jaxtyping import Array, Key
 
@@ -23,28 +22,23 @@ from specjax.models.targets import check_off_diagonal, sign_target
 from specjax.theory import deep_linear as theory
 
 DEPTHS = (2, 3, 4)
-LAYERS = tuple((layer, depth) for depth in DEPTHS for layer in range(1, depth + 1))
-FIRST = tuple((layer, depth) for layer, depth in LAYERS if layer == 1)
-BETWEEN = tuple((layer, depth) for layer, depth in LAYERS if 1 < layer < depth)
-OUTPUT = tuple((layer, depth) for layer, depth in LAYERS if layer == depth)
-HIDDEN = tuple((layer, depth) for layer, depth in LAYERS if layer < depth)
+LAYERS = [(layer, depth) for depth in DEPTHS for layer in range(1, depth + 1)]
+HIDDEN = [(layer, depth) for layer, depth in LAYERS if layer < depth]
+OUTPUT = [(depth, depth) for depth in DEPTHS]
 
 SIZES_CHOSEN = "The widths were chosen after runs at the smoke scale, by the bias of the fit; another seed judges them."
 
-Data = Mapping[str, xr.Dataset]
-Layer = tuple[int, int]
+Data = dict[str, xr.Dataset]
+Layers = list[tuple[int, int]]
+states = lab.Statements()
 
 
 class Config(lab.Config):
     """Widths, the fixed sizes of input and output, and the target."""
 
     small_widths: tuple[int, ...] = lab.sizes(3, 6, least=2, help="w of the inner widths w, 2w, 3w of the closed forms")
-    widths: tuple[int, ...] = lab.sizes(
-        16, 32, 64, 128, 256, least=2, points=5, help="common inner widths of the orders"
-    )
-    growing_widths: tuple[int, ...] = lab.sizes(
-        4, 8, 16, 32, 64, least=2, points=5, help="widths of the orders with all sizes in proportion"
-    )
+    widths: tuple[int, ...] = lab.sizes(16, 32, 64, 128, 256, least=2, points=5, help="inner widths of the orders")
+    growing_widths: tuple[int, ...] = lab.sizes(4, 8, 16, 32, 64, least=2, points=5, help="widths of all in proportion")
     d_in: int = lab.integer(3, least=1, help="input dimension d_0")
     d_out: int = lab.integer(2, least=2, help="output dimension d_L")
     small_seeds: int = lab.seeds(50_000, help="initializations at each of small_widths")
@@ -55,70 +49,48 @@ class Config(lab.Config):
         """(d_0, …, d_L) of the closed forms."""
         return (self.d_in, *(sizes.times(width, factor) for factor in range(1, depth)), self.d_out)
 
-    def norm_squared(self, depth: int) -> float:
-        """‖Φ‖² of the closed forms."""
-        return self.d_in * self.d_out * self.target_scale ** (2 * (depth - 1))
 
-
-def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
+def run(config: Config, key: Key[Array, ""]) -> Data:
     """Averages of every G_i G_iᵀ per width and seed, for the closed forms and for the orders."""
     signs = sign_target(sizes.stream(key, "target"), config.d_out, config.d_in)
     check_off_diagonal(gram(signs), "ΦΦᵀ of the drawn target", "choose another seed or an odd d_in")
 
-    def closed(depth: int) -> Callable[[Key[Array, ""], sizes.AnySize], dict[str, Array]]:
-        target = config.target_scale ** (depth - 1) * signs
-
-        def measure(key: Key[Array, ""], width: sizes.AnySize) -> dict[str, Array]:
-            dims = config.inner(depth, width)
-            params = deep_linear.init(key, dims)
-            p = [gram(g) for g in deep_linear.gradient(params, target)]
-            # Weights without the symmetry under W_i → D W_i, W_{i+1} → W_{i+1} D that makes the off-diagonal zero.
-            positive = [gram(g) for g in deep_linear.gradient(tuple(jnp.abs(w) for w in params), target)]
-            return {
-                "diagonal": _each(spectral.diagonal_mean, p, dims),
-                "off_diagonal": _each(spectral.off_diagonal_mean, p[:-1], dims),
-                "positive_off_diagonal": _each(spectral.off_diagonal_mean, positive[:-1], dims),
-                "coefficient": spectral.off_diagonal_coefficient(p[-1], gram(target))[None],
-            }
-
-        return measure
-
-    def order(depth: int, ends: tuple[int, int] | None) -> Callable[[Key[Array, ""], sizes.AnySize], dict[str, Array]]:
-        def measure(key: Key[Array, ""], width: sizes.AnySize) -> dict[str, Array]:
-            first, last = (width, width) if ends is None else ends
-            dims = (first, *(width,) * (depth - 1), last)
-            nothing = jnp.zeros((sizes.padded(last), sizes.padded(first)))
-            gradient = deep_linear.gradient(deep_linear.init(key, dims), nothing)
-            return {"noise": _each(_mean_squared_row, gradient, dims)}
-
-        return measure
-
-    def swept(name: str, measure: Callable[[int], Callable], widths: tuple[int, ...], seeds: int) -> xr.Dataset:
-        runs = {
-            depth: sweep.run(
-                measure(depth),
-                {"width": sweep.widths(*widths)},
-                seeds=seeds,
-                key=sizes.stream(key, f"weights of {name} at depth {depth}"),
-                chunk=10_000,
-            )
-            for depth in DEPTHS
+    def closed(key: Key[Array, ""], width: sizes.AnySize, depth: int) -> dict[str, dict]:
+        target, dims = config.target_scale ** (depth - 1) * signs, config.inner(depth, width)
+        params = deep_linear.init(key, dims)
+        p = [gram(g) for g in deep_linear.gradient(params, target)]
+        # Weights without the symmetry under W_i → D W_i, W_{i+1} → W_{i+1} D that makes the off-diagonal zero.
+        positive = [gram(g) for g in deep_linear.gradient(tuple(jnp.abs(w) for w in params), target)]
+        return {
+            "diagonal": _each(spectral.diagonal_mean, p, dims),
+            "off_diagonal": _each(spectral.off_diagonal_mean, p[:-1], dims),
+            "positive": {"off_diagonal": _each(spectral.off_diagonal_mean, positive[:-1], dims)},
+            "coefficient": {f"{depth} of {depth}": spectral.off_diagonal_coefficient(p[-1], gram(target))},
         }
-        quantities = [str(name) for name, values in runs[DEPTHS[0]].items() if f"{name}_dim_0" in values.dims]
-        return xr.Dataset({quantity: _joined(runs, quantity) for quantity in quantities})
 
-    ends = (config.d_in, config.d_out)
+    def orders(key: Key[Array, ""], width: sizes.AnySize, depth: int, ends: tuple[int, ...]) -> dict[str, dict]:
+        first, last = ends or (width, width)
+        dims = (first, *(width,) * (depth - 1), last)
+        nothing = jnp.zeros((sizes.padded(last), sizes.padded(first)))
+        return {"noise": _each(_mean_squared_row, deep_linear.gradient(deep_linear.init(key, dims), nothing), dims)}
+
+    def swept(name: str, measure: Callable[..., dict], widths: tuple[int, ...], seeds: int) -> xr.Dataset:
+        def at_depth(depth: int) -> xr.Dataset:
+            over, weights = {"width": sweep.widths(*widths)}, sizes.stream(key, f"weights of {name} at depth {depth}")
+            return sweep.run(partial(measure, depth=depth), over, seeds=seeds, key=weights).drop_vars("failed")
+
+        return xr.merge(map(at_depth, DEPTHS), combine_attrs="drop")
+
+    fixed, growing = (partial(orders, ends=ends) for ends in ((config.d_in, config.d_out), ()))
     return {
         "closed": swept("the closed forms", closed, config.small_widths, config.small_seeds),
-        "fixed": swept("the orders with fixed ends", lambda depth: order(depth, ends), config.widths, config.seeds),
-        "growing": swept(
-            "the orders in proportion", lambda depth: order(depth, None), config.growing_widths, config.seeds
-        ),
+        "fixed": swept("the orders with fixed ends", fixed, config.widths, config.seeds),
+        "growing": swept("the orders in proportion", growing, config.growing_widths, config.seeds),
     }
 
 
-def _each(mean: Callable[..., Array], matrices: Sequence[Array], dims: tuple[sizes.AnySize, ...]) -> Array:
-    return jnp.stack([mean(matrix, rows) for matrix, rows in zip(matrices, dims[1:], strict=False)])
+def _each(mean: Callable[..., Array], matrices: Sequence[Array], dims: tuple[sizes.AnySize, ...]) -> dict[str, Array]:
+    return {f"{i} of {len(dims) - 1}": mean(matrix, dims[i]) for i, matrix in enumerate(matrices, start=1)}
 
 
 def _mean_squared_row(g: Array, rows: sizes.AnySize) -> Array:
@@ -126,40 +98,36 @@ def _mean_squared_row(g: Array, rows: sizes.AnySize) -> Array:
     return jnp.sum(g * g) / jnp.asarray(sizes.active(rows), g.dtype)
 
 
-_KINDS = {"off_diagonal": HIDDEN, "positive_off_diagonal": HIDDEN, "coefficient": OUTPUT}
-
-
-def _joined(runs: Mapping[int, xr.Dataset], quantity: str) -> xr.DataArray:
-    """One quantity of all depths, along the layers that have it; layers of different kinds are different dimensions."""
-    layers = _KINDS.get(quantity, LAYERS)
-    dim = {HIDDEN: "hidden_layer", OUTPUT: "output_layer"}.get(layers, "layer")
-    joined = xr.concat([run[quantity].rename({f"{quantity}_dim_0": dim}) for run in runs.values()], dim)
-    return joined.assign_coords({dim: _labels(layers)})
-
-
-def _labels(layers: tuple[Layer, ...]) -> list[str]:
+def named(layers: Layers) -> list[str]:
     return [f"{layer} of {depth}" for layer, depth in layers]
 
 
-def at_layers(layers: tuple[Layer, ...], dim: str, form: Callable[[int, int], xr.DataArray | int]) -> xr.DataArray:
-    """`form` of layer and depth along a dimension of the data."""
-    parts = [xr.DataArray(form(layer, depth)) for layer, depth in layers]
-    return xr.concat(parts, dim).assign_coords({dim: _labels(layers)})
+def measured(data: xr.Dataset, quantity: str, layers: Layers) -> xr.DataArray:
+    found = data[[f"{quantity}.{name}" for name in named(layers)]].to_dataarray("layer", quantity)
+    return found.assign_coords(layer=named(layers)).transpose(..., "layer")
 
 
-def noise(config: Config, data: Data) -> xr.DataArray:
-    """V_i s_i of the closed forms."""
-    return at_layers(LAYERS, "layer", lambda i, depth: _form(theory.noise_coefficient, config, data, i, depth))
+def at(layers: Layers, form: Callable[[int, int], xr.DataArray | float | int]) -> xr.DataArray:
+    """`form` of layer and depth."""
+    return xr.concat([xr.DataArray(form(*layer)) for layer in layers], "layer").assign_coords(layer=named(layers))
 
 
-def signal(config: Config, data: Data) -> xr.DataArray:
+def closed_form(config: Config, data: Data, form: Callable[..., Array]) -> xr.DataArray:
+    """`form` of sizes and layer, in every layer at every width."""
+    width = data["closed"].width
+    return at(LAYERS, lambda i, depth: lab.closed_form(lambda w: form(config.inner(depth, w), i), width))
+
+
+def noise(config: Config, data: Data, number: Callable[[int, int], int] = lambda i, depth: i) -> xr.DataArray:
+    """V_i s_i of the closed forms, or that of the layer with another number."""
+    return closed_form(config, data, lambda dims, i: theory.noise_coefficient(dims, number(i, len(dims) - 1)))
+
+
+def signal(config: Config, data: Data, form: Callable[..., Array] = theory.target_coefficient) -> xr.DataArray:
     """The diagonal of T_i: a multiple of ‖Φ‖² before the last layer and of the mean of (ΦΦᵀ)_aa in it."""
-
-    def diagonal(i: int, depth: int) -> xr.DataArray:
-        share = config.norm_squared(depth) / (config.d_out if i == depth else 1)
-        return share * _form(theory.target_coefficient, config, data, i, depth)
-
-    return at_layers(LAYERS, "layer", diagonal)
+    rows = at(LAYERS, lambda i, depth: 1 if i == depth else config.d_out)
+    squares = at(LAYERS, lambda i, depth: config.d_in * config.target_scale ** (2 * (depth - 1)))
+    return rows * squares * closed_form(config, data, form)
 
 
 TERMS = ("the leading order of V_i s_i", "the next order of V_i s_i", "T_i")
@@ -189,93 +157,65 @@ def exact(config: Config, data: Data, *, dropped: tuple[int, str] | None = None)
 
     def diagonal(i: int, depth: int) -> xr.DataArray:
         kept = [term for name, term in terms(i, depth).items() if dropped != (depth, name)]
-        fixed = {"d0": config.d_in, f"d{depth}": config.d_out, "norm_squared": config.norm_squared(depth)}
+        squared = config.d_out * config.d_in * config.target_scale ** (2 * (depth - 1))
+        fixed = {"d0": config.d_in, f"d{depth}": config.d_out, "norm_squared": squared}
         return lab.closed_form(lambda w: 0 * w + reduce(add, kept).evaluate({"w": w, **fixed}), data["closed"].width)
 
-    return at_layers(LAYERS, "layer", diagonal)
+    return at(LAYERS, diagonal)
 
 
-def from_the_output(config: Config, data: Data) -> xr.DataArray:
-    """The diagonals with V_i s_i of the layers numbered from the output."""
-    turned = at_layers(
-        LAYERS, "layer", lambda i, depth: _form(theory.noise_coefficient, config, data, depth + 1 - i, depth)
-    )
-    return turned + signal(config, data)
-
-
-def own_width_too(config: Config, data: Data) -> xr.DataArray:
-    """The diagonals with all inner widths in T_i, also that of the layer itself."""
-    own = at_layers(
-        LAYERS, "layer", lambda i, depth: data["closed"].width * i if i < depth else xr.ones_like(data["closed"].width)
-    )
-    return noise(config, data) + own * signal(config, data)
-
-
-@lab.statement(
+@states(
     ("theorem-2", "corollary-2", "section-4-table-hidden", "section-4-table-output"),
-    "The diagonal of E[G_i G_iᵀ] is that of V_i s_i I + T_i in every layer at depth 2, 3 and 4.",
     rivals={
-        **{
-            f"at depth {depth} without {term}": partial(exact, dropped=(depth, term))
-            for depth in DEPTHS
-            for term in TERMS
-        },
-        "T_i with the width of layer i in its product": own_width_too,
-        "V_i s_i with the layers numbered from the output": from_the_output,
+        f"at depth {depth} without {term}": partial(exact, dropped=(depth, term)) for depth in DEPTHS for term in TERMS
+    }
+    | {
+        "T_i with the width of layer i in its product": lambda config, data: (
+            noise(config, data) + signal(config, data, lambda dims, _: math.prod(dims[1:-1]))
+        ),
+        "V_i s_i with the layers numbered from the output": lambda config, data: (
+            noise(config, data, lambda i, depth: depth + 1 - i) + signal(config, data)
+        ),
     },
 )
 def diagonals(config: Config, data: Data) -> lab.Relation:
-    """By the engine, whose terms are dropped one at a time."""
-    return lab.equals(data["closed"]["diagonal"], exact(config, data))
+    """The diagonal of E[G_i G_iᵀ] is that of V_i s_i I + T_i in every layer at depth 2, 3 and 4."""
+    return lab.equals(measured(data["closed"], "diagonal", LAYERS), exact(config, data))
 
 
-def hidden_share(config: Config, data: Data) -> xr.DataArray:
-    """The mean off-diagonal of hidden layers over the diagonal that it has in expectation."""
-    form = (noise(config, data) + signal(config, data)).rename(layer="hidden_layer")
-    return (data["closed"]["off_diagonal"] / form.sel(hidden_layer=_labels(HIDDEN))).rename("off-diagonal / diagonal")
+def positive_weights(config: Config, data: Data) -> Data:
+    closed, prefix = data["closed"], "positive."
+    positive = {str(name).removeprefix(prefix): closed[name] for name in closed if str(name).startswith(prefix)}
+    return {**data, "closed": closed.assign(positive)}
 
 
-def over_own_width(config: Config, data: Data) -> xr.DataArray:
-    """1/d_i in the hidden layers."""
-    return at_layers(HIDDEN, "hidden_layer", lambda i, depth: 1 / (i * data["closed"].width))
-
-
-@lab.statement(
+@states(
     (
-        "theorem-2",
-        "corollary-2-off-diagonal-hidden",
-        "section-4-table-hidden",
-        "section-4-expectation",
-        "appendix-c8-symmetry",
+        *("theorem-2", "corollary-2-off-diagonal-hidden", "section-4-table-hidden"),
+        *("section-4-expectation", "appendix-c8-symmetry"),
     ),
-    "The off-diagonal of E[G_i G_iᵀ] is zero in every hidden layer.",
-    rivals={"the diagonal over d_i, as in ReLU networks": over_own_width},
-    controls={
-        "weights |N(0, 1)|, without the symmetry in signs": lambda config, data: {
-            **data,
-            "closed": data["closed"].assign(off_diagonal=data["closed"]["positive_off_diagonal"]),
-        }
+    rivals={
+        "the diagonal over d_i, as in ReLU networks": lambda config, data: (
+            1 / at(HIDDEN, lambda i, _: i * data["closed"].width)
+        )
     },
+    controls={"weights |N(0, 1)|, without the symmetry in signs": positive_weights},
 )
 def hidden_off_diagonal(config: Config, data: Data) -> lab.Relation:
-    """Signed, so that it averages out."""
-    share = hidden_share(config, data)
+    """The off-diagonal of E[G_i G_iᵀ] is zero in every hidden layer."""
+    diagonal = (noise(config, data) + signal(config, data)).sel(layer=named(HIDDEN))
+    share = (measured(data["closed"], "off_diagonal", HIDDEN) / diagonal).rename("off-diagonal / diagonal")
     return lab.equals(share, xr.zeros_like(share.isel(seed=0, drop=True)))
 
 
 def product(data: Data, less: int = 0) -> xr.DataArray:
     """∏_{j<L} d_j of every depth, without the last `less` widths."""
     width = data["closed"].width
-
-    def widths(_: int, depth: int) -> xr.DataArray:
-        return math.factorial(depth - 1 - less) * width ** (depth - 1 - less)
-
-    return at_layers(OUTPUT, "output_layer", widths)
+    return at(OUTPUT, lambda _, depth: math.factorial(depth - 1 - less) * width ** (depth - 1 - less))
 
 
-@lab.statement(
+@states(
     ("theorem-2", "corollary-2-off-diagonal-output", "section-4-table-output", "section-4-output-ratio"),
-    "The off-diagonal of E[G_L G_Lᵀ] is that of (∏_{j<L} d_j) Φ Φᵀ.",
     rivals={
         "none, as in hidden layers": 0.0,
         "that without d_{L-1}": lambda config, data: product(data, less=1),
@@ -283,104 +223,68 @@ def product(data: Data, less: int = 0) -> xr.DataArray:
     },
 )
 def output_off_diagonal(config: Config, data: Data) -> lab.Relation:
-    """Its coefficient on the off-diagonal of ΦΦᵀ."""
-    return lab.equals(data["closed"]["coefficient"], product(data))
+    """The off-diagonal of E[G_L G_Lᵀ] is that of (∏_{j<L} d_j) Φ Φᵀ."""
+    return lab.equals(measured(data["closed"], "coefficient", OUTPUT), product(data))
 
 
-def exponents(layers: tuple[Layer, ...], exponent: Callable[[int, int], int], more: int = 0) -> xr.DataArray:
-    """One for each layer, and `more`."""
-    return at_layers(layers, "layer", lambda i, depth: exponent(depth, i) + more)
-
-
-def power(data: Data, layers: tuple[Layer, ...], exponent: xr.DataArray, ends: str = "fixed") -> lab.Relation:
-    """V_i s_i of some layers as powers of the width."""
-    return lab.scales_as(data[ends]["noise"].sel(layer=_labels(layers)), "width", exponent)
-
-
-def orders(
-    row: str, layers: tuple[Layer, ...], where: str, true: str, printed: str
-) -> tuple[lab.Statement, lab.Statement]:
+def orders(kind: str, layers: Layers, where: str, true: str, printed: str) -> None:
     """That V_i s_i of some layers has the exponent of the recursions, and that it has the printed one."""
-    right, wrong = exponents(layers, theory.noise_exponent), exponents(layers, theory.noise_exponent_as_printed)
-    cites = (row, "theorem-2-order") if layers == OUTPUT else row
-    with_ends = f"With d_0 and d_L fixed, V_i s_i of {where} is of the order"
-    return (
-        lab.statement(
-            cites,
-            f"{with_ends} w^({true}) in a common inner width w.",
-            name=f"{row.removeprefix('corollary-2-')}",
-            corrected=True,
-            rivals={f"the printed {printed}": wrong, "one power more": exponents(layers, theory.noise_exponent, 1)},
-            post_hoc=SIZES_CHOSEN,
-        )(lambda config, data: power(data, layers, right)),
-        lab.statement(
-            cites,
-            f"{with_ends} w^({printed}) in a common inner width w, as printed.",
-            name=f"{row.removeprefix('corollary-2-')}-printed",
-            holds=False,
-            rivals={true: right},
-            post_hoc=SIZES_CHOSEN,
-        )(lambda config, data: power(data, layers, wrong)),
-    )
+    right = at(layers, lambda i, depth: theory.noise_exponent(depth, i))
+    wrong = at(layers, lambda i, depth: theory.noise_exponent_as_printed(depth, i))
+    cites = (f"corollary-2-{kind}", *(["theorem-2-order"] if layers == OUTPUT else []))
+
+    def order(name: str, says: str, exponent: xr.DataArray, rivals: dict[str, xr.DataArray], **judged: bool) -> None:
+        says = f"With d_0 and d_L fixed, V_i s_i of {where} is of the order w^({says}."
+        states(cites, says, name=name, rivals=rivals, post_hoc=SIZES_CHOSEN, **judged)(
+            lambda config, data: lab.scales_as(measured(data["fixed"], "noise", layers), "width", exponent)
+        )
+
+    rivals = {f"the printed {printed}": wrong, "one power more": right + 1}
+    order(kind, f"{true}) in a common inner width w", right, rivals, corrected=True)
+    order(f"{kind}-printed", f"{printed}) in a common inner width w, as printed", wrong, {true: right}, holds=False)
 
 
-@lab.statement(
+orders("order-first", [(1, depth) for depth in DEPTHS], "the first layer", "2L-3", "2L-4")
+orders("order-hidden", [layer for layer in HIDDEN if layer[0] > 1], "the layers between", "2L-3", "2L-5")
+orders("order-output", OUTPUT, "the last layer", "2L-2", "2L-3")
+
+IN_PROPORTION = at(LAYERS, lambda _, depth: 2 * depth - 1)
+
+
+@states(
     ("corollary-2-order-first", "corollary-2-order-hidden", "corollary-2-order-output", "theorem-2-order"),
-    "Where all sizes d_0 to d_L grow in proportion, V_i s_i is of the printed order in every layer, w^(2L-1).",
     corrected=True,
-    rivals={
-        "one power less": exponents(LAYERS, lambda depth, i: 2 * depth - 2),
-        "one power more": exponents(LAYERS, lambda depth, i: 2 * depth),
-    },
+    rivals={"one power less": IN_PROPORTION - 1, "one power more": IN_PROPORTION + 1},
     post_hoc=SIZES_CHOSEN,
 )
 def order_in_proportion(config: Config, data: Data) -> lab.Relation:
-    """The condition under which the printed orders are right."""
-    return power(data, LAYERS, exponents(LAYERS, lambda depth, i: 2 * depth - 1), "growing")
+    """Where all sizes d_0 to d_L grow in proportion, V_i s_i is of the printed order in every layer, w^(2L-1)."""
+    return lab.scales_as(measured(data["growing"], "noise", LAYERS), "width", IN_PROPORTION)
 
 
-@lab.statement(
+OF_RATIO = at(OUTPUT, lambda _, depth: depth - 1)
+
+
+@states(
     ("section-4-output-ratio", "section-4-expectation"),
-    "V_L s_L over the ∏_{j<L} d_j of the off-diagonal grows as w^(L-1) in a common inner width w.",
-    rivals={
-        "w^(L-2), by the printed order": exponents(OUTPUT, lambda depth, i: depth - 2),
-        "w^L": exponents(OUTPUT, lambda depth, i: depth),
-    },
+    rivals={"w^(L-2), by the printed order": OF_RATIO - 1, "w^L": OF_RATIO + 1},
     post_hoc=SIZES_CHOSEN,
 )
 def output_ratio(config: Config, data: Data) -> lab.Relation:
-    """So it diverges at every depth; by the printed order it would not at L = 2."""
-    noise = data["fixed"]["noise"].sel(layer=_labels(OUTPUT))
-    ratio = noise / at_layers(OUTPUT, "layer", lambda _, depth: data["fixed"].width ** (depth - 1))
-    return lab.scales_as(ratio.rename("V_L s_L / ∏ d_j"), "width", exponents(OUTPUT, lambda depth, i: depth - 1))
-
-
-def _form(form: Callable[..., Array], config: Config, data: Data, i: int, depth: int) -> xr.DataArray:
-    return lab.closed_form(
-        lambda widths: np.array([form(config.inner(depth, int(width)), i) for width in widths]), data["closed"].width
-    )
+    """V_L s_L over the ∏_{j<L} d_j of the off-diagonal grows as w^(L-1) in a common inner width w."""
+    ratio = measured(data["fixed"], "noise", OUTPUT) / data["fixed"].width ** OF_RATIO
+    return lab.scales_as(ratio.rename("V_L s_L / ∏ d_j"), "width", OF_RATIO)
 
 
 EXPERIMENT = lab.Experiment(
     "deep-linear",
     ledger("outer-product"),
     title="E[G_i G_iᵀ] of deep linear networks",
-    summary="The closed form holds in every layer, and hidden layers are diagonal in expectation. The printed orders of V_i s_i are those "
-    "of sizes that all grow in proportion; with d_0 and d_L fixed they are too small, by one power of the width in the first and in the "
-    "last layer and by two between. At L = 2 the printed order of the output would leave the ratio of diagonal to off-diagonal constant; "
-    "the right one makes it grow with the width.",
+    summary="The closed form holds in every layer, and hidden layers are diagonal in expectation; the printed orders of V_i s_i are those "
+    "of sizes that all grow in proportion, and with d_0 and d_L fixed too small by one power of the width, or two between.",
     config=Config,
     measure=run,
-    statements=(
-        diagonals,
-        hidden_off_diagonal,
-        output_off_diagonal,
-        *orders("corollary-2-order-first", FIRST, "the first layer", "2L-3", "2L-4"),
-        *orders("corollary-2-order-hidden", BETWEEN, "the layers between", "2L-3", "2L-5"),
-        *orders("corollary-2-order-output", OUTPUT, "the last layer", "2L-2", "2L-3"),
-        order_in_proportion,
-        output_ratio,
-    ),
+    statements=states,
     scales={
         "quick": {"seed": 1},
         "smoke": {

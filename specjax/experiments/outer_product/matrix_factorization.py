@@ -4,7 +4,7 @@ Entries are judged at small widths and a large target, where every term stands o
 reads the entries of the last term off as k (M_ij)², the square of an entry; it is k (M²)_ij, the entry of the square.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,9 @@ from specjax.models import matrix_factorization
 from specjax.models.targets import check_off_diagonal, check_symmetric, low_rank_target
 from specjax.theory import matrix_factorization as theory
 
-PARTS = ("diagonal", "off_diagonal")
+PARTS = ["diagonal", "off_diagonal"]
+Data = dict[str, xr.Dataset]
+states = lab.Statements()
 
 
 class Config(lab.Config):
@@ -41,9 +43,6 @@ class Config(lab.Config):
             raise ValueError(f"rank must be from 1 to d={self.d}, got {self.rank}.")
 
 
-states = lab.Statements()
-
-
 def target(config: Config, key: Key[Array, ""]) -> Float[Array, "d d"]:
     """M from the configured file, or a drawn one, positive semidefinite of the configured rank."""
     if not config.target:
@@ -54,7 +53,7 @@ def target(config: Config, key: Key[Array, ""]) -> Float[Array, "d d"]:
     return m
 
 
-def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
+def run(config: Config, key: Key[Array, ""]) -> Data:
     """G Gᵀ per width and seed: two averages of it at large widths, every entry at small ones, each with its target."""
     m = target(config, sizes.stream(key, "target"))
 
@@ -73,24 +72,22 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         u = matrix_factorization.init(key, config.d, k)
         return {"outer_product": gram(matrix_factorization.gradient(u, config.target_factor * m))}
 
-    wide = sweep.run(
-        orders, {"k": sweep.widths(*config.ks)}, seeds=config.seeds, key=sizes.stream(key, "weights of the orders")
-    )
-    small = sweep.run(
-        entries,
-        {"k": sweep.widths(*config.small_ks)},
-        seeds=config.small_seeds,
-        key=sizes.stream(key, "weights of the entries"),
-        chunk=10_000,
-    )
-    small = small.rename(outer_product_dim_0="row", outer_product_dim_1="column")
-    return {
-        "orders": wide.assign(target=(("row", "column"), np.asarray(m, float))),
-        "entries": small.assign(target=(("row", "column"), config.target_factor * np.asarray(m, float))),
+    wide, small = ({"k": sweep.widths(*ks)} for ks in (config.ks, config.small_ks))
+    weights = [sizes.stream(key, f"weights of the {name}") for name in ("orders", "entries")]
+    found = {
+        "orders": sweep.run(orders, wide, seeds=config.seeds, key=weights[0]),
+        "entries": sweep.run(entries, small, seeds=config.small_seeds, key=weights[1], chunk=10_000).rename(
+            outer_product_dim_0="row", outer_product_dim_1="column"
+        ),
     }
+    targets = {"orders": np.asarray(m, float), "entries": config.target_factor * np.asarray(m, float)}
+    return {name: data.assign(target=(("row", "column"), targets[name])) for name, data in found.items()}
 
 
-Data = Mapping[str, xr.Dataset]
+def _entries(formula: Callable[..., Array], data: xr.Dataset) -> xr.DataArray:
+    with jax.enable_x64(True):
+        values = np.asarray(formula(jnp.asarray(data.target.values), data.k.values.astype(float)))
+    return xr.DataArray(values, dims=("k", "row", "column"), coords={"k": data.k})
 
 
 def expectation() -> moments.Expression:
@@ -115,36 +112,27 @@ def printed(data: xr.Dataset) -> xr.DataArray:
 
 @states(
     "theorem-1",
-    "Every entry of E[GGᵀ] is that of α₃ I - 2 α₂ M + k M².",
     rivals={
         f"it {name}": lambda config, data, wrong=wrong: exact(data["entries"], wrong)
         for name, wrong in THEOREM.dropped(along="k").items()
     },
 )
 def theorem_1(config: Config, data: Data) -> lab.Relation:
-    """At small widths and a large target."""
+    """Every entry of E[GGᵀ] is that of α₃ I - 2 α₂ M + k M²."""
     return lab.equals(data["entries"]["outer_product"], exact(data["entries"]))
 
 
 @states(
-    "corollary-1",
-    "The entries of E[GGᵀ] are α₃ δ_ij - 2 α₂ M_ij + k (M²)_ij.",
-    corrected=True,
-    rivals={"k (M_ij)² for k (M²)_ij": lambda config, data: printed(data["entries"])},
+    "corollary-1", corrected=True, rivals={"k (M_ij)² for k (M²)_ij": lambda config, data: printed(data["entries"])}
 )
 def corollary_1(config: Config, data: Data) -> lab.Relation:
-    """The entries of Theorem 1."""
+    """The entries of E[GGᵀ] are α₃ δ_ij - 2 α₂ M_ij + k (M²)_ij."""
     return lab.equals(data["entries"]["outer_product"], exact(data["entries"]))
 
 
-@states(
-    "corollary-1",
-    "The entries of E[GGᵀ] are α₃ δ_ij - 2 α₂ M_ij + k (M_ij)².",
-    holds=False,
-    rivals={"k (M²)_ij for k (M_ij)²": lambda config, data: exact(data["entries"])},
-)
+@states("corollary-1", holds=False, rivals={"k (M²)_ij for k (M_ij)²": lambda config, data: exact(data["entries"])})
 def corollary_1_printed(config: Config, data: Data) -> lab.Relation:
-    """The paper's own words."""
+    """The entries of E[GGᵀ] are α₃ δ_ij - 2 α₂ M_ij + k (M_ij)²."""
     return lab.equals(data["entries"]["outer_product"], printed(data["entries"]))
 
 
@@ -154,7 +142,7 @@ def averages(orders: xr.Dataset, entries: xr.DataArray) -> xr.DataArray:
         p = jnp.asarray(entries.transpose("k", "row", "column").values)
         reference = jnp.broadcast_to(jnp.asarray(orders.target.values), p.shape)
         values = [spectral.diagonal_mean(p), -spectral.off_diagonal_coefficient(p, reference)]
-    return xr.DataArray(np.stack(values), dims=("part", "k"), coords={"part": list(PARTS), "k": orders.k})
+    return xr.DataArray(np.stack(values), dims=("part", "k"), coords={"part": PARTS, "k": orders.k})
 
 
 ON_IDENTITY, ON_TARGET, _ = THEOREM.parts(along=())
@@ -168,7 +156,6 @@ DROPPED = {
 
 @states(
     "theorem-1",
-    "The mean diagonal of E[GGᵀ], and the coefficient on M of what is off it, have their closed forms at large widths too.",
     rivals={
         f"it without {name}": lambda config, data, part=part: averages(
             data["orders"], exact(data["orders"], THEOREM - part)
@@ -177,35 +164,26 @@ DROPPED = {
     },
 )
 def large_widths(config: Config, data: Data) -> lab.Relation:
-    """Where the orders are fitted."""
+    """The mean diagonal of E[GGᵀ], and the coefficient on M of what is off it, have their closed forms at large widths too."""
     orders = data["orders"]
-    measured = xr.concat([orders[part] for part in PARTS], xr.DataArray(list(PARTS), dims="part", name="part"))
-    return lab.equals(measured.transpose("k", ...).rename("average of GGᵀ"), averages(orders, exact(orders)))
+    measured = orders[PARTS].to_dataarray("part", "average of GGᵀ").transpose("k", ...)
+    return lab.equals(measured, averages(orders, exact(orders)))
 
 
-@states(
-    ("corollary-1-orders", "section-4-table-factorization", "section-4-expectation"),
-    "The diagonal of E[GGᵀ] grows as k³ at a fixed target.",
-    rivals={"k²": 2, "k⁴": 4},
-)
+@states(("corollary-1-orders", "section-4-table-factorization", "section-4-expectation"), rivals={"k²": 2, "k⁴": 4})
 def diagonal_order(config: Config, data: Data) -> lab.Relation:
-    """The exponent at large widths."""
+    """The diagonal of E[GGᵀ] grows as k³ at a fixed target."""
     return lab.scales_as(data["orders"]["diagonal"], "k", 3)
 
 
-@states(
-    ("corollary-1-orders", "section-4-table-factorization", "section-4-expectation"),
-    "The off-diagonal of E[GGᵀ] grows as k² at a fixed target.",
-    rivals={"k": 1, "k³": 3},
-)
+@states(("corollary-1-orders", "section-4-table-factorization", "section-4-expectation"), rivals={"k": 1, "k³": 3})
 def off_diagonal_order(config: Config, data: Data) -> lab.Relation:
-    """The exponent at large widths, of minus the coefficient on M."""
+    """The off-diagonal of E[GGᵀ] grows as k² at a fixed target."""
     return lab.scales_as(data["orders"]["off_diagonal"], "k", 2)
 
 
 @states(
     "section-4-draw",
-    "In one draw the ratio of mean |off-diagonal| to mean diagonal of GGᵀ is 3 √(2/π)/√k as the width grows.",
     rivals={
         "2 √(2/π)/√k, that of (UUᵀ)²": 2 * np.sqrt(2 / np.pi),
         "√(2/π)/√k, that of UUᵀ": np.sqrt(2 / np.pi),
@@ -213,23 +191,17 @@ def off_diagonal_order(config: Config, data: Data) -> lab.Relation:
     },
 )
 def one_draw(config: Config, data: Data) -> lab.Relation:
-    """√k times the ratio at the two largest widths, combined so that what falls as 1/k cancels."""
+    """In one draw the ratio of mean |off-diagonal| to mean diagonal of GGᵀ is 3 √(2/π)/√k as the width grows."""
     scaled = data["orders"]["ratio"] * np.sqrt(data["orders"].k)
     return lab.equals(at_infinity(scaled, "k").rename("√k × ratio"), float(theory.one_draw_ratio(1.0)))
-
-
-def _entries(formula: Callable[..., Array], data: xr.Dataset) -> xr.DataArray:
-    with jax.enable_x64(True):
-        values = np.asarray(formula(jnp.asarray(data.target.values), data.k.values.astype(float)))
-    return xr.DataArray(values, dims=("k", "row", "column"), coords={"k": data.k})
 
 
 EXPERIMENT = lab.Experiment(
     "matrix-factorization",
     ledger("outer-product"),
     title="E[G Gᵀ] of symmetric matrix factorization",
-    summary="Theorem 1 holds entry by entry. Corollary 1 reads its last term off as k (M_ij)², the square of an entry; it is k (M²)_ij, "
-    "the entry of the square. The difference is of lower order in k, so the orders k³ and k² stand.",
+    summary="Theorem 1 holds entry by entry; Corollary 1 takes the square of an entry of M for the entry of its square, a difference of "
+    "lower order in k, so that the orders k³ and k² stand.",
     config=Config,
     measure=run,
     statements=states,

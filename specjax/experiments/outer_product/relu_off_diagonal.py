@@ -33,16 +33,9 @@ class Config(lab.Config):
     samples: int = lab.integer(8, least=1, help="inputs of a half batch, with other activations")
 
 
-states = lab.Statements()
-
-
 Data = dict[str, xr.Dataset]
-ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    "odd": jnp.tanh,
-    # The same, without its symmetry.
-    "rectified": lambda z: jnp.tanh(jax.nn.relu(z)),
-}
 LIMITS = {"κ₁": 1 / (4 * np.pi**2) + 1 / 16, "κ₂": 1 / (4 * np.pi)}
+states = lab.Statements()
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
@@ -71,7 +64,8 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
             first, second = (jax.grad(loss)(params.w1, x) for x in halves)
             return spectral.off_diagonal_mean(first @ second.T)
 
-        return {name: off_diagonal(activation) for name, activation in ACTIVATIONS.items()}
+        # The second is the first without its symmetry.
+        return {"odd": off_diagonal(jnp.tanh), "rectified": off_diagonal(lambda z: jnp.tanh(jax.nn.relu(z)))}
 
     def measure(key: Key[Array, ""], d0: sizes.AnySize) -> dict[str, Array]:
         params = relu_network.init(key, d0, config.d1, 1)
@@ -79,12 +73,11 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         return {"off_diagonal": spectral.off_diagonal_mean(gram(gradient.w1))}
 
     d0s, angle_d0s = ({"d0": sweep.widths(*d0s)} for d0s in (config.d0s, config.angle_d0s))
+    weights, pairs, others = (sizes.stream(key, name) for name in ("weights", "angles", "activations"))
     return {
-        "relu": sweep.run(measure, d0s, seeds=config.seeds, key=sizes.stream(key, "weights"), chunk=20_000),
-        "angles": sweep.run(angles, angle_d0s, seeds=config.angle_seeds, key=sizes.stream(key, "angles")),
-        "activations": sweep.run(
-            activations, d0s, seeds=config.activation_seeds, key=sizes.stream(key, "activations"), chunk=20_000
-        ),
+        "relu": sweep.run(measure, d0s, seeds=config.seeds, key=weights, chunk=20_000),
+        "angles": sweep.run(angles, angle_d0s, seeds=config.angle_seeds, key=pairs),
+        "activations": sweep.run(activations, d0s, seeds=config.activation_seeds, key=others, chunk=20_000),
     }
 
 
@@ -100,7 +93,6 @@ def leading(config: Config, data: Data) -> xr.DataArray:
 
 @states(
     ("eq-40", "table-c7-theory"),
-    "The off-diagonal of E[G₁G₁ᵀ] is d₀ d₂/4π at every input dimension.",
     corrected=True,
     rivals={
         "d₀ d₂ κ₂": leading,
@@ -108,59 +100,41 @@ def leading(config: Config, data: Data) -> xr.DataArray:
     },
 )
 def off_diagonal(config: Config, data: Data) -> lab.Relation:
-    """The closed form of ours."""
+    """The off-diagonal of E[G₁G₁ᵀ] is d₀ d₂/4π at every input dimension."""
     return lab.equals(data["relu"]["off_diagonal"], exact(config, data))
 
 
-@states(
-    "table-c7-theory",
-    "The leading term d₀ d₂ κ₂ alone, which the table takes for theory, is the off-diagonal of E[G₁G₁ᵀ] at every input dimension.",
-    holds=False,
-    rivals={"d₀ d₂/4π": exact},
-)
+@states("table-c7-theory", holds=False, rivals={"d₀ d₂/4π": exact})
 def leading_term_alone(config: Config, data: Data) -> lab.Relation:
-    """What a reader of the summary takes the off-diagonal for."""
+    """The leading term d₀ d₂ κ₂ alone, which the table takes for theory, is the off-diagonal of E[G₁G₁ᵀ] at every input dimension."""
     return lab.equals(data["relu"]["off_diagonal"], leading(config, data))
 
 
 @states(
     "eq-40",
-    "What is left beyond d₀ d₂ κ₂ is of lower order than d₂ √d₀: it is less than d₂/4π at every input dimension.",
     controls={
         "twice the off-diagonal": lab.replacing("off_diagonal", lambda data: 2 * data["off_diagonal"], of="relu")
     },
 )
 def remainder(config: Config, data: Data) -> lab.Relation:
-    """The paper's own statement."""
+    """What is left beyond d₀ d₂ κ₂ is of lower order than d₂ √d₀: it is less than d₂/4π at every input dimension."""
     gap = data["relu"]["off_diagonal"] - leading(config, data)
     return lab.below(
         gap.rename("off-diagonal less d₀ d₂ κ₂"), 1 / (4 * np.pi), "1/4π, the off-diagonal at d₀ = d₂ = 1,"
     )
 
 
-def kappas(data: Data) -> xr.DataArray:
-    """Draws of both constants."""
-    return data["angles"][list(LIMITS)].to_dataarray("constant", "κ").transpose("constant", "d0", "seed")
-
-
-def _limits(limits: dict[str, float]) -> xr.DataArray:
-    return xr.DataArray(list(limits.values()), {"constant": list(limits)}, "constant")
-
-
-@states(
-    "section-4-kappa-limits",
-    "As d₀ → ∞ the constants κ₁ and κ₂ tend to 1/4π² + 1/16 and to 1/4π: what is left of either falls as 1/d₀.",
-    rivals={"1/√d₀": -0.5, "no fall, another limit": 0.0, "1/d₀²": -2.0},
-)
+@states("section-4-kappa-limits", rivals={"1/√d₀": -0.5, "no fall, another limit": 0.0, "1/d₀²": -2.0})
 def kappa_limits(config: Config, data: Data) -> lab.Relation:
-    """From above, and from below."""
-    left = (kappas(data) - _limits(LIMITS)) * _limits({"κ₁": 1.0, "κ₂": -1.0})
-    return lab.scales_as(left.rename("distance from the limit"), "d0", -1)
+    """As d₀ → ∞ the constants κ₁ and κ₂ tend to 1/4π² + 1/16 and to 1/4π: what is left of either falls as 1/d₀."""
+    # From above, and from below.
+    found = data["angles"].astype(float)
+    left = xr.Dataset({"κ₁": found["κ₁"] - LIMITS["κ₁"], "κ₂": LIMITS["κ₂"] - found["κ₂"]})
+    return lab.scales_as(left.to_dataarray("constant", "distance from the limit"), "d0", -1)
 
 
 @states(
     "section-4-kappa-limits",
-    "At every input dimension κ₂ is Γ(d₀/2)²/(4π Γ((d₀-1)/2) Γ((d₀+1)/2)).",
     corrected=True,
     rivals={
         "its limit 1/4π": LIMITS["κ₂"],
@@ -169,24 +143,22 @@ def kappa_limits(config: Config, data: Data) -> lab.Relation:
     },
 )
 def kappa_2_exactly(config: Config, data: Data) -> lab.Relation:
-    """The mean of sin θ/4π."""
+    """At every input dimension κ₂ is Γ(d₀/2)²/(4π Γ((d₀-1)/2) Γ((d₀+1)/2))."""
     return lab.equals(data["angles"]["κ₂"], kappa_2(data["angles"].d0))
 
 
 def kappa_2(d0: xr.DataArray) -> xr.DataArray:
-    """The closed form, of ours."""
     logarithm = 2 * gammaln(d0 / 2) - gammaln((d0 - 1) / 2) - gammaln((d0 + 1) / 2)
     return np.exp(logarithm) / (4 * np.pi)
 
 
 @states(
     "appendix-c8-symmetry",
-    "The off-diagonal of E[G₁G₁ᵀ] comes from ReLU's lack of odd symmetry: with tanh, which is odd, it is zero at every input dimension.",
     rivals={"d₀/40π, a tenth of ReLU's": lambda config, data: exact(config, data) / 10},
     controls={"tanh of ReLU, which is not odd": lab.replacing("odd", "rectified", of="activations")},
 )
 def odd_activation(config: Config, data: Data) -> lab.Relation:
-    """By autodiff, of two half batches, which adds no bias."""
+    """The off-diagonal of E[G₁G₁ᵀ] comes from ReLU's lack of odd symmetry: with tanh, which is odd, it is zero at every input dimension."""
     return lab.equals(data["activations"]["odd"].rename("off-diagonal with tanh"), 0.0)
 
 
@@ -194,18 +166,13 @@ EXPERIMENT = lab.Experiment(
     "relu-off-diagonal",
     ledger("outer-product"),
     title="The off-diagonal of E[G₁G₁ᵀ] is d₀ d₂/4π, exactly",
-    summary="Theorem 3 gives the off-diagonal of the first layer as d₀ d₂ κ₂ up to O(d₂ √d₀). That is true, and the remainder is no "
-    "error term: it brings the sum to d₀ d₂/4π at every input dimension. An activation that is odd has no off-diagonal.",
+    summary="d₀ d₂ κ₂ up to O(d₂ √d₀) is true of the off-diagonal of the first layer, and the remainder is no error term: it brings the "
+    "sum to d₀ d₂/4π at every input dimension; an activation that is odd has no off-diagonal.",
     config=Config,
     measure=run,
     statements=states,
     scales={
         "smoke": {"d0s": (2, 3), "seeds": 20_000, "angle_seeds": 2000, "activation_seeds": 5000},
-        "paper": {
-            "d0s": (2, 3, 5, 10, 25),
-            "seeds": 4_000_000,
-            "angle_seeds": 400_000,
-            "activation_seeds": 2_000_000,
-        },
+        "paper": {"d0s": (2, 3, 5, 10, 25), "seeds": 4_000_000, "angle_seeds": 400_000, "activation_seeds": 2_000_000},
     },
 )
