@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from specjax import experiments
+from specjax import experiments, lab
 from specjax.experiments.claims.curvature import one_indefinite
-from specjax.experiments.claims.errors import Errors
+from specjax.experiments.claims.measured import Measured
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "papers" / "claims.md"
@@ -48,7 +48,9 @@ ERRORS = xr.Dataset({name: ("seed", np.full(30, value)) for name, value in {"a":
     ],
 )
 def test_each_error_of_a_statement_is_broken_by_a_control_of_its_own(controls, attacks):
-    both = Errors(None, 1e-9).agree("both", "claim-2", "a and b are rounding.", ("a", "b"), controls)
+    states = lab.Statements()
+    both = Measured(states, rounding=1e-9).agree("both", "claim-2", ("a", "b"), controls)("a and b are rounding.")
+    assert states == [both]
     judgement = both.judge(None, ERRORS)
     assert judgement.verdict == "confirmed"
     assert [(a.name, a.finding.verdict) for a in judgement.attacks] == [(name, "refuted") for name in attacks]
@@ -59,7 +61,7 @@ def test_each_error_of_a_statement_is_broken_by_a_control_of_its_own(controls, a
 @pytest.mark.parametrize("controls", [{"another": {"a": "wrong"}}, {"another": {"a": "wrong", "c": "wrong"}}])
 def test_an_error_that_no_control_breaks_does_not_import(controls):
     with pytest.raises(ValueError, match=r"'both' break the errors .*, and it is on \['a', 'b'\]; break each"):
-        Errors(None, 1e-9).agree("both", "claim-2", "a and b are rounding.", ("a", "b"), controls)
+        Measured(lab.Statements(), rounding=1e-9).agree("both", "claim-2", ("a", "b"), controls)
 
 
 def test_the_indefinite_matrix_of_claim_10_has_eigenvalues_of_both_signs():

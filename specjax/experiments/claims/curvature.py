@@ -6,8 +6,8 @@ import xarray as xr
 from jaxtyping import Array, Float, Key
 
 from specjax import lab, sizes, sweep
-from specjax.experiments.claims.errors import Errors
-from specjax.experiments.claims.matrices import normals, symmetric_exponential
+from specjax.experiments.claims.matrices import Matrices, normals, symmetric_exponential
+from specjax.experiments.claims.measured import Measured
 from specjax.experiments.ledgers import ledger
 from specjax.theory.geometry import affine_invariant_distance, dispersion, karcher_mean
 
@@ -18,35 +18,29 @@ SHUFFLED = (0, 3, 1, 4, 2, 5)
 """An order in which no two neighbours of a path stay neighbours."""
 ROUNDING = 1e-8
 """Relative errors of dispersions are below 1e-11, in the tightest clouds too."""
-SLOWER = 0.25
-"""The share of the mean squared step that a drift has, of that of its matrices in another order: 1/7 for a geodesic of six."""
 
 
-class Config(lab.Config):
-    """On how many clouds of matrices a statement is tried."""
-
-    matrices: int = lab.seeds(200, least=20, help="clouds of six matrices")
-
-
-def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
+def run(config: Matrices, key: Key[Array, ""]) -> xr.Dataset:
     """Both dispersions of random matrices exp(A_i / tightness), of their congruent images and of their inverses; and steps of paths."""
 
     def measure(key: Key[Array, ""], tightness: Array) -> dict[str, Array]:
-        *exponents, a, drift = normals(key, *[(SIZE, SIZE)] * (COUNT + 2))
-        h = jax.vmap(lambda x: symmetric_exponential(x, 1 / tightness))(jnp.stack(exponents))
+        def exponentials(x: Array) -> Array:
+            return jax.vmap(lambda each: symmetric_exponential(each, 1 / tightness))(x)
+
+        *clouds, a, drift = normals(key, *[(SIZE, SIZE)] * (COUNT + 2))
+        exponents = jnp.stack(clouds)
+        h = exponentials(exponents)
         # Congruence with I + a/4, and inversion, all in one batch of problems.
         change = jnp.eye(SIZE) + a / 4
         families = jnp.stack([h, change @ h @ change.T, jnp.linalg.inv(h), jnp.broadcast_to(h[0], h.shape)])
-        arithmetic = jax.vmap(lambda x: dispersion(x, jnp.mean(x, axis=0)))(families)
+        arithmetic = jax.vmap(_about_mean)(families)
         karcher = jax.vmap(lambda x: dispersion(x, karcher_mean(x)))(families[:3])
         centre = jnp.mean(h, axis=0)
         # A drift with a little noise, and one that goes to and fro between two matrices.
         places = jnp.arange(COUNT, dtype=tightness.dtype)[:, None, None]
-        path = jax.vmap(lambda x: symmetric_exponential(x, 1 / tightness))(
-            places * drift[None] / COUNT + jnp.stack(exponents) / 32
-        )
-        signs = 1 - 2 * (places % 2)
-        swinging = jax.vmap(lambda x: symmetric_exponential(x, 1 / tightness))(signs * drift[None])
+        path = exponentials(places * drift[None] / COUNT + exponents / 32)
+        ordered = (h, path, exponentials((1 - 2 * (places % 2)) * drift[None]))
+        slowness = _steps(path) / _steps(path[jnp.asarray(SHUFFLED)])
         return {
             "arithmetic": arithmetic[0],
             "karcher": karcher[0],
@@ -62,18 +56,17 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
             "euclidean": jnp.abs(_euclidean(families[1]) / _euclidean(h) - 1),
             "indefinite_finite": jnp.isfinite(dispersion(one_indefinite(h), centre)).astype(float),
             "definite_finite": jnp.isfinite(arithmetic[0]).astype(float),
-            "steps": jnp.stack([_steps(family) for family in (h, path, swinging)]),
-            "dispersions": jnp.stack([dispersion(x, jnp.mean(x, axis=0)) for x in (h, path, swinging)]),
-            "every_other": jnp.stack([dispersion(x[::2], jnp.mean(x[::2], axis=0)) for x in (h, path, swinging)]),
-            "slowness": _steps(path) / _steps(path[jnp.asarray(SHUFFLED)]),
-            "no_slowness": _steps(path[jnp.asarray(SHUFFLED)]) / _steps(path),
+            "steps": jnp.stack([_steps(x) for x in ordered]),
+            "dispersions": jnp.stack([_about_mean(x) for x in ordered]),
+            "every_other": jnp.stack([_about_mean(x[::2]) for x in ordered]),
+            "slowness": slowness,
+            "no_slowness": 1 / slowness,
         }
 
+    over = {"tightness": sweep.values(*TIGHTNESS)}
     with jax.enable_x64(True):
-        over = {"tightness": sweep.values(*TIGHTNESS)}
         found = sweep.run(measure, over, seeds=config.matrices, key=sizes.stream(key, "matrices"))
-    families = {f"{name}_dim_0": "family" for name in ("steps", "dispersions", "every_other")}
-    return found.rename(families).assign_coords(family=["cloud", "drift", "to and fro"])
+    return sweep.labelled(found, "family", family=["cloud", "drift", "to and fro"])
 
 
 def one_indefinite(h: Float[Array, "k n n"]) -> Float[Array, "k n n"]:
@@ -92,109 +85,75 @@ def _downhill(h: Array, centre: Array) -> Array:
     return dispersion(h, root @ (vectors * jnp.exp(values)[None, :]) @ vectors.T @ root)
 
 
+def _about_mean(h: Array) -> Array:
+    return dispersion(h, jnp.mean(h, axis=0))
+
+
 def _euclidean(h: Array) -> Array:
     return jnp.mean(jnp.sum((h - jnp.mean(h, axis=0, keepdims=True)) ** 2, axis=(1, 2)))
 
 
-def _steps(h: Float[Array, "k n n"]) -> Float[Array, ""]:
+def _steps(h: Array) -> Array:
     """The mean squared distance of one matrix to the next."""
     return jnp.mean(affine_invariant_distance(h[:-1], h[1:]) ** 2)
 
 
-@lab.statement(
-    "claim-10-variance",
-    "The variance is the dispersion about the Karcher mean, which is never larger.",
-    corrected=True,
-    controls={
-        "the two exchanged": lambda config, data: data.assign(arithmetic=data["karcher"], karcher=data["arithmetic"])
-    },
+states = lab.Statements()
+ERRORS, CASES = Measured(states, rounding=ROUNDING), Measured(states, rounding=0.5)
+
+ERRORS.agree("invariant", "claim-10", "congruence", {"the Euclidean dispersion": "euclidean"})(
+    "σ_R² depends on the matrices only up to congruence."
 )
-def karcher_is_less(config: Config, data: xr.Dataset) -> lab.Relation:
-    """With equality in the limit of tight clouds."""
+ERRORS.agree("zero", "claim-10", "equal", {"matrices that are not": "arithmetic"})(
+    "σ_R² is 0 where all matrices are equal."
+)
+ERRORS.differ("positive", "claim-10", "arithmetic", {"equal matrices": "equal"})("σ_R² is positive where they are not.")
+CASES.agree("definite", "claim-10", "indefinite_finite", {"definite ones": "definite_finite"}, corrected=True)(
+    "It needs positive definite matrices: with one indefinite matrix of six it is not finite, which has no real logarithm."
+)
+ERRORS.agree("variance", "claim-10-variance", "fall", {"the Karcher mean as centre": "karcher_fall"}, holds=False)(
+    "σ_R² is the variance of the affine-invariant metric, the least mean squared distance to a centre: a step of the centre down its "
+    "slope does not change it."
+)
+
+EXCHANGED = {"the two exchanged": lab.changing(lambda x: x.assign(arithmetic=x.karcher, karcher=x.arithmetic))}
+EVERY_OTHER = {"σ_R² of every other matrix": lab.replacing("dispersions", "every_other")}
+
+
+@states("claim-10-variance", corrected=True, controls=EXCHANGED)
+def karcher_is_less(config: Matrices, data: xr.Dataset) -> lab.Relation:
+    """The variance is the dispersion about the Karcher mean, which is never larger."""
     return lab.always(data["karcher"], data["arithmetic"], slack=0.01, rounding=ROUNDING)
 
 
-@lab.statement(
-    "claim-10-variance",
-    "The relative excess of σ_R² falls with the square of the spread of log H_i, so in a tight cloud σ_R² serves as well.",
-    corrected=True,
-    rivals={"the spread itself": -1.0, "its cube": -3.0},
+CHANGED = {
+    "σ_R² inverted": {"karcher_inversion": "inversion"},
+    "the Euclidean dispersion": {"karcher_congruence": "euclidean"},
+}
+BOTH = ("karcher_inversion", "karcher_congruence")
+ERRORS.agree("inversion", "claim-10-variance", BOTH, CHANGED, corrected=True)(
+    "Unlike σ_R² it does not change when all matrices are inverted, nor by a congruence."
 )
-def tight(config: Config, data: xr.Dataset) -> lab.Relation:
-    """The spread is 1/tightness."""
-    return lab.scales_as(data["excess"], "tightness", -2)
+
+SPREADS = {"the spread itself": -1.0, "its cube": -3.0}
+ERRORS.power("tightness", -2, "tight", "claim-10-variance", "excess", rivals=SPREADS, corrected=True)(
+    "The relative excess of σ_R² falls with the square of the spread of log H_i, so in a tight cloud σ_R² serves as well."
+)
 
 
-@lab.statement(
-    "claim-10-drift",
-    "Small values of σ_R² indicate slow change: the mean squared step from one of k matrices to the next is at most 4 k/(k - 1) σ_R².",
-    controls={"σ_R² of every other matrix": lab.replacing("dispersions", "every_other")},
-)
-def small_means_slow(config: Config, data: xr.Dataset) -> lab.Relation:
-    """By the triangle inequality through the centre; with four times the squared distance where two matrices alternate."""
+@states("claim-10-drift", controls=EVERY_OTHER)
+def small_means_slow(config: Matrices, data: xr.Dataset) -> lab.Relation:
+    """Small values of σ_R² indicate slow change: the mean squared step from one of k matrices to the next is at most 4 k/(k - 1) σ_R²."""
+    # By the triangle inequality through the centre; with four times the squared distance where two matrices alternate.
     return lab.always(data["steps"], 4 * COUNT / (COUNT - 1) * data["dispersions"], slack=0.25, rounding=ROUNDING)
 
 
-@lab.statement(
-    "claim-10-drift",
+# A large σ_R² may be a slow change that lasts; a geodesic of six has a seventh of the steps.
+QUARTER = "a quarter of the steps of the same matrices in another order"
+ORDERS = {"the two orders exchanged": "no_slowness"}
+ERRORS.below(0.25, QUARTER, "slow-is-not-small", "claim-10-drift", "slowness", ORDERS, corrected=True)(
     "The converse fails, σ_R² being blind to order: along a drift the mean squared step is less than a quarter of that of the same "
-    "matrices in another order.",
-    corrected=True,
-    controls={"the two orders exchanged": lab.replacing("slowness", "no_slowness")},
-)
-def slow_is_not_small(config: Config, data: xr.Dataset) -> lab.Relation:
-    """A large σ_R² may be a slow change that lasts."""
-    return lab.below(data["slowness"], SLOWER, "a quarter of the steps of the same matrices in another order")
-
-
-ERRORS, CASES = Errors(None, ROUNDING), Errors(None, 0.5)
-
-STATEMENTS = (
-    ERRORS.agree(
-        "invariant",
-        "claim-10",
-        "σ_R² depends on the matrices only up to congruence.",
-        "congruence",
-        {"the Euclidean dispersion": "euclidean"},
-    ),
-    ERRORS.agree(
-        "zero", "claim-10", "σ_R² is 0 where all matrices are equal.", "equal", {"matrices that are not": "arithmetic"}
-    ),
-    ERRORS.differ(
-        "positive", "claim-10", "σ_R² is positive where they are not.", "arithmetic", {"equal matrices": "equal"}
-    ),
-    CASES.agree(
-        "definite",
-        "claim-10",
-        "It needs positive definite matrices: with one indefinite matrix of six it is not finite, which has no real logarithm.",
-        "indefinite_finite",
-        {"definite ones": "definite_finite"},
-        corrected=True,
-    ),
-    ERRORS.agree(
-        "variance",
-        "claim-10-variance",
-        "σ_R² is the variance of the affine-invariant metric, the least mean squared distance to a centre: a step of the centre down its "
-        "slope does not change it.",
-        "fall",
-        {"the Karcher mean as centre": "karcher_fall"},
-        holds=False,
-    ),
-    karcher_is_less,
-    ERRORS.agree(
-        "inversion",
-        "claim-10-variance",
-        "Unlike σ_R² it does not change when all matrices are inverted, nor by a congruence.",
-        ("karcher_inversion", "karcher_congruence"),
-        {
-            "σ_R² inverted": {"karcher_inversion": "inversion"},
-            "the Euclidean dispersion": {"karcher_congruence": "euclidean"},
-        },
-        corrected=True,
-    ),
-    tight,
-    small_means_slow,
-    slow_is_not_small,
+    "matrices in another order."
 )
 
 
@@ -202,11 +161,9 @@ EXPERIMENT = lab.Experiment(
     "claims-curvature",
     ledger("claims"),
     title="σ_R² is a dispersion, not the variance of its metric; small values do bound the steps from one matrix to the next",
-    summary="The mean squared affine-invariant distance to the arithmetic mean is zero only for equal matrices and invariant to "
-    "congruence. The variance of that metric is centred at the Karcher mean and smaller. σ_R² bounds the mean squared step, and is blind "
-    "to order.",
-    config=Config,
+    summary="The variance of the affine-invariant metric is centred at the Karcher mean and smaller; σ_R² is blind to order.",
+    config=Matrices,
     measure=run,
-    statements=STATEMENTS,
+    statements=states,
     scales={"smoke": {"matrices": 20}, "paper": {"matrices": 1000}},
 )

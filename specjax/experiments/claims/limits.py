@@ -1,6 +1,7 @@
 """Claim 8: what Ortho of a sum tends to, and when M^(-1/2) μ is the same, for every noise level, shape and batch size."""
 
 from collections.abc import Callable, Mapping
+from itertools import product
 from typing import Any
 
 import jax
@@ -10,8 +11,8 @@ import xarray as xr
 from jaxtyping import Array, Float, Key
 
 from specjax import lab, sizes, spectral, sweep
-from specjax.experiments.claims.errors import Errors
 from specjax.experiments.claims.matrices import cosine, relative, spectra
+from specjax.experiments.claims.measured import Measured
 from specjax.experiments.ledgers import ledger
 from specjax.theory import second_moment
 
@@ -58,79 +59,45 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         mus = spectra(key, SHAPES, values)
         results = {}
         for name, mu in mus.items():
-            factor = spectral.polar(mu)
             left, right, full = second_moment.isotropic_moments(mu, noise, batch_size)
-            directions = {
-                "left": second_moment.left_direction(left, mu),
-                "kronecker": second_moment.kronecker_direction(left, right, mu),
-                "full": second_moment.full_direction(full, mu),
-            }
+            kronecker, whole = (
+                second_moment.kronecker_direction(left, right, mu),
+                second_moment.full_direction(full, mu),
+            )
             smoothed = second_moment.isotropic_left_direction(mu, noise, batch_size)
-            results[name] = {
-                **{f"{kind}_misaligned": jnp.abs(1 - cosine(d, factor)) for kind, d in directions.items()},
-                "left_error": relative(directions["left"], factor),
-                "full_error": relative(directions["full"], factor),
-                "left_formula": relative(directions["left"], smoothed),
-                "full_formula": relative(
-                    directions["full"], second_moment.isotropic_full_direction(mu, noise, batch_size)
-                ),
-                "residual": second_moment.condition_residual(left, mu),
-                "direction_residual": second_moment.direction_residual(left, mu),
+            results[name] = _against(left, mu) | {
+                "left_formula": relative(second_moment.left_direction(left, mu), smoothed),
+                "kronecker_misaligned": jnp.abs(1 - cosine(kronecker, spectral.polar(mu))),
+                "full_misaligned": jnp.abs(1 - cosine(whole, spectral.polar(mu))),
+                "full_error": relative(whole, spectral.polar(mu)),
+                "full_formula": relative(whole, second_moment.isotropic_full_direction(mu, noise, batch_size)),
             }
-        # The other matrix of the same shape serves as noise.
-        return results | _special_noise(mus["tall"], mus["wide"].T, noise**2 / batch_size)
+        # Noise that leaves the columns of μ alone, made of the other matrix of the same shape; and noise along μ itself.
+        mu, z, tau = mus["tall"], mus["wide"].T, noise**2 / batch_size
+        gram, factor = mu @ mu.T, spectral.polar(mu)
+        beside = z - factor @ (factor.T @ z)
+        for name, moment in {"beside": gram + tau * beside @ beside.T, "along": (1 + tau) * gram}.items():
+            multiple = jnp.sum(moment * gram) / jnp.sum(gram**2) * gram
+            results[name] = _against(moment, mu) | {"not_proportional": relative(multiple, moment)}
+        return results
 
     over = {"noise": sweep.values(*NOISES), "batch_size": sweep.values(*map(float, BATCHES))}
     counts = {"k": sweep.values(*map(float, COUNTS))}
     with jax.enable_x64(True):
         limits = sweep.run(limit, counts, seeds=config.gradients, key=sizes.stream(key, "limits"), chunk=10_000)
         aligned = sweep.run(alignment, over, seeds=config.matrices, key=sizes.stream(key, "alignment"))
+    return {"limits": sweep.labelled(limits, "row", "column"), "alignment": aligned}
+
+
+def _against(moment: Array, mu: Array) -> dict[str, Array]:
+    """M^(-1/2) μ against Ortho(μ), and how far M is from what makes them equal, or of one direction."""
+    direction, factor = second_moment.left_direction(moment, mu), spectral.polar(mu)
     return {
-        "limits": limits.rename(outer_product_dim_0="row", outer_product_dim_1="column"),
-        "alignment": aligned,
+        "left_error": relative(direction, factor),
+        "left_misaligned": jnp.abs(1 - cosine(direction, factor)),
+        "residual": second_moment.condition_residual(moment, mu),
+        "direction_residual": second_moment.direction_residual(moment, mu),
     }
-
-
-def _special_noise(mu: Array, z: Array, tau: Array) -> dict[str, dict[str, Array]]:
-    """M^(-1/2) μ for noise that leaves the columns of μ alone, and for noise along μ itself."""
-    gram, factor = mu @ mu.T, spectral.polar(mu)
-    beside = z - factor @ (factor.T @ z)
-    moments = {"beside": gram + tau * beside @ beside.T, "along": (1 + tau) * gram}
-    results = {}
-    for name, moment in moments.items():
-        direction = second_moment.left_direction(moment, mu)
-        multiple = jnp.sum(moment * gram) / jnp.sum(gram**2) * gram
-        results[name] = {
-            "left_error": relative(direction, factor),
-            "left_misaligned": jnp.abs(1 - cosine(direction, factor)),
-            "residual": second_moment.condition_residual(moment, mu),
-            "direction_residual": second_moment.direction_residual(moment, mu),
-            "not_proportional": relative(multiple, moment),
-        }
-    return results
-
-
-@lab.statement(
-    "claim-8",
-    "Ortho(Σ G_i) tends to Ortho(μ) where μ has full rank: the distance falls as k^(-1/2).",
-    corrected=True,
-    rivals={"it stays": 0.0, "1/k": -1.0},
-    controls={"a mean of rank 1": lab.replacing("full_rank", "rank_one", of="limits")},
-)
-def limit_at_full_rank(config: Config, data: Mapping[str, xr.Dataset]) -> lab.Relation:
-    """With the rank that the continuity of Ortho needs."""
-    return lab.scales_as(data["limits"]["full_rank"], "k", -0.5)
-
-
-@lab.statement(
-    "claim-8",
-    "Ortho(Σ G_i) tends to Ortho(μ) for every μ, by continuity of Ortho: also where μ has rank 1.",
-    holds=False,
-    controls={"a mean of full rank": lab.replacing("rank_one", "full_rank", of="limits")},
-)
-def limit_at_every_mean(config: Config, data: Mapping[str, xr.Dataset]) -> lab.Relation:
-    """No rank is printed."""
-    return lab.vanishes(data["limits"]["rank_one"], "k")
 
 
 def moment(noise: float, columns: int = N) -> Callable[[Any, Any], xr.DataArray]:
@@ -144,97 +111,67 @@ def moment(noise: float, columns: int = N) -> Callable[[Any, Any], xr.DataArray]
     return form
 
 
-@lab.statement(
-    ("claim-8", "preamble-approximates"),
-    "With isotropic noise of variance σ² and mean gradients of b samples M = μ μᵀ + n (σ²/b) I.",
-    corrected=True,
-    rivals={"without noise": moment(0.0), "m for n": moment(NOISE**2, M), "σ for σ²": moment(NOISE)},
+states = lab.Statements()
+LIMITS, ALIGNED = Measured(states, "limits"), Measured(states, "alignment", ROUNDING)
+
+FALL, RANK_ONE = {"it stays": 0.0, "1/k": -1.0}, {"a mean of rank 1": "rank_one"}
+LIMITS.power("k", -0.5, "limit-at-full-rank", "claim-8", "full_rank", RANK_ONE, rivals=FALL, corrected=True)(
+    "Ortho(Σ G_i) tends to Ortho(μ) where μ has full rank: the distance falls as k^(-1/2)."
 )
-def second_moment_of_a_mean(config: Config, data: Mapping[str, xr.Dataset]) -> lab.Relation:
-    """What the closed forms below start from, by draws."""
-    return lab.equals(data["limits"]["outer_product"], moment(NOISE**2)(config, data))
+
+FULL_RANK = {"a mean of full rank": "full_rank"}
+LIMITS.on(lambda x, *_: lab.vanishes(x, "k"), "limit-at-every-mean", "claim-8", "rank_one", FULL_RANK, holds=False)(
+    "Ortho(Σ G_i) tends to Ortho(μ) for every μ, by continuity of Ortho: also where μ has rank 1."
+)
+
+TWO = ("claim-8", "preamble-approximates")
+WRONG = {"without noise": moment(0.0), "m for n": moment(NOISE**2, M), "σ for σ²": moment(NOISE)}
+LIMITS.mean(moment(NOISE**2), "second-moment-of-a-mean", TWO, "outer_product", rivals=WRONG, corrected=True)(
+    "With isotropic noise of variance σ² and mean gradients of b samples M = μ μᵀ + n (σ²/b) I."
+)
+
+BESIDE = "noise that leaves the columns of μ alone"
+ALIGNED.agree("proportional", "claim-8-equality", "along.left_error", {BESIDE: "beside.left_error"}, holds=False)(
+    "M^(-1/2) μ = Ortho(μ) where M ∝ μ μᵀ."
+)
+
+ISOTROPIC, ALONG = {"isotropic noise": "tall.left_error"}, {"noise along μ": "along.not_proportional"}
+ALIGNED.differ("only-if-proportional", "claim-8-equality", "beside.left_error", ISOTROPIC, holds=False)(
+    "They differ where M is not a multiple of μ μᵀ, so also for noise that leaves the columns of μ alone."
+)
+ALIGNED.differ("beside-is-not-proportional", "claim-8-equality", "beside.not_proportional", ALONG, corrected=True)(
+    "That noise does make M no multiple of μ μᵀ."
+)
 
 
-ALIGNED = Errors("alignment", ROUNDING)
-VIOLATING = ("wide", "tall", "vector", "along")
-DIRECTION = ("left_misaligned", "direction_residual")
+def each(names: tuple[str, ...], errors: tuple[str, ...], by: str) -> dict[str, str]:
+    """These errors of each noise or shape, with those of `by` that take their place."""
+    return {f"{name}.{error}": f"{by}.{error}" for name in names for error in errors}
 
-STATEMENTS = (
-    limit_at_full_rank,
-    limit_at_every_mean,
-    second_moment_of_a_mean,
-    ALIGNED.agree(
-        "proportional",
-        "claim-8-equality",
-        "M^(-1/2) μ = Ortho(μ) where M ∝ μ μᵀ.",
-        "along.left_error",
-        {"noise that leaves the columns of μ alone": "beside.left_error"},
-        holds=False,
-    ),
-    ALIGNED.differ(
-        "only-if-proportional",
-        "claim-8-equality",
-        "They differ where M is not a multiple of μ μᵀ, so also for noise that leaves the columns of μ alone.",
-        "beside.left_error",
-        {"isotropic noise": "tall.left_error"},
-        holds=False,
-    ),
-    ALIGNED.differ(
-        "beside-is-not-proportional",
-        "claim-8-equality",
-        "That noise does make M no multiple of μ μᵀ.",
-        "beside.not_proportional",
-        {"noise along μ": "along.not_proportional"},
-        corrected=True,
-    ),
-    ALIGNED.agree(
-        "sufficient",
-        "claim-8-equality",
-        "M^(-1/2) μ = Ortho(μ) where M U = U S² for μ = U S Vᵀ: no noise reaches the columns of μ.",
-        ("beside.left_error", "beside.residual"),
-        {"isotropic noise": {"beside.left_error": "tall.left_error", "beside.residual": "tall.residual"}},
-        corrected=True,
-    ),
-    ALIGNED.differ(
-        "necessary",
-        "claim-8-equality",
-        "Where M U differs from U S², the two differ: isotropic noise at three shapes, and noise along μ.",
-        tuple(f"{name}.{error}" for name in VIOLATING for error in ("left_error", "residual")),
-        {
-            "noise that leaves the columns of μ alone": {
-                f"{name}.{error}": f"beside.{error}" for name in VIOLATING for error in ("left_error", "residual")
-            }
-        },
-        corrected=True,
-    ),
-    ALIGNED.agree(
-        "direction",
-        "claim-8-equality",
-        "Their directions agree where M U = c U S²: noise along μ, and isotropic noise on a vector.",
-        tuple(f"{name}.{error}" for name in ("along", "vector") for error in DIRECTION),
-        {
-            "isotropic noise on a matrix": {
-                f"{name}.{error}": f"tall.{error}" for name in ("along", "vector") for error in DIRECTION
-            }
-        },
-        corrected=True,
-    ),
-    ALIGNED.agree(
-        "smoothed",
-        "preamble-approximates",
-        "Under isotropic noise M^(-1/2) μ is the smoothed factor U S (S² + n σ²/b)^(-1/2) Vᵀ, at every noise, shape and batch.",
-        tuple(f"{name}.left_formula" for name in SHAPES),
-        {"Ortho(μ) itself": {f"{name}.left_formula": f"{name}.left_error" for name in SHAPES}},
-        corrected=True,
-    ),
-    ALIGNED.agree(
-        "full-matrix",
-        "preamble-approximates",
-        "The full-matrix direction E[vec G vec Gᵀ]^(-1/2) vec μ is then a multiple of μ, not of Ortho(μ).",
-        tuple(f"{name}.full_formula" for name in SHAPES),
-        {"Ortho(μ)": {f"{name}.full_formula": f"{name}.full_error" for name in SHAPES}},
-        corrected=True,
-    ),
+
+isotropic = each(("beside",), ("left_error", "residual"), "tall")
+ALIGNED.agree("sufficient", "claim-8-equality", tuple(isotropic), {"isotropic noise": isotropic}, corrected=True)(
+    "M^(-1/2) μ = Ortho(μ) where M U = U S² for μ = U S Vᵀ: no noise reaches the columns of μ."
+)
+
+beside = each((*SHAPES, "along"), ("left_error", "residual"), "beside")
+ALIGNED.differ("necessary", "claim-8-equality", tuple(beside), {BESIDE: beside}, corrected=True)(
+    "Where M U differs from U S², the two differ: isotropic noise at three shapes, and noise along μ."
+)
+
+matrix = each(("along", "vector"), ("left_misaligned", "direction_residual"), "tall")
+ALIGNED.agree("direction", "claim-8-equality", tuple(matrix), {"isotropic noise on a matrix": matrix}, corrected=True)(
+    "Their directions agree where M U = c U S²: noise along μ, and isotropic noise on a vector."
+)
+
+polar = {f"{name}.left_formula": f"{name}.left_error" for name in SHAPES}
+ALIGNED.agree("smoothed", "preamble-approximates", tuple(polar), {"Ortho(μ) itself": polar}, corrected=True)(
+    "Under isotropic noise M^(-1/2) μ is the smoothed factor U S (S² + n σ²/b)^(-1/2) Vᵀ, at every noise, shape and batch."
+)
+
+full = {f"{name}.full_formula": f"{name}.full_error" for name in SHAPES}
+ALIGNED.agree("full-matrix", "preamble-approximates", tuple(full), {"Ortho(μ)": full}, corrected=True)(
+    "The full-matrix direction E[vec G vec Gᵀ]^(-1/2) vec μ is then a multiple of μ, not of Ortho(μ)."
 )
 
 
@@ -242,12 +179,10 @@ def directions(config: Config, data: Mapping[str, xr.Dataset]) -> list[lab.Table
     """Mean angles between the preconditioned directions and the polar factor."""
     rows = []
     labels = {"left": "M^(-1/2) μ", "kronecker": "L^(-1/4) μ R^(-1/4)", "full": "F^(-1/2) vec μ"}
-    for name, (m, n) in SHAPES.items():
-        for batch in BATCHES:
-            for kind, label in labels.items():
-                misaligned = data["alignment"][f"{name}.{kind}_misaligned"].sel(batch_size=batch).mean("seed").values
-                angles = np.degrees(np.arccos(1 - np.clip(misaligned, 0, 2)))
-                rows.append((f"{m}×{n}", str(batch), label, *(f"{angle:.1f}°" for angle in angles)))
+    for (name, (m, n)), batch, (kind, label) in product(SHAPES.items(), BATCHES, labels.items()):
+        misaligned = data["alignment"][f"{name}.{kind}_misaligned"].sel(batch_size=batch).mean("seed").values
+        angles = np.degrees(np.arccos(1 - np.clip(misaligned, 0, 2)))
+        rows.append((f"{m}×{n}", str(batch), label, *(f"{angle:.1f}°" for angle in angles)))
     header = ("shape", "batch b", "direction", *(f"σ = {noise:g}" for noise in NOISES))
     title = "Claim 8: angle to Ortho(μ), μ with singular values from 1 to 1/4, isotropic noise σ per entry"
     return [lab.Table(title, header, tuple(rows))]
@@ -257,14 +192,10 @@ EXPERIMENT = lab.Experiment(
     "claims-limits",
     ledger("claims"),
     title="M^(-1/2) μ is Ortho(μ) exactly where the noise leaves the columns of μ alone",
-    summary="Ortho of a sum tends to Ortho(μ) where μ has full rank. M^(-1/2) μ is equal to it if and only if M U = U S²; M ∝ μ μᵀ is "
-    "neither needed nor enough. Under isotropic noise it is a smoothed Ortho(μ).",
+    summary="M^(-1/2) μ is Ortho(μ) if and only if M U = U S², not where M ∝ μ μᵀ; under isotropic noise it is a smoothed Ortho(μ).",
     config=Config,
     measure=run,
-    statements=STATEMENTS,
-    scales={
-        "smoke": {"gradients": 1000, "matrices": 20},
-        "paper": {"gradients": 100_000, "matrices": 1000},
-    },
+    statements=states,
+    scales={"smoke": {"gradients": 1000, "matrices": 20}, "paper": {"gradients": 100_000, "matrices": 1000}},
     tables=directions,
 )

@@ -56,10 +56,3 @@ def relative(measured: Float[Array, "..."], expected: Float[Array, "..."]) -> Fl
 def cosine(a: Float[Array, "..."], b: Float[Array, "..."]) -> Float[Array, ""]:
     """The cosine of the angle of two arrays of the same shape."""
     return jnp.sum(a * b) / (jnp.linalg.norm(a.ravel()) * jnp.linalg.norm(b.ravel()))
-
-
-def jacobian_asymmetry(jacobian: Float[Array, "m n m n"]) -> Float[Array, ""]:
-    """‖J - Jᵀ‖_F / ‖J‖_F of the derivative of a map of m×n matrices to such matrices: zero exactly for a gradient field."""
-    size = jacobian.shape[0] * jacobian.shape[1]
-    j = jacobian.reshape(size, size)
-    return jnp.linalg.norm(j - j.T) / jnp.linalg.norm(j)

@@ -92,7 +92,7 @@ class Measured:
         """The mean is `form`; the other arguments as for `on`."""
         return self.on(lambda x, *given: lab.equals(x, _of(form, given)), *stated, **options)
 
-    def power(self, dim: str, exponent: float, *stated: Any, **options: Any) -> Sentence:
+    def power(self, dim: str, exponent: float | int, *stated: Any, **options: Any) -> Sentence:
         """The mean grows as a power of `dim`; the other arguments as for `on`."""
         return self.on(lambda x, *_: lab.scales_as(x, dim, exponent), *stated, **options)
 

@@ -1,22 +1,19 @@
 """Claim 12 and the natural gradient of the preamble: gradients and steps in whitened coordinates φ = M^p θ."""
 
-from collections.abc import Mapping
-
 import jax
 import jax.numpy as jnp
 import xarray as xr
 from jaxtyping import Array, Key
 
 from specjax import lab, sizes, spectral, sweep
-from specjax.experiments.claims.errors import Errors
 from specjax.experiments.claims.matrices import cosine, normals, relative, symmetric_exponential
+from specjax.experiments.claims.measured import Measured
 from specjax.experiments.ledgers import ledger
 from specjax.theory.second_moment import symmetric_power
 
 SIZE, OBSERVATIONS = 4, 16
 PAST = 32
 """Gradients that the second moment is estimated from."""
-ROUNDING = 1e-9
 
 
 class Config(lab.Config):
@@ -99,101 +96,52 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
             **{f"{rule}_depends": relative(there[rule], here[rule]) for rule in ("inverse", "root")},
         }
 
-    spreads = {"spread": sweep.values(0.3, 1.0)}
+    spreads, columns = {"spread": sweep.values(0.3, 1.0)}, {"columns": sweep.widths(*config.columns)}
     with jax.enable_x64(True):
+        wide = sweep.run(whitening, columns, seeds=config.gradients, key=sizes.stream(key, "whitening"), plan="padded")
         return {
+            "whitening": wide,
             "steps": sweep.run(steps, spreads, seeds=config.matrices, key=sizes.stream(key, "steps")),
             "natural": sweep.run(natural, spreads, seeds=config.matrices, key=sizes.stream(key, "natural")),
-            "whitening": sweep.run(
-                whitening,
-                {"columns": sweep.widths(*config.columns)},
-                seeds=config.gradients,
-                key=sizes.stream(key, "whitening"),
-                plan="padded",
-            ),
         }
 
 
-STEPS, NATURAL = Errors("steps", ROUNDING), Errors("natural", ROUNDING)
+states = lab.Statements()
+STEPS, NATURAL = Measured(states, "steps", rounding=1e-9), Measured(states, "natural", rounding=1e-9)
+GRADIENT, HALF = "claim-12", "claim-12-half-whitening"
 
-
-@lab.statement(
-    "claim-12-residual",
-    "Of a gradient of mean 0 that is whitened by the second moment of other gradients, Muon changes a share that falls as n^(-1/2) with "
-    "its columns n.",
-    rivals={"it does not fall": 0.0, "1/n": -1.0},
-    controls={"without whitening": lab.replacing("residual", "unwhitened", of="whitening")},
+INVERSE, ROOT = {"M⁻¹ ∇L": "inverse_misaligned"}, {f"inverse_{x}": f"root_{x}" for x in ("misaligned", "depends")}
+NATURAL.agree("inverse-root-is-natural", "preamble-natural-gradient", "root_misaligned", INVERSE, holds=False)(
+    "M^(-1/2) ∇L, with M the second moment of the scores, is the direction of steepest descent in Kullback–Leibler divergence."
 )
-def residual(config: Config, data: Mapping[str, xr.Dataset]) -> lab.Relation:
-    """Small where a gradient has many columns: the covariance is any, and estimated."""
-    return lab.scales_as(data["whitening"]["residual"], "columns", -0.5)
+NATURAL.agree("inverse-is-natural", "preamble-natural-gradient", tuple(ROOT), {"M^(-1/2) ∇L": ROOT}, corrected=True)(
+    "M⁻¹ ∇L = F⁻¹ ∇L is that direction, and it moves the model alike in all coordinates."
+)
+STEPS.agree("chain-rule", GRADIENT, "chain_rule", {"as printed": "as_printed"})(
+    "For φ = M^(1/2) θ the chain rule gives ∇_φ ℓ = M^(-1/2) ∇_θ ℓ, as the justification begins."
+)
+STEPS.agree("gradient-as-printed", GRADIENT, "as_printed", {"M^(+1/2)": "inverted"}, holds=False)(
+    "For φ = M^(1/2) θ, ∇_θ ℓ = M^(-1/2) ∇_φ ℓ."
+)
+STEPS.agree("gradient", GRADIENT, "inverted", {"M^(-1/2)": "as_printed"}, corrected=True)(
+    "For φ = M^(1/2) θ, ∇_θ ℓ = M^(+1/2) ∇_φ ℓ."
+)
+STEPS.agree("half-whitening", HALF, "half_step", {"φ = M^(1/4) θ": "quarter_step"}, holds=False)(
+    "A gradient step in φ = M^(1/2) θ moves θ by -M^(-1/2) ∇_θ ℓ."
+)
+STEPS.agree("full-whitening", HALF, "full_step", {"M^(-1/2)": "half_step"}, corrected=True)(
+    "It moves θ by -M⁻¹ ∇_θ ℓ, the full whitening."
+)
+STEPS.agree("quarter-power", HALF, "quarter_step", {"φ = M^(1/2) θ": "half_step"}, corrected=True)(
+    "Half-whitening is a gradient step in φ = M^(1/4) θ."
+)
 
-
-STATEMENTS = (
-    NATURAL.agree(
-        "inverse-root-is-natural",
-        "preamble-natural-gradient",
-        "M^(-1/2) ∇L, with M the second moment of the scores, is the direction of steepest descent in Kullback–Leibler divergence.",
-        "root_misaligned",
-        {"M⁻¹ ∇L": "inverse_misaligned"},
-        holds=False,
-    ),
-    NATURAL.agree(
-        "inverse-is-natural",
-        "preamble-natural-gradient",
-        "M⁻¹ ∇L = F⁻¹ ∇L is that direction, and it moves the model alike in all coordinates.",
-        ("inverse_misaligned", "inverse_depends"),
-        {"M^(-1/2) ∇L": {"inverse_misaligned": "root_misaligned", "inverse_depends": "root_depends"}},
-        corrected=True,
-    ),
-    STEPS.agree(
-        "chain-rule",
-        "claim-12",
-        "For φ = M^(1/2) θ the chain rule gives ∇_φ ℓ = M^(-1/2) ∇_θ ℓ, as the justification begins.",
-        "chain_rule",
-        {"as printed": "as_printed"},
-    ),
-    STEPS.agree(
-        "gradient-as-printed",
-        "claim-12",
-        "For φ = M^(1/2) θ, ∇_θ ℓ = M^(-1/2) ∇_φ ℓ.",
-        "as_printed",
-        {"M^(+1/2)": "inverted"},
-        holds=False,
-    ),
-    STEPS.agree(
-        "gradient",
-        "claim-12",
-        "For φ = M^(1/2) θ, ∇_θ ℓ = M^(+1/2) ∇_φ ℓ.",
-        "inverted",
-        {"M^(-1/2)": "as_printed"},
-        corrected=True,
-    ),
-    STEPS.agree(
-        "half-whitening",
-        "claim-12-half-whitening",
-        "A gradient step in φ = M^(1/2) θ moves θ by -M^(-1/2) ∇_θ ℓ.",
-        "half_step",
-        {"φ = M^(1/4) θ": "quarter_step"},
-        holds=False,
-    ),
-    STEPS.agree(
-        "full-whitening",
-        "claim-12-half-whitening",
-        "It moves θ by -M⁻¹ ∇_θ ℓ, the full whitening.",
-        "full_step",
-        {"M^(-1/2)": "half_step"},
-        corrected=True,
-    ),
-    STEPS.agree(
-        "quarter-power",
-        "claim-12-half-whitening",
-        "Half-whitening is a gradient step in φ = M^(1/4) θ.",
-        "quarter_step",
-        {"φ = M^(1/2) θ": "half_step"},
-        corrected=True,
-    ),
-    residual,
+# Small where a gradient has many columns: the covariance is any, and estimated.
+WHITENING, FALLS = Measured(states, "whitening"), {"it does not fall": 0.0, "1/n": -1.0}
+CONTROL = {"without whitening": "unwhitened"}
+WHITENING.power("columns", -0.5, "residual", "claim-12-residual", "residual", CONTROL, rivals=FALLS)(
+    "Of a gradient of mean 0 that is whitened by the second moment of other gradients, Muon changes a share that falls as n^(-1/2) with "
+    "its columns n."
 )
 
 
@@ -201,13 +149,9 @@ EXPERIMENT = lab.Experiment(
     "claims-reparametrization",
     ledger("claims"),
     title="A step in the coordinates M^(1/2) θ whitens fully; the natural gradient is F⁻¹ ∇L",
-    summary="∇_θ ℓ = M^(+1/2) ∇_φ ℓ for φ = M^(1/2) θ, and a step in φ is M⁻¹ ∇_θ ℓ; half-whitening is φ = M^(1/4) θ. Of a gradient "
-    "that is whitened by the second moment of others Muon changes a share of n^(-1/2). M^(-1/2) ∇L is no natural gradient.",
+    summary="∇_θ ℓ = M^(+1/2) ∇_φ ℓ for φ = M^(1/2) θ, so a step in φ is M⁻¹ ∇_θ ℓ; half-whitening is φ = M^(1/4) θ.",
     config=Config,
     measure=run,
-    statements=STATEMENTS,
-    scales={
-        "smoke": {"matrices": 20, "gradients": 200},
-        "paper": {"matrices": 1000, "gradients": 20_000},
-    },
+    statements=states,
+    scales={"smoke": {"matrices": 20, "gradients": 200}, "paper": {"matrices": 1000, "gradients": 20_000}},
 )
