@@ -27,7 +27,7 @@ A_METHOD = "polar needs a method such as SVD() or a callable array -> array, got
 NORMS = "Norms and ranks need matrices in the last two axes, got shape (3,); add an axis with x[None, :]."
 ROWS = "Rows and columns are those of matrices in the last two axes, got shape (3,); add an axis with x[None, :]."
 DOMINANCE = "Diagonal dominance is one of square matrices, got shape (2, 3); pass g @ g.T, for instance."
-NO_MATRIX = "the leaf ['b'] has shape (3,); route it to another transformation with optax.partition or optax.masked."
+NO_MATRIX = "the leaf b has shape (3,); route it to another transformation with optax.partition or optax.masked."
 
 
 def measure(key, width):
@@ -181,12 +181,25 @@ OPTIM = [
         "The splits of the leaf block.qkv must be widths that add up to its 3 outputs, got (1, 1).",
     ),
     (
+        lambda: optim.muon(0.02, splits={"qkv": optim.Interleaved((1, 1), 2)}).init({"block": {"qkv": WIDE}}),
+        "The splits of the leaf block.qkv must be widths that add up to its 3 outputs, got Interleaved(widths=(1, 1), times=2).",
+    ),
+    (lambda: optim.lift_to_floor(0.0), "lift_to_floor needs a positive floor, got 0.0."),
+    (
+        lambda: optim.lift_to_floor(0.3, "row"),
+        """Unknown per='row'; choose "output" or "matrix".""",
+    ),
+    (
+        lambda: optim.lift_to_floor(0.3).update({"w": WIDE}, optax.EmptyState()),
+        "lift_to_floor needs the parameters: update(updates, state, params).",
+    ),
+    (
         lambda: optim.muon(0.02, splits={"kv": (1, 2)}).init({"block": {"qkv": WIDE}}),
         "splits name the leaf 'kv', but no matrix has this name; there are block.qkv.",
     ),
     (
         lambda: optim.muon(0.02, dimension_numbers=optax.contrib.MuonDimensionNumbers(1, -1)).init({"w": WIDE}),
-        "The dimension numbers of the leaf ['w'] need different axes below 2 (its shape is (2, 3)), got reduction_axis=1 and "
+        "The dimension numbers of the leaf w need different axes below 2 (its shape is (2, 3)), got reduction_axis=1 and "
         "output_axis=-1.",
     ),
 ]

@@ -61,12 +61,22 @@ def test_the_code_of_a_page_runs(page, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(("title", "framework"), [("nnx", "flax"), ("linen", "flax"), ("haiku", "haiku")])
-def test_the_code_for_a_framework_trains(title, framework):
-    pytest.importorskip(framework)
-    page = (DOCS / "muon-on-your-model.md").read_text(encoding="utf-8")
-    (code,) = re.findall(rf'```python title="{title}"\n(.*?)```', page, re.DOTALL)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize(
+    ("page", "title", "needed"),
+    [
+        ("muon-on-your-model.md", "nnx", "flax"),
+        ("muon-on-your-model.md", "linen", "flax"),
+        ("muon-on-your-model.md", "haiku", "haiku"),
+        ("muon-on-your-model.md", "orbax", "orbax.checkpoint"),
+        ("training.md", "nnx-steps", "flax"),
+        ("training.md", "haiku-steps", "haiku"),
+    ],
+)
+def test_the_code_for_another_library_runs(page, title, needed, tmp_path):
+    pytest.importorskip(needed)
+    text = (DOCS / page).read_text(encoding="utf-8")
+    (code,) = re.findall(rf'```python title="{title}"\n(.*?)```', text, re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 

@@ -17,7 +17,7 @@ from specjax import spectral
 from specjax.diagnostics.curvature import Curvature, curvatures
 from specjax.diagnostics.linear_maps import Inputs, LinearMap, inputs_of
 from specjax.diagnostics.probe import Model, Probe, heads, listed
-from specjax.optim.matrices import Splits
+from specjax.optim.splits import Splits
 from specjax.spectral.ranks import Estimate, estimate_ranks, estimate_stable_rank, power_iteration
 from specjax.spectral.scaling import ratio
 
@@ -87,7 +87,9 @@ def layer_report(
     """The table (layer, st(A), nr(G), ratio of decreases, recommendation) for any model, in one call.
 
     The linear maps are found in the traced program, by the parameters that enter products: layers of equinox and plain trees, under vmap,
-    jit, remat and scan, embeddings that are looked up, layers that share a matrix. Convolutions are not among them.
+    jit, remat, scan and cond, embeddings that are looked up, layers that share a matrix, convolutions (a matrix from windows to channels),
+    adapters `x @ (W + A @ B)`, weight norms, concatenated parameters, ragged products and experts that data picks. Not seen are depthwise
+    convolutions, which have no matrix, and what is inside `while_loop`, which has no gradient, and `shard_map`.
 
     Args:
         model: The loss as a function of parameters and batch: one number, or a tuple of one number and anything.
@@ -95,7 +97,7 @@ def layer_report(
         batch: Whatever the model takes.
         curvature: Also take Hessian-vector products along both steps of every map, two for each.
         exact_up_to: Matrices whose smaller side is longer have estimated ranks, with intervals.
-        splits: The widths of matrices that lie side by side in a leaf's outputs, as those of `matrix_layout(...).splits`: a row for each.
+        splits: The matrices that a leaf's outputs hold, as those of `matrix_layout(...).splits`: a row for each.
         key: Of the estimates; key(0) by default.
 
     Returns:

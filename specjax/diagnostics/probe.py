@@ -17,8 +17,8 @@ from specjax.diagnostics.linear_maps import (
     inputs_of,
     linear_maps,
 )
-from specjax.optim.matrices import Splits, widths_by_leaf
 from specjax.optim.names import leaf_names
+from specjax.optim.splits import Splits, by_leaf
 from specjax.spectral.scaling import at_least_float32
 
 Model = Callable[[PyTree, PyTree], Any]
@@ -36,7 +36,7 @@ class Probe:
         arrays, self._static = eqx.partition(params, eqx.is_inexact_array)
         self.leaves, self._treedef = jax.tree.flatten(arrays)
         self.names = leaf_names(arrays)
-        self._widths = widths_by_leaf(splits or {}, self.names)
+        self._splits = by_leaf(splits or {}, self.names)
         self.batch, self._batch_static = eqx.partition(batch, lambda x: isinstance(x, jax.Array | np.ndarray))
         self.maps: list[tuple[LinearMap, tuple[int, ...]]] = []
 
@@ -56,7 +56,7 @@ class Probe:
         return [
             part
             for m in found
-            for part in (m.parts(self._widths[m.leaf], leaves[m.leaf]) if m.leaf in self._widths else [m])
+            for part in (m.parts(self._splits[m.leaf], leaves[m.leaf]) if m.leaf in self._splits else [m])
         ]
 
     def maps_of_this_trace(self) -> list[LinearMap]:

@@ -3,6 +3,7 @@
 from specjax.optim.cautious import add_cautious_decay as add_cautious_decay
 from specjax.optim.clipping import clip_singular_values as clip_singular_values
 from specjax.optim.clipping import clip_weights as clip_weights
+from specjax.optim.floors import lift_to_floor as lift_to_floor
 from specjax.optim.hyperball import hyperball as hyperball
 from specjax.optim.hyperparameters import inject_hyperparams as inject_hyperparams
 from specjax.optim.mars import mars_correction as mars_correction
@@ -28,5 +29,6 @@ from specjax.optim.schedules import geometric as geometric
 from specjax.optim.schedules import random_geometric as random_geometric
 from specjax.optim.shampoo import scale_by_shampoo as scale_by_shampoo
 from specjax.optim.soap import scale_by_soap as scale_by_soap
+from specjax.optim.splits import Interleaved as Interleaved
 from specjax.optim.switch import RankSwitchState as RankSwitchState
 from specjax.optim.switch import rank_switch as rank_switch

@@ -1,4 +1,4 @@
-"""Cautious weight decay: only where it points the way of the step (Chen et al. 2025, arXiv 2510.12402)."""
+"""Cautious weight decay: only where it points the way of the step (Chen et al. 2025, arXiv 2510.12402, Algorithm 1)."""
 
 from collections.abc import Callable
 from typing import Any

@@ -3,8 +3,9 @@
     hard   U min(S, c) Vᵀ: the nearest matrix with ‖·‖_op <= c
     soft   U S (1 + S²/c²)^(-1/2) Vᵀ = (1 + X Xᵀ / c²)^(-1/2) X, below c and smooth
 
-Both are those of SPECTRA (Jiang, Semenov and Stich 2026, Enhancing LLM training via spectral clipping, arXiv 2603.14315). Of weights the
-limit holds after every step (Newhouse, Hess, Cesista et al. 2025, Training transformers with enforced Lipschitz bounds, arXiv 2507.13338).
+SPECTRA clips updates so, and gradients (Jiang, Semenov and Stich 2026, Enhancing LLM training via spectral clipping, arXiv 2603.14315).
+Of weights the limit holds after every step (Newhouse, Hess, Cesista et al. 2025, Training transformers with enforced Lipschitz constants,
+arXiv 2507.13338).
 """
 
 from collections.abc import Callable

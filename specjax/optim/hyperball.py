@@ -1,4 +1,4 @@
-"""Steps of a fixed length on a sphere of matrices of fixed norm (Wen et al. 2026, Hyperball, arXiv 2606.16899).
+"""Steps of a fixed length on a sphere of matrices of fixed norm (Wen, Dang, Lyu, Ma and Liang 2026, Hyperball, arXiv 2606.16899).
 
     W ← R · unit(W - η R · unit(u)),   unit(X) = X / ‖X‖_F,   R = ‖W_0‖_F
 

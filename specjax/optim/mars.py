@@ -1,4 +1,4 @@
-"""MARS' correction of the gradient by its last change (Yuan, Liu, Wu, Zhou and Gu 2025, arXiv 2411.10438, Algorithm 1).
+"""MARS' correction of the gradient by its last change (Yuan, Liu, Wu, Zhou and Gu 2025, arXiv 2411.10438).
 
     c_t = g_t + γ β / (1 - β) (g_t - g'_t)
 
@@ -26,7 +26,7 @@ class MarsState(NamedTuple):
 def mars_correction(
     gamma: ArrayLike = 0.025, decay: ArrayLike = 0.95, *, exact: bool = False
 ) -> optax.GradientTransformationExtraArgs:
-    """The corrected gradient c_t of the module; the first link of a chain. The first gradient is left as it is, as in Algorithm 1.
+    """The corrected gradient c_t of the module; the first link of a chain. The first gradient is left as it is.
 
     (The published code takes zero for the gradient before the first, which multiplies the first by 1 + γ β / (1 - β), before its clip.)
 

@@ -5,8 +5,7 @@ axes are inputs and outputs is said by `optax.contrib.MuonDimensionNumbers`; all
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +16,7 @@ from optax.contrib import MuonDimensionNumbers
 
 from specjax.optim.names import leaf_names
 from specjax.optim.sharded import call_sharded
+from specjax.optim.splits import Interleaved, Splits, by_leaf, checked
 from specjax.sizes import AnySize
 
 IN_OUT = MuonDimensionNumbers(reduction_axis=-2, output_axis=-1)
@@ -29,10 +29,6 @@ DimensionNumbers = MuonDimensionNumbers | PyTree | Callable[[PyTree], PyTree]
 """One specification for all leaves, a prefix tree of them (None: not a matrix), or a function of the parameters giving that tree."""
 
 
-Splits = Mapping[str, Sequence[int]]
-"""The widths of matrices that lie side by side in a leaf's outputs, by the leaf's name or its end: `{"qkv": (512, 64, 64)}`."""
-
-
 class Fans(NamedTuple):
     """The inputs and outputs that count in a padded matrix, each an int or a `Size`: what scales use in place of the shape."""
 
@@ -43,14 +39,14 @@ class Fans(NamedTuple):
 class MatrixView(NamedTuple):
     """How one leaf is seen as matrices: the order of its axes (batch, inputs, outputs) and the extents of each kind.
 
-    `widths` are those of the matrices that lie side by side in the outputs; empty for one.
+    `split` says which matrices the outputs hold, None for one.
     """
 
     order: tuple[int, ...]
     batch: tuple[int, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    widths: tuple[int, ...] = ()
+    split: Interleaved | None = None
 
     @property
     def fans(self) -> Fans:
@@ -59,13 +55,8 @@ class MatrixView(NamedTuple):
 
     @property
     def parts(self) -> tuple[Fans, ...]:
-        """The extents of the matrices that lie side by side."""
-        return tuple(Fans(self.fans.fan_in, width) for width in self.widths or (self.fans.fan_out,))
-
-    def split(self, matrices: Num[Array, "batch fan_in fan_out"]) -> list[Num[Array, "batch fan_in _"]]:
-        """The matrices side by side, each on its own."""
-        ends = list(accumulate(self.widths))
-        return jnp.split(matrices, ends[:-1], axis=-1) if len(ends) > 1 else [matrices]
+        """The extents of each matrix in the outputs."""
+        return tuple(Fans(self.fans.fan_in, width) for width in (self.split.totals if self.split else self.fans[1:]))
 
     def matrices(self, leaf: Num[Array, "..."]) -> Num[Array, "batch fan_in fan_out"]:
         """The leaf as a stack of matrices."""
@@ -102,14 +93,18 @@ class Matrices(NamedTuple):
 
         Leaves of equal shape share one call, and so do the parts of leaves.
         """
-        parts = [part for view, stack in zip(self.views, self.stacks(), strict=True) for part in view.split(stack)]
+        parts = [
+            part
+            for view, stack in zip(self.views, self.stacks(), strict=True)
+            for part in (view.split.apart(stack) if view.split else [stack])
+        ]
         results = iter(map_stacked(lambda x: function(x) if x.size else x, parts, sharding))
         stacks = []
         for i, view in enumerate(self.views):
             found = [next(results) for _ in view.parts]
             if factors is not None:
                 found = [x * jnp.asarray(c, x.dtype) for x, c in zip(found, factors[i], strict=True)]
-            stacks.append(jnp.concatenate(found, axis=-1) if len(found) > 1 else found[0])
+            stacks.append(view.split.together(found) if view.split else found[0])
         return self.tree(stacks)
 
 
@@ -136,28 +131,13 @@ def matrices_of(
             for splits of a leaf that there is not, or that do not add up to the leaf's outputs.
 
     """
-    paths_and_leaves, treedef = jax.tree_util.tree_flatten_with_path(tree)
+    leaves, treedef = jax.tree.flatten(tree)
+    names = leaf_names(tree)
     specs = prefix_leaves(dimension_numbers, tree, MuonDimensionNumbers, "dimension_numbers")
-    views = [
-        _view(jax.tree_util.keystr(path) or "the only leaf", leaf, spec, name, complex_too)
-        for (path, leaf), spec in zip(paths_and_leaves, specs, strict=True)
-    ]
-    if splits:
-        views = _with_splits(views, leaf_names(tree), splits)
-    return Matrices([leaf for _, leaf in paths_and_leaves], views, treedef)
-
-
-def widths_by_leaf(splits: Splits, names: Sequence[str]) -> dict[int, tuple[int, ...]]:
-    """The widths of each leaf that splits name, by its place. Raises ValueError for a name that no leaf has."""
-    found: dict[int, tuple[int, ...]] = {}
-    for key, widths in splits.items():
-        places = [i for i, name in enumerate(names) if name == key or name.endswith(f".{key}")]
-        if not places:
-            raise ValueError(
-                f"splits name the leaf {key!r}, but no matrix has this name; there are {', '.join(names)}."
-            )
-        found.update(dict.fromkeys(places, tuple(widths)))
-    return found
+    views = [_view(*each, name, complex_too) for each in zip(names, leaves, specs, strict=True)]
+    for i, split in by_leaf(splits or {}, names).items():
+        views[i] = views[i]._replace(split=checked(split, math.prod(views[i].outputs), names[i]))
+    return Matrices(leaves, views, treedef)
 
 
 def prefix_leaves(prefix: Any, tree: PyTree, leaf_type: type, name: str) -> list[Any]:
@@ -219,20 +199,24 @@ def is_matrix(leaf: Array) -> bool:
     return leaf.ndim == 2 and jnp.issubdtype(leaf.dtype, jnp.inexact)
 
 
-def _view(path: str, leaf: Array | jax.ShapeDtypeStruct, spec: Any, name: str, complex_too: bool) -> MatrixView:
+def _view(leaf_name: str, leaf: Array | jax.ShapeDtypeStruct, spec: Any, name: str, complex_too: bool) -> MatrixView:
     remedy = "route it to another transformation with optax.partition or optax.masked"
     if spec is None:
-        raise ValueError(f"{name} got the leaf {path}, which dimension_numbers mark as not a matrix (None); {remedy}.")
+        raise ValueError(
+            f"{name} got the leaf {leaf_name}, which dimension_numbers mark as not a matrix (None); {remedy}."
+        )
     if not jnp.issubdtype(leaf.dtype, jnp.inexact if complex_too else jnp.floating):
         kind = "floating or complex" if complex_too else "real floating"
-        raise ValueError(f"{name} needs leaves of a {kind} dtype, the leaf {path} has dtype {leaf.dtype}; {remedy}.")
+        raise ValueError(
+            f"{name} needs leaves of a {kind} dtype, the leaf {leaf_name} has dtype {leaf.dtype}; {remedy}."
+        )
     if leaf.ndim < 2:
-        raise ValueError(f"{name} needs matrices, the leaf {path} has shape {leaf.shape}; {remedy}.")
+        raise ValueError(f"{name} needs matrices, the leaf {leaf_name} has shape {leaf.shape}; {remedy}.")
     inputs, outputs = _axes(spec.reduction_axis), _axes(spec.output_axis)
     chosen = [axis % leaf.ndim for axis in inputs + outputs]
     if any(not -leaf.ndim <= axis < leaf.ndim for axis in inputs + outputs) or len(set(chosen)) < len(chosen):
         raise ValueError(
-            f"The dimension numbers of the leaf {path} need different axes below {leaf.ndim} (its shape is {leaf.shape}), got "
+            f"The dimension numbers of the leaf {leaf_name} need different axes below {leaf.ndim} (its shape is {leaf.shape}), got "
             f"reduction_axis={spec.reduction_axis} and output_axis={spec.output_axis}."
         )
     batch = [axis for axis in range(leaf.ndim) if axis not in chosen]
@@ -240,18 +224,6 @@ def _view(path: str, leaf: Array | jax.ShapeDtypeStruct, spec: Any, name: str, c
         tuple(leaf.shape[axis] for axis in axes) for axes in (batch, chosen[: len(inputs)], chosen[len(inputs) :])
     ]
     return MatrixView((*batch, *chosen), *extents)
-
-
-def _with_splits(views: list[MatrixView], names: list[str], splits: Splits) -> list[MatrixView]:
-    views = list(views)
-    for i, widths in widths_by_leaf(splits, names).items():
-        outputs = views[i].fans.fan_out
-        if sum(widths) != outputs or min(widths) < 1:
-            raise ValueError(
-                f"The splits of the leaf {names[i]} must be widths that add up to its {outputs} outputs, got {widths}."
-            )
-        views[i] = views[i]._replace(widths=widths)
-    return views
 
 
 def _axes(axes: int | Iterable[int]) -> tuple[int, ...]:

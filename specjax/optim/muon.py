@@ -11,13 +11,14 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, ArrayLike, Key, PyTree
 from optax.contrib import MuonDimensionNumbers
 
-from specjax.optim.matrices import IN_OUT, DimensionNumbers, Splits, is_matrix, prefix_leaves
+from specjax.optim.matrices import IN_OUT, DimensionNumbers, is_matrix, prefix_leaves
 from specjax.optim.momentum import Convention, momentum
 from specjax.optim.names import leaf_names
 from specjax.optim.orthogonal import Method, orthogonalize
 from specjax.optim.precision import in_float32
 from specjax.optim.routing import Routed, routes
 from specjax.optim.scales import Scale, scale_named
+from specjax.optim.splits import Splits
 
 MATRIX, OTHER = "matrix", "other"
 
@@ -144,11 +145,11 @@ def _warn_of_stacks(params: PyTree) -> None:
 
 def _labels(params: PyTree, labels: object, dimension_numbers: DimensionNumbers) -> PyTree:
     """The tree of labels."""
-    paths_and_leaves, treedef = jax.tree_util.tree_flatten_with_path(params)
-    for path, leaf in paths_and_leaves:
+    leaves, treedef = jax.tree.flatten(params)
+    for name, leaf in zip(leaf_names(params), leaves, strict=True):
         if not jnp.issubdtype(leaf.dtype, jnp.inexact):
             raise ValueError(
-                f"muon cannot update the leaf {jax.tree_util.keystr(path)} of dtype {leaf.dtype}; leave it out with "
+                f"muon cannot update the leaf {name} of dtype {leaf.dtype}; leave it out with "
                 "eqx.filter(params, eqx.is_inexact_array), or set its updates to zero with optax.partition."
             )
     if labels is not None:
@@ -156,7 +157,7 @@ def _labels(params: PyTree, labels: object, dimension_numbers: DimensionNumbers)
         if unknown := {label for label in found if label not in (MATRIX, OTHER)}:
             raise ValueError(f'labels must be "{MATRIX}" or "{OTHER}", got {sorted(map(repr, unknown))}.')
     elif isinstance(dimension_numbers, MuonDimensionNumbers):
-        found = [MATRIX if is_matrix(leaf) else OTHER for _, leaf in paths_and_leaves]
+        found = [MATRIX if is_matrix(leaf) else OTHER for leaf in leaves]
     else:
         specs = prefix_leaves(dimension_numbers, params, MuonDimensionNumbers, "dimension_numbers")
         found = [OTHER if spec is None else MATRIX for spec in specs]

@@ -1,4 +1,4 @@
-"""A second moment for each neuron after orthogonalization (Li et al. 2025, NorMuon, arXiv 2510.05491, Algorithm 1).
+"""A second moment for each neuron after orthogonalization (Li et al. 2025, NorMuon, arXiv 2510.05491).
 
 A polar factor has singular values 1, but rows of very different norms. NorMuon keeps v_t = β v_{t-1} + (1 - β) mean(O_t ⊙ O_t), the mean
 over the inputs of each neuron, and divides: Ô_t = O_t / √v_t.

@@ -13,10 +13,11 @@ from jax.sharding import NamedSharding
 from jaxtyping import Array, Float, Inexact, PyTree
 
 from specjax import spectral
-from specjax.optim.matrices import IN_OUT, DimensionNumbers, Splits, matrices_of
+from specjax.optim.matrices import IN_OUT, DimensionNumbers, matrices_of
 from specjax.optim.precision import in_float32
 from specjax.optim.scales import Scale, scale_named, shape_factors
 from specjax.optim.sharded import check_sharding
+from specjax.optim.splits import Splits
 from specjax.spectral.scaling import at_least_float32
 
 Method = spectral.AbstractPolar | Callable[[Array], Array]
@@ -47,7 +48,8 @@ def orthogonalize(
             `OUT_IN` is the other layout. The polar factor does not see the difference, the scale does.
         sizes: A prefix tree of `Fans` with the active extents of padded matrices, or None where the shape counts.
         splits: The widths of matrices that lie side by side in the outputs of a leaf, by the leaf's name or its end, as in
-            `{"qkv": (512, 64, 64)}`: each is orthogonalized and scaled as a leaf of its own would be.
+            `{"qkv": (512, 64, 64)}`, or an `Interleaved` where they take turns: each is orthogonalized and scaled as a leaf of its own
+            would be.
         sharding: Of the stack axis, `NamedSharding(mesh, PartitionSpec(axes))`: each device orthogonalizes matrices of its own, without a
             collective in an iteration. By default the compiler decides.
 

@@ -1,5 +1,5 @@
 """QK-Clip: projections of queries and keys are scaled down where an attention logit was too large (Kimi Team 2025, Kimi K2,
-arXiv 2507.20534, Section 2.1; Su 2025).
+arXiv 2507.20534).
 
 With S_h the largest logit of head h in the last forward pass, before the softmax, and γ_h = min(1, τ / S_h), the weights after the step are
 
@@ -14,6 +14,7 @@ import optax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from specjax.optim.matrices import prefix_leaves
+from specjax.optim.names import leaf_names
 from specjax.optim.precision import in_float32
 
 
@@ -55,15 +56,13 @@ def qk_clip(threshold: ArrayLike, heads: PyTree) -> optax.GradientTransformation
             raise ValueError(
                 "qk_clip needs parameters and the largest logits: update(updates, state, params, max_logits=tree)."
             )
-        paths_and_leaves, treedef = jax.tree_util.tree_flatten_with_path(updates)
+        leaves, treedef = jax.tree.flatten(updates)
         specs = prefix_leaves(heads, updates, Heads, "heads")
         logits = prefix_leaves(extra_args["max_logits"], updates, Array, "max_logits")
         clipped = [
-            u
-            if spec is None
-            else _factor(jax.tree_util.keystr(path) or "the only leaf", w, spec, largest, threshold) * (w + u) - w
-            for (path, u), w, spec, largest in zip(
-                paths_and_leaves, jax.tree.leaves(params), specs, logits, strict=True
+            u if spec is None else _factor(name, w, spec, largest, threshold) * (w + u) - w
+            for name, u, w, spec, largest in zip(
+                leaf_names(updates), leaves, jax.tree.leaves(params), specs, logits, strict=True
             )
         ]
         return jax.tree.unflatten(treedef, clipped), state
@@ -72,21 +71,21 @@ def qk_clip(threshold: ArrayLike, heads: PyTree) -> optax.GradientTransformation
 
 
 def _factor(
-    path: str, leaf: Array, spec: Heads, largest: ArrayLike | None, threshold: ArrayLike
+    name: str, leaf: Array, spec: Heads, largest: ArrayLike | None, threshold: ArrayLike
 ) -> Float[Array, "..."]:
     """γ^power on the axes of the leaf."""
     if not isinstance(spec, Heads):
-        raise ValueError(f"heads of qk_clip are Heads((axis, ...)) or None, got {spec!r} for the leaf {path}.")
+        raise ValueError(f"heads of qk_clip are Heads((axis, ...)) or None, got {spec!r} for the leaf {name}.")
     axes = tuple(axis % leaf.ndim for axis in spec.axes if -leaf.ndim <= axis < leaf.ndim)
     if len(set(axes)) < len(spec.axes):
         raise ValueError(
-            f"The Heads of the leaf {path} need different axes below {leaf.ndim} (its shape is {leaf.shape}), got {spec.axes}."
+            f"The Heads of the leaf {name} need different axes below {leaf.ndim} (its shape is {leaf.shape}), got {spec.axes}."
         )
     wanted = tuple(leaf.shape[axis] for axis in axes)
     if largest is None or jnp.shape(largest) != wanted:
         got = "None" if largest is None else f"shape {jnp.shape(largest)}"
         raise ValueError(
-            f"The largest logits of the leaf {path} need the shape {wanted} of its axes {spec.axes}, got {got}."
+            f"The largest logits of the leaf {name} need the shape {wanted} of its axes {spec.axes}, got {got}."
         )
     gamma = _gamma(jnp.asarray(largest, leaf.dtype), jnp.asarray(threshold, leaf.dtype))
     in_order = jnp.transpose(gamma, sorted(range(len(axes)), key=axes.__getitem__))

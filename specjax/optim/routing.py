@@ -9,13 +9,14 @@ import jax
 import optax
 from jaxtyping import PyTree
 
-from specjax.optim.matrices import DimensionNumbers, Splits, matrices_of
+from specjax.optim.matrices import DimensionNumbers, matrices_of
 from specjax.optim.names import leaf_names
 from specjax.optim.scales import Scale, shape_factors
+from specjax.optim.splits import Splits
 
 
 class Route(NamedTuple):
-    """One leaf: its optimizer, "matrix" or "other", and for matrices (how many, inputs, outputs) and the scale of each width."""
+    """One leaf: its optimizer, "matrix" or "other", and for matrices (how many, inputs, outputs) and the scale of each."""
 
     name: str
     shape: tuple[int, ...]
@@ -78,8 +79,7 @@ def routes(
     matrices = matrices_of(masked, dimension_numbers, "orthogonalize", splits)
     factors = shape_factors(scale, matrices, sizes, masked)
     for name, view, scales in zip(leaf_names(masked), matrices.views, factors, strict=True):
-        widths = view.widths or (prod(view.outputs),)
-        held = tuple((prod(view.batch), prod(view.inputs), width) for width in widths)
+        held = tuple((prod(view.batch), *part) for part in view.parts)
         found[name] = held, tuple(map(float, scales))
     return tuple(
         Route(name, tuple(leaf.shape), label, *found.get(name, ((), ())))

@@ -67,7 +67,7 @@ def shape_factors(
     """
     result = []
     for i, (given, view) in enumerate(zip(prefix_leaves(sizes, tree, Fans, "sizes"), matrices.views, strict=True)):
-        if given is not None and view.widths:
+        if given is not None and view.split:
             raise ValueError(
                 f"The leaf {leaf_names(tree)[i]} has both sizes and splits; split a matrix that is not padded."
             )

@@ -1,7 +1,7 @@
 """The direction of steepest descent in a Schatten norm: between the gradient (p = 2) and its polar factor (p = ∞).
 
 Of all D with (Σ σ(D)^p)^(1/p) <= 1 the one with the largest ⟨G, D⟩ is, by Hölder's inequality for Schatten norms (Bhatia 1997, Matrix
-Analysis, Section IV.2; Cesista 2025, Steepest descent under Schatten-p norms),
+Analysis, Chapter IV; Cesista 2025, Steepest descent under Schatten-p norms),
 
     D = U S^(q-1) Vᵀ / (Σ s^q)^(1/p),   1/p + 1/q = 1,   G = U S Vᵀ,
 

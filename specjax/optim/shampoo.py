@@ -1,4 +1,4 @@
-"""Shampoo: a gradient preconditioned from both sides (Gupta, Koren and Singer 2018, Algorithm 1).
+"""Shampoo: a gradient preconditioned from both sides (Gupta, Koren and Singer 2018, arXiv 1802.09568, Algorithm 1).
 
     L_t = Σ_s β^(t-s) G_s G_sᵀ / w_t,   R_t = Σ_s β^(t-s) G_sᵀ G_s / w_t,   w_t = Σ_s β^(t-s),   u_t = L_t^(-1/4) G_t R_t^(-1/4)
 

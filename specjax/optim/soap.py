@@ -1,4 +1,4 @@
-"""SOAP: Adam in the eigenbases of Shampoo's two sides (Vyas et al. 2025, arXiv 2409.11321, Algorithms 3 and 4).
+"""SOAP: Adam in the eigenbases of Shampoo's two sides (Vyas et al. 2025, arXiv 2409.11321).
 
 With the averages L of G Gᵀ and R of Gᵀ G and their eigenvectors Q_L, Q_R, the gradient and Adam's first moment M are rotated,
 X' = Q_Lᵀ X Q_R, Adam's second moment V is that of G', and the step is rotated back:

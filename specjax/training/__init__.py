@@ -1,4 +1,4 @@
-"""Training one network on real data: texts, a loop that records and stops at NaN, telemetry of ranks, checkpoints, several devices."""
+"""Training one network on real data: texts, loops that record and stop at NaN, telemetry of ranks, checkpoints, several devices."""
 
 from specjax.training import text as text
 from specjax.training.checkpoints import Checkpoints as Checkpoints
@@ -6,5 +6,8 @@ from specjax.training.loop import DATA as DATA
 from specjax.training.loop import Diverged as Diverged
 from specjax.training.loop import Run as Run
 from specjax.training.loop import train as train
+from specjax.training.stepwise import NotFinite as NotFinite
+from specjax.training.stepwise import Steps as Steps
+from specjax.training.stepwise import train_steps as train_steps
 from specjax.training.telemetry import Ranks as Ranks
 from specjax.training.telemetry import measure_ranks as measure_ranks

@@ -44,6 +44,11 @@ class Checkpoints:
         options = self._orbax.CheckpointManagerOptions(max_to_keep=KEPT, enable_async_checkpointing=False)
         self._manager = self._orbax.CheckpointManager(self.folder, options=options)
 
+    @property
+    def step(self) -> int | None:
+        """The step of the newest checkpoint; None where there is none."""
+        return self._manager.latest_step()
+
     def save(self, step: int, tree: object) -> None:
         """Stores a tree of arrays as the checkpoint of a step."""
         args = self._orbax.args
@@ -59,7 +64,7 @@ class Checkpoints:
                 states are alike, as those of two learning rates are, only the configuration tells apart.
 
         """
-        step = self._manager.latest_step()
+        step = self.step
         if step is None:
             return like
         args = self._orbax.args

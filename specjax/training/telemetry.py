@@ -9,7 +9,8 @@ from jaxtyping import PyTree
 
 from specjax.diagnostics.layer_report import stable_ranks_of
 from specjax.diagnostics.probe import Probe, listed
-from specjax.optim.matrices import Splits, map_stacked
+from specjax.optim.matrices import map_stacked
+from specjax.optim.splits import Splits
 from specjax.optim.switch import nuclear_rank
 from specjax.spectral import CUBIC, NewtonSchulz
 from specjax.spectral.scaling import at_least_float32

@@ -35,6 +35,7 @@ TRANSFORMS = {
     "scale_by_neuron_moment": lambda: optim.scale_by_neuron_moment(0.9, "longer", dimension_numbers=optim.OUT_IN),
     "add_cautious_decay": lambda: optim.add_cautious_decay(optax.linear_schedule(0.1, 0.0, 10)),
     "hyperball": lambda: optim.hyperball(optax.linear_schedule(0.1, 0.0, 10)),
+    "lift_to_floor": lambda: optim.lift_to_floor(2.0),
     "clip_singular_values": lambda: optim.clip_singular_values(2.0, "soft", "sqrt_out_over_in"),
     "clip_weights": lambda: optim.clip_weights(2.0),
     "mars_correction": lambda: optim.mars_correction(0.5, 0.9),

@@ -34,14 +34,14 @@ def close(measured, expected, tolerance=1e-5):
 def test_what_is_no_matrix_is_refused_by_name_before_compilation(make, leaf):
     params = {"layer": {"weight": jnp.ones((2, 2)), "bias": leaf}}
     state = make().init({"layer": {"weight": jnp.ones((2, 2)), "bias": jnp.ones((1, 2))}})
-    with pytest.raises(ValueError, match=r"\['layer'\]\['bias'\].*optax\.partition"):
+    with pytest.raises(ValueError, match=r"layer\.bias.*optax\.partition"):
         make().init(params)
-    with pytest.raises(ValueError, match=r"\['layer'\]\['bias'\].*optax\.partition"):
+    with pytest.raises(ValueError, match=r"layer\.bias.*optax\.partition"):
         jax.eval_shape(lambda p: make().update(p, state, stable_ranks=1.0), params)
 
 
 def test_none_for_dimension_numbers_is_refused_too():
-    with pytest.raises(ValueError, match=r"\['b'\].*None.*optax\.partition"):
+    with pytest.raises(ValueError, match=r"leaf b, .*None.*optax\.partition"):
         ortho(dimension_numbers={"a": optim.IN_OUT, "b": None}).init({"a": jnp.ones((2, 2)), "b": jnp.ones((2, 2))})
 
 

@@ -45,7 +45,7 @@ def polar(x):
 
 
 def normuon(factors, beta, axis):
-    """Algorithm 1 for matrices whose neurons lie along the other axis, with the norm kept as in the published code."""
+    """The paper's algorithm for matrices whose neurons lie along the other axis, with the norm kept as in the published code."""
     v, results = 0.0, []
     for o in factors:
         v = beta * v + (1 - beta) * (o * o).mean(axis=axis, keepdims=True)
@@ -75,7 +75,7 @@ def test_neurons_of_a_square_matrix_are_its_outputs():
 
 
 def test_normuon_has_the_norm_of_the_paper():
-    """η̂ Ô of Algorithm 1 is 0.2 √(m n) in norm, whatever the factor."""
+    """η̂ Ô of the paper is 0.2 √(m n) in norm, whatever the factor."""
     chain = optax.chain(optim.orthogonalize(SVD(), "point_two_sqrt_max"), optim.scale_by_neuron_moment())
     for step in run(chain, arrays(DRAWS)):
         close(np.linalg.norm(step), 0.2 * math.sqrt(15))
@@ -130,6 +130,24 @@ def test_each_matrix_of_a_stack_keeps_its_own_norm():
     stack, u = jnp.asarray(np.stack(DRAWS) * np.array([1, 2, 3, 4])[:, None, None]), jnp.asarray(np.stack(DRAWS[::-1]))
     (update,) = run(optim.hyperball(0.5), [u], stack)
     close(jnp.linalg.norm(stack + update, axis=(1, 2)), jnp.linalg.norm(stack, axis=(1, 2)))
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-30])
+@pytest.mark.parametrize(
+    ("per", "dims", "axis"), [("output", optim.IN_OUT, 0), ("output", optim.OUT_IN, 1), ("matrix", optim.IN_OUT, None)]
+)
+def test_what_is_small_beside_its_weights_is_lifted_to_a_share_of_them(per, dims, axis, size):
+    """max(1, τ ‖w‖ / ‖u‖) u: of these neurons, and matrices, some lie below the floor and some above, one is zero."""
+    transform = optim.lift_to_floor(0.9, per, dimension_numbers=dims)
+    for u in DRAWS:
+        u = u.copy()
+        u[1], u[:, 1] = 0.01 * u[1], 0.02 * u[:, 1]
+        u[:, 2] = u[:, 2] if axis else 0
+        norms = [np.linalg.norm(x, axis=axis, keepdims=True) for x in (WEIGHT, u)]
+        factor = np.maximum(1, 0.9 * norms[0] / np.where(norms[1] > 0, norms[1], np.inf))
+        (found,) = run(transform, [jnp.asarray(size * u, jnp.float32)], jnp.asarray(size * WEIGHT, jnp.float32))
+        close(found / size, factor * u, 1e-6)
+    assert per == "matrix" or (factor > 1).any() != (factor > 1).all()
 
 
 ORDERS = [0.5, 1.0, 1.25, 1.5, 2.0, 10.0, math.inf]
@@ -313,7 +331,7 @@ def test_inverse_roots_and_their_derivatives():
 
 
 def soap(gradients, b1, b2, every, eps=1e-8):
-    """Algorithm 3 with the start of the published code, moments in the order of the bases."""
+    """The paper's algorithm with the start of the published code, moments in the order of the bases."""
     m, v = np.zeros((3, 3)), np.zeros((3, 3))
     sides = [(1 - b2) * gradients[0] @ gradients[0].T, (1 - b2) * gradients[0].T @ gradients[0]]
     bases = [np.linalg.eigh(h)[1][:, ::-1] for h in sides]

@@ -125,7 +125,7 @@ def test_scaled_gradients_are_those_of_the_paper():
         ),
         (
             lambda: scaled.scale_by_factor_gram().init({"a": jnp.ones(2)}),
-            r"the leaf \['a'\] has shape \(2,\)",
+            r"the leaf a has shape \(2,\)",
         ),
     ],
 )

@@ -43,6 +43,24 @@ def test_each_part_is_orthogonalized_and_scaled_as_a_matrix_of_its_own(shape, nu
         np.testing.assert_allclose(result, expected, atol=2e-6)
 
 
+@pytest.mark.parametrize("dims", [optim.IN_OUT, optim.OUT_IN], ids=["in-out", "out-in"])
+def test_matrices_that_take_turns_are_orthogonalized_apart(dims):
+    """[q₀ k₀ v₀ q₁ k₁ v₁ …] of three heads, by a loop over columns."""
+    widths, heads = (4, 2, 1), 3
+    x = np.asarray(jax.random.normal(jax.random.key(0), (6, 21)))
+    splits = {"qkv": optim.Interleaved(widths, heads)}
+    transform = optim.orthogonalize(SVD(), "sqrt_out_over_in", dimension_numbers=dims, splits=splits)
+    updates = {"qkv": jnp.asarray(x if dims == optim.IN_OUT else x.T)}
+    found = np.asarray(transform.update(updates, transform.init(updates))[0]["qkv"])
+    owner = np.array([part for _ in range(heads) for part, width in enumerate(widths) for _ in range(width)])
+    expected = np.zeros_like(x)
+    for part, width in enumerate(widths):
+        expected[:, owner == part] = (heads * width / 6) ** 0.5 * polar(x[:, owner == part])
+    np.testing.assert_allclose(found if dims == optim.IN_OUT else found.T, expected, atol=2e-6)
+    routes = optim.routing(optim.muon(0.1, dimension_numbers=dims, splits=splits), updates).rows
+    assert routes[0].matrices == ((1, 6, 12), (1, 6, 6), (1, 6, 3))
+
+
 def test_parts_and_leaves_of_one_shape_share_a_call():
     calls = []
 

@@ -16,6 +16,7 @@ from jaxtyping import PyTree
 from specjax.diagnostics.layout.program import uses_in
 from specjax.diagnostics.layout.rows import Kind, Label, LayoutRow, row
 from specjax.optim.names import is_box, leaf_names
+from specjax.optim.splits import Interleaved
 
 _DATA_DECIDES = (
     jax.errors.ConcretizationTypeError,
@@ -46,8 +47,8 @@ class MatrixLayout:
         return self.treedef.unflatten([found.dimension_numbers for found in self.rows])
 
     @property
-    def splits(self) -> dict[str, tuple[int, ...]]:
-        """The widths of the matrices side by side in a leaf's outputs, by the leaf's name, where there are several."""
+    def splits(self) -> dict[str, tuple[int, ...] | Interleaved]:
+        """The matrices side by side, or in turns, in a leaf's outputs, by the leaf's name, where there are several."""
         return {found.name: found.splits for found in self.rows if found.splits is not None and found.label == "matrix"}
 
     def labelled(self, *, readout: Label | None = None, **kinds: Label) -> "MatrixLayout":

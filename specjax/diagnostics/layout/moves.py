@@ -7,14 +7,15 @@ from jax.extend import core
 
 from specjax.diagnostics.layout.ends import use_up
 from specjax.diagnostics.layout.pieces import (
+    Entries,
     Term,
     blurred,
     broadcast,
     cut,
     dropped,
+    entries,
     extent,
     fitted,
-    interval,
     reshaped,
     transposed,
     unknown,
@@ -175,7 +176,7 @@ def _joined(eqn: core.JaxprEqn, values: list[Value], uses: Uses, place: Hashable
     (shape,) = shapes_of(eqn)
     if any(value.data for value in values):
         values = [use_up(v, "joined", uses, place, "concatenate") if v.is_parameter else v for v in values]
-    seen: set[tuple[int, int, tuple[int, int] | None]] = set()
+    seen: set[tuple[int, int, Entries | None]] = set()
     for value in values:
         parts = {part for term in value.tags() for part in _parts(term)}
         # Halves that come together again, as those of rotary positions do, are no matrices of their own.
@@ -188,12 +189,12 @@ def _joined(eqn: core.JaxprEqn, values: list[Value], uses: Uses, place: Hashable
     return [from_all(values, shape, terms)]
 
 
-def _parts(term: Term) -> set[tuple[int, int, tuple[int, int] | None]]:
+def _parts(term: Term) -> set[tuple[int, int, Entries | None]]:
     """The ranges of outputs that a term has, with their use and axis."""
     pieces = {
         (p.source, p.axis) for axis in term.axes for p in axis if p.source is not None and p.source[0] == "output"
     }
-    return {(source[1], axis, interval(term, source, axis)) for source, axis in pieces}
+    return {(source[1], axis, entries(term, source, axis)) for source, axis in pieces}
 
 
 def _stack(eqn: core.JaxprEqn, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:

@@ -39,6 +39,20 @@ class Left(NamedTuple):
     how: How
 
 
+class Entries(NamedTuple):
+    """`width` neighbours from `start` on, and the same again `times` in all, every `period` entries."""
+
+    start: int
+    width: int
+    times: int = 1
+    period: int = 0
+
+    @property
+    def interval(self) -> tuple[int, int] | None:
+        """The entries [start, stop), None where they are no neighbours."""
+        return (self.start, self.start + self.width) if self.times == 1 else None
+
+
 class Bond(NamedTuple):
     """The pieces of two parameters that were summed over in a product of them."""
 
@@ -184,16 +198,20 @@ def without(term: Term, pieces: Sequence[Piece], how: How) -> Term:
     return term._replace(left=term.left | gone)
 
 
-def interval(term: Term, source: Source, axis: int) -> tuple[int, int] | None:
-    """The entries [start, stop) of an axis of the source that a term has; None where they are not neighbours, or not known."""
+def entries(term: Term, source: Source, axis: int) -> Entries | None:
+    """The entries of an axis of the source that a term has; None where they are no such blocks, or not known."""
     pieces = [p for a in term.axes for p in a if (p.source, p.axis) == (source, axis) and p.size > 1]
-    size = 1
+    if any(piece.stride is None for piece in pieces):
+        return None
+    width, times, period = 1, 1, 0
     for piece in sorted(pieces, key=lambda piece: piece.stride or 0):
-        if piece.stride != size:
+        if not period and piece.stride == width:
+            width *= piece.size
+        elif piece.stride == (times * period or piece.stride):
+            period, times = period or piece.stride or 0, times * piece.size
+        else:
             return None
-        size *= piece.size
-    start = term.start(source, axis)
-    return start, start + size
+    return Entries(term.start(source, axis), width, times, period)
 
 
 def renamed(term: Term, names: dict[Source, Source]) -> Term:

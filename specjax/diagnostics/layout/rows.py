@@ -1,14 +1,15 @@
 """What a parameter is, from its uses: a matrix or many, a table that is looked up, a gain, a bias; and why, in words."""
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import prod
 from typing import Literal, NamedTuple
 
 from optax.contrib import MuonDimensionNumbers
 
-from specjax.diagnostics.layout.pieces import Axis, How
+from specjax.diagnostics.layout.pieces import Axis, Entries, How
 from specjax.diagnostics.layout.uses import ANOTHER_PARAMETER, Use, Uses
+from specjax.optim.splits import Interleaved
 
 Kind = Literal["linear", "convolution", "lookup", "gain", "bias", "other"]
 Label = Literal["matrix", "other"]
@@ -31,8 +32,8 @@ class LayoutRow(NamedTuple):
     """What one parameter does.
 
     `dimension_numbers` are None for what is no matrix; axes that they do not name count matrices. `splits` are the widths of the
-    matrices that lie side by side in the outputs, None for one. `heads` of attention lie in the outputs, or in the inputs of what
-    joins them; they do not cut the matrix. A `readout` is a matrix behind which the loss has no further one.
+    matrices that lie side by side in the outputs, or take turns in them, None for one. `heads` of attention lie in the outputs, or in the
+    inputs of what joins them; they do not cut the matrix. A `readout` is a matrix behind which the loss has no further one.
     """
 
     name: str
@@ -40,7 +41,7 @@ class LayoutRow(NamedTuple):
     kind: Kind
     label: Label
     dimension_numbers: MuonDimensionNumbers | None
-    splits: tuple[int, ...] | None
+    splits: tuple[int, ...] | Interleaved | None
     heads: int | None
     readout: bool
     reason: str
@@ -58,14 +59,15 @@ class LayoutRow(NamedTuple):
 
     @property
     def matrices(self) -> tuple[tuple[int, int, int], ...]:
-        """What it holds: (how many, inputs, outputs), an entry for each width of `splits`."""
+        """What it holds: (how many, inputs, outputs), an entry for each matrix of `splits`."""
         if self.dimension_numbers is None:
             return ()
         count, fan_in, fan_out = (
             prod(n for n, found in zip(self.shape, self.axes, strict=True) if found == role)
             for role in ("batch", "in", "out")
         )
-        return tuple((count, fan_in, width) for width in self.splits or (fan_out,))
+        widths = self.splits.totals if isinstance(self.splits, Interleaved) else self.splits
+        return tuple((count, fan_in, width) for width in widths or (fan_out,))
 
 
 def row(name: str, leaf: int, shape: tuple[int, ...], uses: Uses, *, real: bool) -> LayoutRow | None:
@@ -135,14 +137,14 @@ def _of_products(
         return _other(
             name, shape, kind, "multiplies activations, but is not real: no optimizer here takes it for a matrix"
         )
-    splits, interleaved = _splits(shape, outputs, use, ranges)
-    interleaved |= splits is None and any(None in _cuts(n, axis, uses) for n, _ in products for axis in outputs)
+    splits = _splits(shape, outputs, use, ranges) or _in_turns(shape, outputs, products, uses, ranges)
+    unclear = splits is None and any(_is_cut_unclearly(n, axis, uses) for n, _ in products for axis in outputs)
     heads = next((uses.heads[n] for n, _ in products if uses.heads.get(n, 1) > 1), None)
     fed = {m for n, _ in products for axis in inputs for m, _ in uses.origins.get((n, axis), ())}
     joins = [uses.heads[m] for m in sorted(fed) if uses.heads.get(m, 1) > 1]
     readout = not any(uses.consumed >> n & 1 for n, _ in products)
     heads = None if splits else heads
-    reason = _reason(use, roles, singles, splits, interleaved, heads, joins, readout=readout)
+    reason = _reason(use, roles, singles, splits, unclear, heads, joins, readout=readout)
     numbers = MuonDimensionNumbers(_one(inputs), _one(outputs))
     return LayoutRow(
         name, shape, kind, MATRIX, numbers, splits, heads or (joins[0] if joins else None), readout, reason
@@ -180,40 +182,71 @@ def _ranges(
         seen = {use.range_of(axis) for _, use in products}
         for number, _ in products:
             seen |= _cuts(number, axis, uses)
-        cuts = {r for r in seen if r is not None}
-        ends = sorted({0, shape[axis], *(end for r in cuts for end in r)})
+        cuts = {found.interval for found in seen if found is not None} - {None}
+        ends = sorted({0, shape[axis], *(end for r in cuts if r for end in r)})
         parts = list(pairwise(ends))
         if len(parts) > 1 and set(parts) <= cuts:
             ranges[axis] = parts
     return ranges
 
 
-def _cuts(number: int, axis: int, uses: Uses) -> set[tuple[int, int] | None]:
-    """The ranges that the outputs of a use stay cut into."""
+def _cuts(number: int, axis: int, uses: Uses) -> set[Entries | None]:
+    """The entries that the outputs of a use stay cut into."""
     return {r for r in uses.cuts.get((number, axis), ()) if (number, axis, r) not in uses.rejoined}
+
+
+def _is_cut_unclearly(number: int, axis: int, uses: Uses) -> bool:
+    """Whether parts were taken that are no neighbours."""
+    return any(r is None or (r.times > 1 and r.width > 1) for r in _cuts(number, axis, uses))
 
 
 def _splits(
     shape: tuple[int, ...], outputs: Sequence[int], use: Use, ranges: dict[int, list[tuple[int, int]]]
-) -> tuple[tuple[int, ...] | None, bool]:
-    """The widths of the matrices side by side, and whether there are some that are not side by side."""
+) -> tuple[int, ...] | None:
+    """The widths of the matrices side by side."""
     groups = [piece for piece in use.batch if use.kind == "convolution" and piece.axis in outputs]
     if groups:
-        return (shape[outputs[0]] // groups[0].size,) * groups[0].size, False
+        return (shape[outputs[0]] // groups[0].size,) * groups[0].size
     first, *rest = outputs
     inner = prod(shape[axis] for axis in rest)
-    if first in ranges:
-        widths = tuple((b - a) * inner for a, b in ranges[first])
-        return (widths if min(widths) > 1 else None), False
-    return None, any(axis in ranges for axis in rest)
+    if first not in ranges:
+        return None
+    widths = tuple((b - a) * inner for a, b in ranges[first])
+    return widths if min(widths) > 1 else None
+
+
+def _in_turns(
+    shape: tuple[int, ...],
+    outputs: Sequence[int],
+    products: Sequence[tuple[int, Use]],
+    uses: Uses,
+    ranges: dict[int, list[tuple[int, int]]],
+) -> Interleaved | None:
+    """The matrices that take turns: parts of each block of one output axis, or of an axis behind another one."""
+    cut_behind = [place for place, axis in enumerate(outputs) if place and axis in ranges]
+    if cut_behind:
+        place = cut_behind[0]
+        inner = prod(shape[axis] for axis in outputs[place + 1 :])
+        widths = tuple((b - a) * inner for a, b in ranges[outputs[place]])
+        return Interleaved(widths, prod(shape[axis] for axis in outputs[:place])) if min(widths) > 1 else None
+    if len(outputs) > 1:
+        return None
+    seen = {cut for number, _ in products for cut in _cuts(number, outputs[0], uses)} - {None}
+    blocks = sorted(cut for cut in seen if cut is not None and cut.times > 1)
+    for period in sorted({cut.period for cut in blocks}):
+        widths = tuple(cut.width for cut in blocks if cut.period == period)
+        starts = [cut.start for cut in blocks if cut.period == period]
+        if starts == list(accumulate((0, *widths[:-1]))) and sum(widths) == period and min(widths) > 1:
+            return Interleaved(widths, shape[outputs[0]] // period)
+    return None
 
 
 def _reason(
     use: Use,
     roles: dict[int, Role],
     singles: set[int],
-    splits: tuple[int, ...] | None,
-    interleaved: bool,
+    splits: tuple[int, ...] | Interleaved | None,
+    unclear: bool,
     heads: int | None,
     joins: Sequence[int],
     *,
@@ -227,10 +260,14 @@ def _reason(
         if role == "batch":
             how: How = "index" if axis in singles else hows.get(axis, "batch")
             words.append(f"axis {axis} {_HOW[how]}")
-    if splits:
+    if isinstance(splits, Interleaved):
+        words.append(f"{len(splits.widths)} matrices in turns in its outputs")
+    elif splits:
         words.append(f"{len(splits)} matrices side by side in its outputs")
-    if interleaved:
-        words.append("its outputs hold several matrices in turns: store them apart to step them apart")
+    if unclear:
+        words.append(
+            "its outputs may hold several matrices, whose places are not known: store them apart to step them apart"
+        )
     if heads:
         words.append(f"{heads} heads in its outputs")
     elif joins:

@@ -3,7 +3,7 @@
 from collections.abc import Hashable
 from typing import Literal, NamedTuple
 
-from specjax.diagnostics.layout.pieces import Axis, Left, Source, Term, interval
+from specjax.diagnostics.layout.pieces import Axis, Entries, Left, Source, Term, entries
 
 UseKind = Literal["linear", "convolution", "lookup", "gain", "bias", "elementwise", "joined", "statistic", "lost"]
 
@@ -23,16 +23,16 @@ class Use(NamedTuple):
     left: frozenset[Left] = frozenset()
     detail: str = ""
 
-    def range_of(self, axis: int) -> tuple[int, int] | None:
+    def range_of(self, axis: int) -> Entries | None:
         """The entries of an axis of the parameter that are used."""
-        return interval(self.term, ("leaf", self.leaf), axis)
+        return entries(self.term, ("leaf", self.leaf), axis)
 
 
 class Uses:
     """The uses of all parameters, by where they are in the program, and what is learned of them later on.
 
-    `cuts` are the ranges that the outputs of a use are cut into, by (use, axis), and `rejoined` those (use, axis, range) that were put
-    together again; `counted` are output axes that count matrices, being a batch axis of a later product with a parameter; `heads` are
+    `cuts` are the entries that the outputs of a use are cut into, by (use, axis), and `rejoined` those (use, axis, entries) that were
+    put together again; `counted` are output axes that count matrices, being a batch axis of a later product with a parameter; `heads` are
     the numbers of attention heads in a use's outputs; `origins` are the output axes that an input axis of a use comes from; `consumed`
     has a bit for each use whose outputs reach another use.
     """
@@ -40,8 +40,8 @@ class Uses:
     def __init__(self) -> None:
         self.numbers: dict[Hashable, int] = {}
         self.found: dict[int, Use] = {}
-        self.cuts: dict[tuple[int, int], set[tuple[int, int] | None]] = {}
-        self.rejoined: set[tuple[int, int, tuple[int, int] | None]] = set()
+        self.cuts: dict[tuple[int, int], set[Entries | None]] = {}
+        self.rejoined: set[tuple[int, int, Entries | None]] = set()
         self.counted: set[tuple[int, int]] = set()
         self.heads: dict[int, int] = {}
         self.origins: dict[tuple[int, int], set[tuple[int, int]]] = {}
@@ -60,7 +60,7 @@ class Uses:
     def cut(self, term: Term, axis: Axis) -> None:
         """The outputs of uses were cut to this term along this axis."""
         for source, place in {(p.source, p.axis) for p in axis if p.source is not None and p.source[0] == "output"}:
-            self.cuts.setdefault((source[1], place), set()).add(interval(term, source, place))
+            self.cuts.setdefault((source[1], place), set()).add(entries(term, source, place))
 
 
 def leaf(number: int) -> Source:

@@ -283,6 +283,57 @@ def fused():
     return cross_entropy(apply), params, TEXT, truth
 
 
+def interleaved():
+    """Fused matrices stored by head and by group, as by Megatron, Falcon and DeepSeek; those of the first have rotary positions."""
+    heads, head, per_key, nope = 2, 4, 2, 6
+
+    def rotated(x):
+        a, b = jnp.split(x, 2, axis=-1)
+        angle = jnp.arange(x.shape[1], dtype=jnp.float32)[None, :, None, None]
+        return x * jnp.cos(angle) + jnp.concatenate([-b, a], axis=-1) * jnp.sin(angle)
+
+    def apply(p, tokens):
+        x = p["embedding"][tokens]
+        b, t, _ = x.shape
+        q, k, v = jnp.split((x @ p["by_head"]).reshape(b, t, heads, 3 * head), 3, axis=-1)
+        x = x + attend(rotated(q), rotated(k), v).reshape(b, t, -1) @ p["out"]
+        groups = (x @ p["by_group"].T).reshape(b, t, heads, per_key + 2, head)
+        q, k, v = groups[:, :, :, :-2].reshape(b, t, -1, head), groups[:, :, :, -2], groups[:, :, :, -1]
+        x = x + attend(q, *(jnp.repeat(z, per_key, axis=2) for z in (k, v))).reshape(b, t, -1) @ p["grouped_out"]
+        # Latent attention: keys have a part without positions, beside the values, and one with, which all heads share.
+        q = jnp.einsum("btd,dhk->bthk", x, p["q"])
+        q = jnp.concatenate([q[..., :nope], rotated(q[..., nope:])], axis=-1)
+        up = jnp.einsum("btd,dhk->bthk", x, p["up"])
+        shared = jnp.broadcast_to(rotated((x @ p["k_rope"])[:, :, None]), (b, t, heads, head))
+        k = jnp.concatenate([up[..., :nope], shared], axis=-1)
+        x = x + jnp.einsum("bthk,hkd->btd", attend(q, k, up[..., nope:]), p["latent_out"])
+        return x @ p["embedding"].T
+
+    params = {
+        "embedding": shaped(TOKENS, D),
+        "by_head": shaped(D, heads * 3 * head),
+        "out": shaped(heads * head, D),
+        "by_group": shaped(heads * (per_key + 2) * head, D),
+        "grouped_out": shaped(heads * per_key * head, D),
+        "q": shaped(D, heads, nope + head),
+        "up": shaped(D, heads, nope + 5),
+        "k_rope": shaped(D, head),
+        "latent_out": shaped(heads, 5, D),
+    }
+    truth = {
+        "embedding": "lookup",
+        "by_head": "in out / 2 turns of 4 4 4",
+        "out": "in out",
+        "by_group": "out in / 2 turns of 8 4 4",
+        "grouped_out": "in out",
+        "q": "in out out",
+        "up": "in out out / 2 turns of 6 5",
+        "k_rope": "in out",
+        "latent_out": "in in out",
+    }
+    return cross_entropy(apply), params, TEXT, truth
+
+
 def reparametrized():
     """Weights made of parameters: an adapter of low rank, a weight norm, matrices joined before the product, tables by one-hot rows."""
 
@@ -527,6 +578,7 @@ MODELS = {
     "cnn-nchw": partial(images, ("NCHW", "OIHW")),
     "cnn-chwn": partial(images, ("CHWN", "IHWO")),
     "fused": fused,
+    "interleaved": interleaved,
     "reparametrized": reparametrized,
     "lstm": recurrent,
     "factorization": factorization,

@@ -38,7 +38,8 @@ def told(row):
     """A row in the words of the truth."""
     if row.label == "other":
         return row.kind
-    splits = f" / {' '.join(map(str, row.splits))}" if row.splits else ""
+    widths, turns = row.splits if isinstance(row.splits, optim.Interleaved) else (row.splits or (), 1)
+    splits = " / " + f"{turns} turns of " * (turns > 1) + " ".join(map(str, widths)) if widths else ""
     return " ".join(row.axes) + splits
 
 

@@ -58,18 +58,18 @@ def test_pieces_are_the_entries_that_numpy_moves(move):
 
 def test_ranges_are_those_of_neighbours():
     term = pieces.whole(SOURCE, (4, 12))
-    assert pieces.interval(term, SOURCE, 1) == (0, 12)
-    assert pieces.interval(pieces.cut(term, 1, 3, 5), SOURCE, 1) == (3, 8)
+    assert pieces.entries(term, SOURCE, 1).interval == (0, 12)
+    assert pieces.entries(pieces.cut(term, 1, 3, 5), SOURCE, 1).interval == (3, 8)
     stacked = pieces.reshaped(term, (4, 3, 4))
-    assert pieces.interval(pieces.cut(stacked, 1, 1, 1), SOURCE, 1) == (4, 8)
+    assert pieces.entries(pieces.cut(stacked, 1, 1, 1), SOURCE, 1).interval == (4, 8)
     # The same part of every head: entries that are no neighbours.
-    assert pieces.interval(pieces.cut(stacked, 2, 0, 2), SOURCE, 1) is None
-    assert pieces.interval(pieces.cut(term, 1, 0, 6, 2), SOURCE, 1) is None
+    assert pieces.entries(pieces.cut(stacked, 2, 0, 2), SOURCE, 1) == (0, 2, 3, 4)
+    assert pieces.entries(pieces.cut(term, 1, 0, 6, 2), SOURCE, 1) == (0, 1, 6, 2)
 
 
 def test_what_cannot_be_cut_is_not_guessed():
     blurred = pieces.fitted(pieces.whole(SOURCE, (4, 12)), (4, 18))
-    assert pieces.interval(blurred, SOURCE, 1) is None
+    assert pieces.entries(blurred, SOURCE, 1) is None
     assert pieces.reshaped(blurred, (4, 3, 6)) is None
     two = pieces.reshaped(pieces.transposed(pieces.whole(SOURCE, (4, 12)), (1, 0)), (48,))
     assert pieces.cut(two, 0, 2, 7) is None

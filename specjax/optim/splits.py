@@ -1,0 +1,67 @@
+"""Several matrices in the outputs of one leaf: side by side, or in turns."""
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Num
+
+
+class Interleaved(NamedTuple):
+    """Matrices that take turns in the outputs: `times` blocks, in each of which every matrix has its width.
+
+    Queries, keys and values that are stored head by head, [q₀ k₀ v₀ q₁ k₁ v₁ …], are Interleaved((head, head, head), heads), and those
+    of grouped queries Interleaved((queries · head, head, head), groups). With times=1 they lie side by side.
+    """
+
+    widths: tuple[int, ...]
+    times: int
+
+    @property
+    def totals(self) -> tuple[int, ...]:
+        """The outputs of each matrix."""
+        return tuple(self.times * width for width in self.widths)
+
+    @property
+    def columns(self) -> list[tuple[int, int]]:
+        """The columns [start, stop) of each matrix in a block."""
+        ends = list(accumulate(self.widths, initial=0))
+        return list(pairwise(ends))
+
+    def apart(self, matrices: Num[Array, "*batch fan_in fan_out"]) -> list[Num[Array, "*batch fan_in _"]]:
+        """Each matrix on its own."""
+        blocks = matrices.reshape(*matrices.shape[:-1], self.times, -1)
+        return [blocks[..., a:b].reshape(*matrices.shape[:-1], -1) for a, b in self.columns]
+
+    def together(self, parts: Sequence[Num[Array, "*batch fan_in _"]]) -> Num[Array, "*batch fan_in fan_out"]:
+        """The inverse of `apart`."""
+        blocks = [part.reshape(*part.shape[:-1], self.times, -1) for part in parts]
+        return jnp.concatenate(blocks, axis=-1).reshape(*parts[0].shape[:-1], -1)
+
+
+Splits = Mapping[str, Sequence[int] | Interleaved]
+"""What lies in a leaf's outputs, by the leaf's name or its end: widths side by side, `{"qkv": (512, 64, 64)}`, or `Interleaved` ones."""
+
+
+def by_leaf(splits: Splits, names: Sequence[str]) -> dict[int, Interleaved]:
+    """What is in each leaf that splits name, by its place. Raises ValueError for a name that no leaf has."""
+    found: dict[int, Interleaved] = {}
+    for key, split in splits.items():
+        places = [i for i, name in enumerate(names) if name == key or name.endswith(f".{key}")]
+        if not places:
+            raise ValueError(
+                f"splits name the leaf {key!r}, but no matrix has this name; there are {', '.join(names)}."
+            )
+        found.update(dict.fromkeys(places, split if isinstance(split, Interleaved) else Interleaved(tuple(split), 1)))
+    return found
+
+
+def checked(split: Interleaved, outputs: int, name: str) -> Interleaved:
+    """The split of a leaf. Raises ValueError unless it adds up to the leaf's outputs."""
+    if sum(split.totals) != outputs or min(split.widths, default=0) < 1 or split.times < 1:
+        what = split.widths if split.times == 1 else split
+        raise ValueError(
+            f"The splits of the leaf {name} must be widths that add up to its {outputs} outputs, got {what}."
+        )
+    return split

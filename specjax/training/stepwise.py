@@ -1,0 +1,132 @@
+"""A training of anything that takes steps: your own step, with whatever state it has, on batches from any iterator.
+
+`train` compiles a stretch of steps into one program, so its batches are a function of the step. Where a data loader hands them out, or the
+step is another library's, the steps are taken here one by one.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, PyTree
+
+from specjax.training.checkpoints import Checkpoints
+
+Step = Callable[[PyTree, Any], tuple[PyTree, ArrayLike]]
+"""`step(state, batch)` gives the state after it and the loss before it; compile it with `jax.jit`."""
+
+
+class Steps(NamedTuple):
+    """A training up to a step."""
+
+    state: PyTree
+    """Parameters, optimizer, running statistics, keys: whatever the step carries along."""
+    losses: Float[Array, " taken"]
+    """Of the batches of all steps taken, before each."""
+    records: tuple[PyTree, ...]
+    """Of the steps 0, every, 2 every, … up to the present one."""
+
+
+class NotFinite(ValueError):
+    """A loss that is NaN or infinite; the message has its step, `losses` are those of all steps taken."""
+
+    def __init__(self, message: str, losses: np.ndarray) -> None:
+        super().__init__(message)
+        self.losses = losses
+
+
+def train_steps(
+    step: Step,
+    state: PyTree,
+    batches: Iterable[Any],
+    *,
+    steps: int,
+    every: int,
+    record: Callable[[PyTree, int], PyTree] | None = None,
+    checkpoints: Checkpoints | None = None,
+    progress: Callable[[Steps], None] | None = None,
+) -> Steps:
+    """Takes `steps` steps, or those that are left of a stored training.
+
+    Args:
+        step: `step(state, batch)`, which gives the next state and the loss, one number; it may give up the memory of its state.
+        state: A tree of arrays, for example (parameters, optimizer state, batch statistics).
+        batches: Anything to iterate over, of batches as the step takes them. A training that goes on passes over those that it has seen:
+            give it the same batches from their beginning.
+        steps: Steps in all.
+        every: Steps from one record, and one checkpoint, to the next.
+        record: `record(state, step)`, a tree of arrays; computed with the state before the step, and at the end.
+        checkpoints: Where the training is stored at every record, and continued from if there is one.
+        progress: Called at every record but the first.
+
+    Returns:
+        The training at its end. Losses are looked at where there is a record, so that steps do not wait for each other.
+
+    Raises:
+        ValueError: for steps that are no multiple of every, fewer batches than steps, a loss that is not one number, or a checkpoint of
+            another training.
+        NotFinite: at the first record behind a loss that is NaN or infinite.
+
+    """
+    if steps < 1 or every < 1 or steps % every:
+        raise ValueError(f"The steps must be a positive multiple of every, got steps={steps} and every={every}.")
+    run = Steps(state, jnp.zeros(0), (record(state, 0),) if record else ())
+    if checkpoints is not None:
+        run = _latest(checkpoints, run, steps, every)
+    remaining = iter(batches)
+    for number in range(len(run.losses)):
+        _next(remaining, number, steps)
+    while len(run.losses) < steps:
+        state, losses = run.state, []
+        for number in range(len(run.losses), len(run.losses) + every):
+            state, loss = step(state, _next(remaining, number, steps))
+            if np.shape(loss) != ():
+                raise ValueError(
+                    f"A step gives the next state and its loss, one number, got a loss of shape {np.shape(loss)}."
+                )
+            losses.append(loss)
+        run = _longer(run, state, losses, record)
+        if checkpoints is not None:
+            checkpoints.save(len(run.losses), run)
+        if progress is not None:
+            progress(run)
+    return run
+
+
+def _longer(
+    run: Steps, state: PyTree, losses: list[ArrayLike], record: Callable[[PyTree, int], PyTree] | None
+) -> Steps:
+    """The training with a stretch of steps more. Raises NotFinite where one of their losses is not finite."""
+    every = jnp.concatenate([run.losses, jnp.stack([jnp.asarray(x, run.losses.dtype) for x in losses])])
+    finite = np.isfinite(np.asarray(every))
+    if not finite.all():
+        raise NotFinite(
+            f"The loss of step {int(np.argmin(finite))} is {every[np.argmin(finite)]}; lower the learning rate or clip the gradient.",
+            np.asarray(every),
+        )
+    return Steps(state, every, (*run.records, record(state, len(every))) if record else ())
+
+
+def _latest(checkpoints: Checkpoints, run: Steps, steps: int, every: int) -> Steps:
+    """The stored training that is furthest on, or this one at its start; a checkpoint holds as many losses and records as steps."""
+    taken = checkpoints.step
+    if taken is None:
+        return run
+    if taken > steps or taken % every:
+        raise ValueError(
+            f"The checkpoint in {checkpoints.folder} is of step {taken}, which is none of {every}, {2 * every}, … up to {steps}; take "
+            "another folder for this training."
+        )
+    losses = jnp.zeros(taken, run.losses.dtype)
+    return checkpoints.latest(Steps(run.state, losses, run.records * (taken // every + 1)))
+
+
+def _next(batches: Iterator[Any], taken: int, steps: int) -> Any:
+    """The batch of a step."""
+    try:
+        return next(batches)
+    except StopIteration:
+        raise ValueError(
+            f"There are {taken} batches for {steps} steps; give as many as steps, or cycle through them."
+        ) from None
