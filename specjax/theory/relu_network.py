@@ -22,7 +22,7 @@ def alpha(d0: ArrayLike, d1: ArrayLike) -> _Numbers:
     """α = E[tr H²] = d_1 d_0 (d_0 + 2)/4 + d_1 (d_1 - 1) d_0² E[g(θ)²], H = E_x[σ(W_1 x) σ(W_1 x)ᵀ] (outer-product, C.5).
 
     With g the arc-cosine kernel, 4π² E[g(θ)²] = (d - 1)(d² + 2d + 2)/d³ + π²/4d + ψ₁(d/2)/2d at d = d_0. [ours] In φ = π/2 - θ it is the
-    mean of cos² φ + 2φ sin φ cos φ + (π²/4 + φ²) sin² φ, since the rest is odd. :func:`kappa_1` has that of φ² and of φ sin φ cos φ; that of
+    mean of cos² φ + 2φ sin φ cos φ + (π²/4 + φ²) sin² φ, since the rest is odd. :func:`kappa_1` has those of φ² and φ sin φ cos φ; that of
     φ² cos² φ is E[cos² φ] times E[φ²] at d + 2, and ψ₁(x + 1) = ψ₁(x) - 1/x².
     """
     check_in("[1, inf)", d0=d0, d1=d1)
