@@ -155,7 +155,7 @@ def alpha(config: Config, data: Data) -> lab.Relation:
 
 def bias_in(row: str) -> Rival:
     def bias(config: Config, data: Data) -> xr.DataArray:
-        added = at_points(config, lambda *point: statistics.batch_bias(*point, config.samples))
+        added = at_points(config, partial(statistics.batch_bias, samples=config.samples))
         return added.where(added["row"] == row, 0.0)
 
     return bias

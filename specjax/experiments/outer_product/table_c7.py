@@ -85,7 +85,9 @@ def reported(data: Data) -> xr.DataArray:
     return (PAPER_SIMULATION + spread).rename("the paper's simulation")
 
 
-def each_row(what: str, form: Callable[[Config], xr.DataArray], factor: float, rest: float) -> dict[str, Rival]:
+def each_row(
+    what: str, form: Callable[[Config], xr.DataArray], factor: float | int, rest: float | int
+) -> dict[str, Rival]:
     """A rival for each row: `form` times `factor` in that row, times `rest` in the others."""
 
     def of(row: str) -> Rival:
