@@ -9,10 +9,11 @@ import math
 from collections.abc import Callable, Sequence
 from functools import cache, partial, reduce
 from operator import add
+from typing import Any
 
 import jax.numpy as jnp
 import xarray as xr
-from jaxtyping import Array, Key
+from jaxtyping import Array, ArrayLike, Key
 
 from specjax import lab, moments, sizes, spectral, sweep
 from specjax.experiments.ledgers import ledger
@@ -115,7 +116,11 @@ def at(layers: Layers, form: Callable[[int, int], xr.DataArray | float | int]) -
 def closed_form(config: Config, data: Data, form: Callable[..., Array]) -> xr.DataArray:
     """`form` of sizes and layer, in every layer at every width."""
     width = data["closed"].width
-    return at(LAYERS, lambda i, depth: lab.closed_form(lambda w: form(config.inner(depth, w), i), width))
+
+    def sizes_of(depth: int, w: ArrayLike) -> tuple[Any, ...]:
+        return (config.d_in, *(factor * w for factor in range(1, depth)), config.d_out)
+
+    return at(LAYERS, lambda i, depth: lab.closed_form(lambda w: form(sizes_of(depth, w), i), width))
 
 
 def noise(config: Config, data: Data, number: Callable[[int, int], int] = lambda i, depth: i) -> xr.DataArray:
