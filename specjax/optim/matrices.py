@@ -220,10 +220,9 @@ def _view(leaf_name: str, leaf: Array | jax.ShapeDtypeStruct, spec: Any, name: s
             f"reduction_axis={spec.reduction_axis} and output_axis={spec.output_axis}."
         )
     batch = [axis for axis in range(leaf.ndim) if axis not in chosen]
-    extents = [
-        tuple(leaf.shape[axis] for axis in axes) for axes in (batch, chosen[: len(inputs)], chosen[len(inputs) :])
-    ]
-    return MatrixView((*batch, *chosen), *extents)
+    kinds = (batch, chosen[: len(inputs)], chosen[len(inputs) :])
+    stacked, fan_in, fan_out = (tuple(leaf.shape[axis] for axis in axes) for axes in kinds)
+    return MatrixView((*batch, *chosen), stacked, fan_in, fan_out)
 
 
 def _axes(axes: int | Iterable[int]) -> tuple[int, ...]:

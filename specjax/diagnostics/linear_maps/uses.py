@@ -23,10 +23,15 @@ from specjax.diagnostics.linear_maps.terms import (
 )
 
 
+def _shape(eqn: core.JaxprEqn, place: int) -> tuple[int, ...]:
+    shape: tuple[int, ...] = eqn.invars[place].aval.shape  # type: ignore[attr-defined]
+    return shape
+
+
 def of_product(eqn: core.JaxprEqn, made: Made, side: int, other: AnyArray) -> list[LinearMap]:
     """A product of a value made of parameters with activations: a map for each of its terms."""
     contracted, batch = eqn.params["dimension_numbers"]
-    shape = eqn.invars[side].aval.shape
+    shape = _shape(eqn, side)
     found = []
     for term in (term for term in made.terms if term.covers(shape)):
         labels = named(term)
@@ -49,12 +54,12 @@ def of_ragged_product(eqn: core.JaxprEqn, inputs: Sequence[AnyArray], made: Made
     place = jnp.arange(rows.shape[ragged])[None, :]
     members = ((place >= ends - sizes[:, None]) & (place < ends)).astype(rows.dtype)
     found = []
-    for term in (term for term in made.terms if term.covers(eqn.invars[1].aval.shape)):
+    for term in (term for term in made.terms if term.covers(_shape(eqn, 1))):
         labels = named(term)
         theirs = joined(labels, 1, rows.ndim, contracted, batch)
         picked = term._replace(picks=(*term.picks, Factor(members, (labels[group], theirs[ragged]))))
         kept = {*labels, *theirs} - {labels[axis] for axis in contracted[1]}
-        found.append(_linear(picked, Factor(rows, theirs), kept, eqn.invars[1].aval.shape))
+        found.append(_linear(picked, Factor(rows, theirs), kept, _shape(eqn, 1)))
     return found
 
 
@@ -65,7 +70,7 @@ def of_convolution(eqn: core.JaxprEqn, image: AnyArray, made: Made) -> list[Line
     """
     params, numbers = eqn.params, eqn.params["dimension_numbers"]
     groups = params["feature_group_count"]
-    kernel = tuple(eqn.invars[1].aval.shape[axis] for axis in numbers.rhs_spec)
+    kernel = tuple(_shape(eqn, 1)[axis] for axis in numbers.rhs_spec)
     outputs, fan_in = kernel[0] // groups, prod(kernel[1:])
     if params["batch_group_count"] > 1 or (groups > 1 and outputs == 1):
         return []

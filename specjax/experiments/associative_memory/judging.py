@@ -191,10 +191,20 @@ def exponents_off(
     by: float, of: str | None = None, name: str = "count", called: str = "the exponents {:+}"
 ) -> dict[str, Control]:
     """The two controls in which a quantity has an exponent of d that is larger, or smaller."""
-    return {
-        called.format(off): changed(lambda values, off=off: values * (values.d / values.d[0]) ** off, of, name)
-        for off in (by, -by)
-    }
+    return {called.format(off): changed(_grown(off), of, name) for off in (by, -by)}
+
+
+def _grown(by: float) -> Change:
+    return lambda values: values * (values.d / values.d[0]) ** by
+
+
+def times(by: float) -> Change:
+    """Values times a number."""
+    return lambda values: by * values
+
+
+def _plus(by: float) -> Change:
+    return lambda values: values + by
 
 
 def theorem(change: Change) -> Control:
@@ -202,7 +212,7 @@ def theorem(change: Change) -> Control:
     return changed(change, "far", "theorem")
 
 
-FAR_CONTROLS = {f"the theorems' exponents {by:+}": theorem(lambda e, by=by: e + by) for by in (0.05, -0.05)} | {
+FAR_CONTROLS = {f"the theorems' exponents {by:+}": theorem(_plus(by)) for by in (0.05, -0.05)} | {
     "without 1/(2α ln d)": lab.replacing("log_d", np.inf, of="far")
 }
 
@@ -211,6 +221,8 @@ def table(title: str, values: Mapping[str, xr.DataArray], of_logs: bool = False)
     """Means over draws at each d, a row for every other coordinate, and the slopes of their logarithms, with standard errors."""
     rows = []
     for name, draws in values.items():
+        means: tuple[xr.DataArray, ...]
+        slope: tuple[xr.DataArray, ...]
         if "seed" in draws.dims:
             parts = draws, slopes(draws) if of_logs else pseudo_slopes(draws)
             means, slope = (sweep.mean_and_stderr(part.astype(float)) for part in parts)
@@ -233,9 +245,9 @@ def draw_means(
     for k, at in enumerate(mean[curves].values):
         x = mean[along].values * (at if per_curve else 1)
         y, bars = (part.isel({curves: k}).values for part in (mean, 2 * stderr))
-        style = {"fmt": MARKERS[k % len(MARKERS)] + fmt, "color": COLORS[k % len(COLORS)], "linewidth": 1}
         name = NAMES[at] if at in NAMES else label.format(at)
-        axes.errorbar(x, y, yerr=bars, label=name, capsize=2, markersize=4, **style)
+        marker, color = MARKERS[k % len(MARKERS)], COLORS[k % len(COLORS)]
+        axes.errorbar(x, y, bars, label=name, fmt=marker + fmt, color=color, capsize=2, markersize=4, linewidth=1)
 
 
 def panels(

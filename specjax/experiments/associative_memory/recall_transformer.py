@@ -80,7 +80,7 @@ def ahead(name: str, cites: str, what: str, quantity: str, along: Choice, contro
     """Muon leads both others in a quantity by more than a tenth, at every point along d or the batch."""
     says = what.format("is above AdamW's and SGD's by more than a tenth at every")
 
-    @states(cites, says, name=name, holds=None, controls=CONTROLS | controls, along="iteration")
+    @states(cites, says, name=name, holds=None, controls={**CONTROLS, **controls}, along="iteration")
     def leads(config: Config, data: Data) -> lab.Relation:
         return lab.above(lead(along(config, after_start(data, quantity))), CLEAR, LEAST)
 
