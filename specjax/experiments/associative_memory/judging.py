@@ -182,6 +182,15 @@ def in_place(other: Mapping[str, str], of: str | None = None) -> Control:
     return changed(lambda count: exchange(count, "optimizer", other), of)
 
 
+def times(factors: Sequence[float], of: str | None = None) -> dict[str, Control]:
+    """The controls in which counts are off by a factor."""
+
+    def off(by: float) -> Control:
+        return changed(lambda count: by * count, of)
+
+    return {f"{by:g} times the counts": off(by) for by in factors}
+
+
 def sizes_exchanged(of: str | None = None, name: str = "count") -> dict[str, Control]:
     """The control in which what is at the largest d is at the smallest."""
     return {"the sizes exchanged": changed(lambda values: reverse(values, "d"), of, name)}
@@ -191,10 +200,11 @@ def exponents_off(
     by: float, of: str | None = None, name: str = "count", called: str = "the exponents {:+}"
 ) -> dict[str, Control]:
     """The two controls in which a quantity has an exponent of d that is larger, or smaller."""
-    return {
-        called.format(off): changed(lambda values, off=off: values * (values.d / values.d[0]) ** off, of, name)
-        for off in (by, -by)
-    }
+
+    def off(by: float) -> Control:
+        return changed(lambda values: values * (values.d / values.d[0]) ** by, of, name)
+
+    return {called.format(exponent): off(exponent) for exponent in (by, -by)}
 
 
 def theorem(change: Change) -> Control:
@@ -202,8 +212,10 @@ def theorem(change: Change) -> Control:
     return changed(change, "far", "theorem")
 
 
-FAR_CONTROLS = {f"the theorems' exponents {by:+}": theorem(lambda e, by=by: e + by) for by in (0.05, -0.05)} | {
-    "without 1/(2α ln d)": lab.replacing("log_d", np.inf, of="far")
+FAR_CONTROLS = {
+    "the theorems' exponents +0.05": theorem(lambda exponent: exponent + 0.05),
+    "the theorems' exponents -0.05": theorem(lambda exponent: exponent - 0.05),
+    "without 1/(2α ln d)": lab.replacing("log_d", np.inf, of="far"),
 }
 
 
@@ -211,6 +223,8 @@ def table(title: str, values: Mapping[str, xr.DataArray], of_logs: bool = False)
     """Means over draws at each d, a row for every other coordinate, and the slopes of their logarithms, with standard errors."""
     rows = []
     for name, draws in values.items():
+        means: tuple[xr.DataArray, ...]
+        slope: tuple[xr.DataArray, ...]
         if "seed" in draws.dims:
             parts = draws, slopes(draws) if of_logs else pseudo_slopes(draws)
             means, slope = (sweep.mean_and_stderr(part.astype(float)) for part in parts)
@@ -233,7 +247,11 @@ def draw_means(
     for k, at in enumerate(mean[curves].values):
         x = mean[along].values * (at if per_curve else 1)
         y, bars = (part.isel({curves: k}).values for part in (mean, 2 * stderr))
-        style = {"fmt": MARKERS[k % len(MARKERS)] + fmt, "color": COLORS[k % len(COLORS)], "linewidth": 1}
+        style: dict[str, Any] = {
+            "fmt": MARKERS[k % len(MARKERS)] + fmt,
+            "color": COLORS[k % len(COLORS)],
+            "linewidth": 1,
+        }
         name = NAMES[at] if at in NAMES else label.format(at)
         axes.errorbar(x, y, yerr=bars, label=name, capsize=2, markersize=4, **style)
 

@@ -6,7 +6,7 @@ each cell of dimension, distribution and batch. A run whose loss is not finite s
 Sizes, grids and thresholds were settled in trial runs of other draws than those judged here.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 import xarray as xr
@@ -76,7 +76,7 @@ def task_is_solvable(config: Config, data: Data) -> lab.Relation:
     return lab.identity(data["head"]["error"], tolerance=1e-6)
 
 
-def ahead(name: str, cites: str, what: str, quantity: str, along: Choice, controls: Mapping[str, Control]) -> None:
+def ahead(name: str, cites: str, what: str, quantity: str, along: Choice, controls: dict[str, Control]) -> None:
     """Muon leads both others in a quantity by more than a tenth, at every point along d or the batch."""
     says = what.format("is above AdamW's and SGD's by more than a tenth at every")
 

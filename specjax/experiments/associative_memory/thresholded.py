@@ -166,8 +166,7 @@ def by_formula(name: str, other: str, cites: str, says: str, start: int) -> None
         cites,
         f"The mean counts after each step of {says} are those of the finite-size formula, to 10 % in the mean over d, at every α.",
         name=f"{name}-counts-by-formula",
-        controls=controls
-        | {f"{by:g} times the counts": changed(lambda count, by=by: by * count, name) for by in (0.8, 1.2)},
+        controls=controls | judging.times((0.8, 1.2), name),
     )
     def counts(config: Config, data: Data) -> lab.Relation:
         """The formula is of leading order in 1/d at every step."""
