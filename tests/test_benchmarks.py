@@ -31,7 +31,14 @@ def test_a_benchmark_prints_the_agreement_and_ratios_to_its_reference(script):
 
 def test_every_benchmark_is_tested():
     scripts = {path.name for path in BENCHMARKS.glob("*.py") if "__main__" in path.read_text()}
-    assert scripts == {*REFERENCES, "compilation.py", "moments.py", "polar.py", "recovery.py"}
+    assert scripts == {
+        *REFERENCES,
+        "compilation.py",
+        "coordinates.py",
+        "moments.py",
+        "polar.py",
+        "recovery.py",
+    }
 
 
 def test_the_benchmark_of_the_polar_factor_agrees_before_it_times():
@@ -73,3 +80,12 @@ def test_the_benchmark_of_moments_finds_the_same_polynomials():
     assert [
         int(n) for n in re.findall(r"^tr.* layers? +\d+ +(\d+) +\d+\.\d+ +\d+\.\d+ ", done.stdout, re.MULTILINE)
     ] == [3, 15, 105, 9, 27]
+
+
+def test_the_coordinate_check_measures_what_that_of_mup_does():
+    """At every width and seed, which the script asserts."""
+    pytest.importorskip("mup")
+    command = [sys.executable, str(BENCHMARKS / "coordinates.py"), "--smoke"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(re.findall(r"^(?:sgd|adam), (?:standard|μP), (?:first|hidden|last) ", done.stdout, re.MULTILINE)) == 12
