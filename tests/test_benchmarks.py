@@ -38,6 +38,7 @@ def test_every_benchmark_is_tested():
         "moments.py",
         "polar.py",
         "recovery.py",
+        "scaling.py",
     }
 
 
@@ -80,6 +81,15 @@ def test_the_benchmark_of_moments_finds_the_same_polynomials():
     assert [
         int(n) for n in re.findall(r"^tr.* layers? +\d+ +(\d+) +\d+\.\d+ +\d+\.\d+ ", done.stdout, re.MULTILINE)
     ] == [3, 15, 105, 9, 27]
+
+
+def test_the_benchmark_of_scaling_trains_the_same_three_ways():
+    """That the losses agree is asserted in the script, before anything is timed."""
+    command = [sys.executable, "-W", "error", str(BENCHMARKS / "scaling.py"), "--smoke"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(re.findall(r"^  .*loop.*: largest difference", done.stdout, re.MULTILINE)) == 2
+    assert re.search(r"^one call of scaling\.transfer +\d+\.\d +1\.00$", done.stdout, re.MULTILINE)
 
 
 def test_the_coordinate_check_measures_what_that_of_mup_does():
