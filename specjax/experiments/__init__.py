@@ -56,7 +56,6 @@ MODULES = {
     "memory-lambda": "specjax.experiments.associative_memory.resolution",
     "memory-logits": "specjax.experiments.associative_memory.logits",
     "recall-transformer": "specjax.experiments.associative_memory.recall_transformer",
-    "update-exponents": "specjax.experiments.scaling.updates",
 }
 """Where each experiment lives; its module has the experiment as `EXPERIMENT`."""
 

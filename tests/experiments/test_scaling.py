@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from specjax import report, sizes
+from specjax import report
 from specjax.cli import main
-from specjax.experiments.scaling import ours, perceptron, study, updates
-from specjax.experiments.scaling.perceptron import LAYERS, SETTINGS
+from specjax.experiments.scaling import ours, study
 
 BASE, WIDTH, RATE = 16, 64, 0.125
 KEY = jax.random.key(3)
@@ -43,43 +42,9 @@ def test_mup_has_rates_by_layer_and_a_smaller_output_and_is_standard_at_its_base
         np.testing.assert_array_equal(one, other)
 
 
-def test_the_perceptron_has_the_exponents_of_its_settings():
-    adam = SETTINGS["Adam, μP"]
-    weights = {width: perceptron.build(adam)(KEY, width) for width in (perceptron.BASE, 64 * perceptron.BASE)}
-    narrow, wide = (np.std(np.asarray(weights[width]["last"])) for width in weights)
-    # Standard parametrization has 1/8 here, μP 1/64.
-    assert wide / narrow == pytest.approx(1 / 64, rel=0.3)
-    assert [np.shape(weights[perceptron.BASE][name]) for name in LAYERS] == [(32, 8), (32, 32), (1, 32)]
-    with jax.numpy_dtype_promotion("standard"):
-        steps = perceptron.by_layer(adam, 1.0, 4 * perceptron.BASE)
-        one = {name: jnp.ones((1, 1)) for name in LAYERS}
-        added = {name: steps[name].update(one[name], steps[name].init(one[name]))[0] for name in LAYERS}
-    # Adam's first step is the rate.
-    assert [float(added[name][0, 0]) for name in LAYERS] == pytest.approx([-1.0, -0.25, -0.25], rel=1e-5)
-
-
-@pytest.mark.integration
-@pytest.mark.usefixtures("optax_promotion")
-def test_the_sizes_of_updates_are_those_of_numpy():
-    setting, width, widths = SETTINGS["gradient descent, μP"], 48, (40, 48, 56, 64)
-    data = updates.run(updates.Config(widths=widths, seeds=10), KEY)
-    problem = perceptron.problem(setting)
-    key = jax.random.fold_in(sizes.stream(KEY, "networks"), 2)
-    before, (x, y) = problem.model(key, width), problem.at_step(key, 0)
-    gradient = jax.grad(perceptron.loss)(before, (x, y))
-    rates = updates.RATE * np.array([width / 32, 1.0, 32 / width])
-    step = {name: -rate * np.asarray(gradient[name]) for name, rate in zip(LAYERS, rates, strict=True)}
-    after = {name: np.asarray(before[name]) + step[name] for name in LAYERS}
-    h = np.maximum(np.asarray(x) @ after["first"].T, 0)
-    inputs = (np.asarray(x), h, np.maximum(h @ after["hidden"].T, 0))
-    expected = [np.sqrt(np.mean((z @ step[name].T) ** 2)) for name, z in zip(LAYERS, inputs, strict=True)]
-    found = data["update"].sel(setting="gradient descent, μP", width=width, seed=2).sel(layer=list(LAYERS))
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
-
-
 def test_slopes_are_those_of_lines_through_logarithms():
     values = np.random.default_rng(0).uniform(1, 2, (4, 3))
-    found = updates.slopes(xr.DataArray(values, {"width": [2, 4, 16, 32], "seed": range(3)}, ("width", "seed")))
+    found = study.slopes(xr.DataArray(values, {"width": [2, 4, 16, 32], "seed": range(3)}, ("width", "seed")))
     np.testing.assert_allclose(found, np.polyfit(np.log([2, 4, 16, 32]), np.log(values), 1)[0], rtol=1e-12)
 
 

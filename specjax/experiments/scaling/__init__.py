@@ -1,1 +1,1 @@
-"""Widths and rates: which updates and which optimal rates follow the width, in a perceptron whose exponents are known."""
+"""Widths and rates of models of specjax: what `specjax scaling` runs."""

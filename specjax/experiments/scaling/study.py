@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 
 from specjax import lab, scaling, sizes
 from specjax.experiments.scaling import ours
-from specjax.experiments.scaling.updates import HALFWAY, slopes
 from specjax.optim import SCALES
 from specjax.scaling.cost import cost_of_narrowest, costs_less
 from specjax.sweep import optimum
@@ -21,6 +20,8 @@ LEDGER = lab.Ledger.of(
     updates="What a layer's update does to its inputs does not depend on the width.",
 )
 CHECKED_STEPS = 3
+HALFWAY = 0.25
+"""Exponents are halves, and one that is off by less is no other."""
 LARGEST = 1e30
 """A size counts as this where it is larger or not finite, and as 1 over it where it is smaller or zero."""
 
@@ -56,6 +57,13 @@ class MuonConfig(Config):
         super().__post_init__()
         if self.muon_scale not in SCALES:
             raise ValueError(f"muon_scale is one of {', '.join(SCALES)}, got {self.muon_scale!r}.")
+
+
+def slopes(values: xr.DataArray) -> xr.DataArray:
+    """The slope of a line through the logarithms over the widths, in every seed."""
+    x = np.log(values["width"].astype(float))
+    x = x - x.mean()
+    return ((x * xr.ufuncs.log(values)).sum("width") / (x**2).sum()).rename("exponent")
 
 
 def _losses(data: Mapping[str, xr.Dataset]) -> xr.DataArray:
