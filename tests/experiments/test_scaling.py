@@ -61,16 +61,18 @@ def test_tokens_follow_one_chain_whatever_the_seed():
 
 @pytest.mark.integration
 @pytest.mark.usefixtures("optax_promotion")
-@pytest.mark.parametrize(("model", "optimizer"), [("mlp", "adamw"), ("transformer", "muon")])
+@pytest.mark.parametrize(
+    ("model", "optimizer"), [("mlp", "adamw"), pytest.param("transformer", "muon", marks=pytest.mark.slow)]
+)
 def test_specjax_scaling_writes_a_result_with_a_verdict(model, optimizer, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     small = ["--widths", "16,32,48,64", "--steps", "2", "--rates", "0.01,0.02,0.04"]
     assert main(["scaling", "--model", model, "--optimizer", optimizer, "--scale", "smoke", *small]) == 0
     name = f"scaling-{model}-{optimizer}"
     printed = capsys.readouterr().out
-    assert f"{name}  transfer" in printed
+    assert f"{name}  rate-transfers" in printed
     result = report.load(Path("results") / name)
-    assert [check.name for check in result.checks] == ["transfer", "updates"]
+    assert [check.name for check in result.checks] == ["rate-transfers", "updates-are-stable"]
     rates, layers = result.tables[:2]
     assert [row[0] for row in rates.rows] == ["16", "32", "48", "64"]
     named = {row[0] for row in layers.rows}
@@ -83,7 +85,7 @@ def test_specjax_scaling_writes_a_result_with_a_verdict(model, optimizer, tmp_pa
     experiment = study.experiment(model, optimizer)
     # What is stored can be judged again.
     judged = experiment.judge(experiment.at("smoke"), report.load_data(Path("results") / name))
-    assert [each.statement.name for each in judged] == ["transfer", "updates"]
+    assert [each.statement.name for each in judged] == ["rate-transfers", "updates-are-stable"]
 
 
 @pytest.fixture
