@@ -1,4 +1,4 @@
-"""The command line: `specjax list`, `run NAME`, `reproduce`, `attack NAME`, `ledger` and `verify PATH`.
+"""The command line: `specjax list`, `run NAME`, `scaling`, `reproduce`, `attack NAME`, `ledger` and `verify PATH`.
 
 Whatever a user can get wrong is answered by one sentence on standard error and exit code 2, before anything is computed or
 written. Everything heavy is imported inside the commands, so that `specjax --help` answers at once.
@@ -27,6 +27,7 @@ DEFAULT_SCALE, DEFAULT_OUT = "quick", "results"
 _OVERVIEW = """commands:
   list                 the experiments: paper, source and title
   run NAME             run one experiment; `specjax run NAME --help` shows its flags
+  scaling              whether a rate transfers between widths of a model, and which of its updates grow
   reproduce            run all experiments and compare every verdict with the expected one
   attack NAME ...      run experiments, or those of a paper, and try every statement against its rivals and controls
   ledger [PAPER]       every numbered statement of the papers, and what has become of it
@@ -72,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"specjax: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        goes_on = arguments and arguments[0] in ("run", "reproduce")
+        goes_on = arguments and arguments[0] in ("run", "scaling", "reproduce")
         kept = "; what is finished is kept, and the same command goes on from there" if goes_on else ""
         print(f"specjax: interrupted{kept}.", file=sys.stderr)
         return 130
@@ -82,6 +83,7 @@ def _dispatch(arguments: list[str]) -> int:
     commands = {
         "list": _list,
         "run": _run,
+        "scaling": _scaling,
         "reproduce": _reproduce,
         "attack": _attack,
         "ledger": _ledger,
@@ -126,21 +128,43 @@ def _run(arguments: list[str]) -> int:
             parser.parse_args(["--help"])
         raise UserError("The experiment's name comes first, as in `specjax run NAME`; `specjax list` shows the names.")
     from specjax import experiments
-    from specjax.lab.flags import flags, override
 
     name, *rest = arguments
     if name not in experiments.names():
         raise UserError(_unknown("experiment", name, experiments.names()))
-    experiment = experiments.load(name)
+    return _run_with_flags(f"specjax run {name}", experiments.load(name), rest)
+
+
+def _scaling(arguments: list[str]) -> int:
+    from specjax.experiments.scaling import ours, study
+
+    # These two come first because the other flags, which --help shows, are those of the experiment that they name.
+    choices = {"model": list(ours.MODELS), "optimizer": list(ours.OPTIMIZERS)}
+    first = _Parser(prog="specjax scaling", add_help=False, allow_abbrev=False)
+    for what, known in choices.items():
+        first.add_argument(f"--{what}", default=known[0])
+    given, rest = first.parse_known_args(arguments)
+    for what, known in choices.items():
+        if (name := getattr(given, what)) not in known:
+            raise UserError(_unknown(what, name, known))
+    told = "\n".join(f"--{what} is one of {', '.join(known)} (default: {known[0]})" for what, known in choices.items())
+    prog = f"specjax scaling --model {given.model} --optimizer {given.optimizer}"
+    return _run_with_flags(prog, study.experiment(given.model, given.optimizer), rest, epilog=told)
+
+
+def _run_with_flags(prog: str, experiment: "Experiment[Any]", rest: list[str], epilog: str = "") -> int:
+    """Run an experiment whose configuration is given by flags."""
+    from specjax.lab.flags import flags, override
+
     # Fields may be typed as config.json spells them, with underscores.
     rest = [_dashed(word) if word.startswith("--") else word for word in rest]
     # The scale comes first because the other flags have their defaults, which --help shows, from it.
-    first = _Parser(prog=f"specjax run {name}", add_help=False, allow_abbrev=False)
+    first = _Parser(prog=prog, add_help=False, allow_abbrev=False)
     first.add_argument("--scale", default=DEFAULT_SCALE)
     scale = _scale(first.parse_known_args(rest)[0].scale)
     options = flags(experiment.at(scale))
 
-    parser = _parser(f"specjax run {name}", f"{experiment.title}\n\n{textwrap.fill(experiment.summary, 100)}")
+    parser = _parser(prog, f"{experiment.title}\n\n{textwrap.fill(experiment.summary, 100)}", epilog=epilog)
     _add_scale_and_out(parser)
     parser.add_argument("--explain", action="store_true", help="print how each sweep was planned, and what it took")
     fields = parser.add_argument_group("configuration", f"defaults are those of --scale {scale}")

@@ -31,7 +31,15 @@ def test_a_benchmark_prints_the_agreement_and_ratios_to_its_reference(script):
 
 def test_every_benchmark_is_tested():
     scripts = {path.name for path in BENCHMARKS.glob("*.py") if "__main__" in path.read_text()}
-    assert scripts == {*REFERENCES, "compilation.py", "moments.py", "polar.py", "recovery.py"}
+    assert scripts == {
+        *REFERENCES,
+        "compilation.py",
+        "coordinates.py",
+        "moments.py",
+        "polar.py",
+        "recovery.py",
+        "scaling.py",
+    }
 
 
 def test_the_benchmark_of_the_polar_factor_agrees_before_it_times():
@@ -76,3 +84,21 @@ def test_the_benchmark_of_moments_finds_the_same_polynomials():
     ] == [3, 15, 105, 9, 27]
     # Of these the first is short enough to be expanded in entries.
     assert re.search(r"^tr\(P Pᵀ\)\^2, 1 layer +4 +3( +\d+\.\d+){3} ", done.stdout, re.MULTILINE)
+
+
+def test_the_benchmark_of_scaling_trains_the_same_three_ways():
+    """That the losses agree is asserted in the script, before anything is timed."""
+    command = [sys.executable, "-W", "error", str(BENCHMARKS / "scaling.py"), "--smoke"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(re.findall(r"^  .*loop.*: largest difference", done.stdout, re.MULTILINE)) == 2
+    assert re.search(r"^one call of scaling\.transfer +\d+\.\d +1\.00$", done.stdout, re.MULTILINE)
+
+
+def test_the_coordinate_check_measures_what_that_of_mup_does():
+    """At every width and seed, which the script asserts."""
+    pytest.importorskip("mup")
+    command = [sys.executable, str(BENCHMARKS / "coordinates.py"), "--smoke"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(re.findall(r"^(?:sgd|adam), (?:standard|μP), (?:first|hidden|last) ", done.stdout, re.MULTILINE)) == 12

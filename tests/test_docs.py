@@ -80,6 +80,17 @@ def test_the_code_for_another_library_runs(page, title, needed, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize(("title", "framework"), [("nnx", "flax"), ("haiku", "haiku")])
+def test_the_coordinate_check_takes_the_model_of_a_framework(title, framework):
+    pytest.importorskip(framework)
+    page = (DOCS / "transfer.md").read_text(encoding="utf-8")
+    (code,) = re.findall(rf'```python title="{title}"\n(.*?)```', page, re.DOTALL)
+    first, *_ = blocks("transfer.md", "python")
+    checked = "widths = (8, 16, 32)\n" + code + "\nassert check.verdict in ('not stable', 'not decided'), check\n"
+    done = subprocess.run([sys.executable, "-c", first + checked], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_muon_on_your_model_prints_what_it_shows(capsys):
     code, shown = blocks("muon-on-your-model.md", "python"), blocks("muon-on-your-model.md", "text")
     names = {}

@@ -73,6 +73,11 @@ class CoordinateCheck:
     data: xr.Dataset
     rows: tuple[Row, ...]
 
+    @classmethod
+    def of(cls, data: xr.Dataset) -> "CoordinateCheck":
+        """What such data say after their last step."""
+        return cls(data, _rows(data, int(data["step"][-1])))
+
     @property
     def wrong(self) -> tuple[Row, ...]:
         """Of the last step: what is not of order 1: changes and updates that grow or vanish, and outputs that grow."""
@@ -226,8 +231,7 @@ def coordinate_check(
             store=store,
             progress=progress,
         )
-    data = _labelled(data.squeeze("rate"), layers, others)
-    return CoordinateCheck(data, _rows(data, steps))
+    return CoordinateCheck.of(_labelled(data.squeeze("rate"), layers, others))
 
 
 def _same_names(found: dict[int, tuple[list[str], list[str]]]) -> tuple[list[str], list[str]]:

@@ -18,8 +18,9 @@ import xarray as xr
 from jaxtyping import Array, Key, PyTree
 from matplotlib.axes import Axes
 
-from specjax import lab, sweep
+from specjax import sweep
 from specjax.lab.finding import Finding
+from specjax.scaling.cost import cost_of_narrowest, costs_less
 from specjax.scaling.problem import Build, Loss, Optimizer, checked
 from specjax.sweep import FailedSeedsWarning, Optimum, RoughFitWarning
 
@@ -54,6 +55,13 @@ class Transfer:
     cost: xr.DataArray
     tolerance: float
     finding: Finding
+
+    @classmethod
+    def of(cls, data: xr.Dataset, tolerance: float) -> "Transfer":
+        """What the losses of trainings say, `data["loss"]` over (width, rate, seed); raises ValueError as `sweep.optimum`."""
+        optimum = sweep.optimum(data["loss"], over="rate", dim="width")
+        cost = cost_of_narrowest(data["loss"], optimum)
+        return cls(data, optimum, cost, tolerance, _found(cost, optimum, tolerance))
 
     @property
     def verdict(self) -> Transferring:
@@ -172,7 +180,7 @@ def transfer(
             )
 
     data = _widened(swept, sorted(float(rate) for rate in rates), widen)
-    return _judged(data, sweep.optimum(data["loss"], over="rate", dim="width"), float(tolerance))
+    return Transfer.of(data, float(tolerance))
 
 
 def _widened(swept: Callable[[Sequence[float], int], xr.Dataset], rates: Sequence[float], widen: int) -> xr.Dataset:
@@ -208,18 +216,6 @@ def _beyond(rates: np.ndarray, side: str, count: int) -> list[float]:
     return [float(end * (end / next_to_it) ** step) for step in range(1, count + 1)]
 
 
-def _judged(data: xr.Dataset, optimum: Optimum, tolerance: float) -> Transfer:
-    loss = data["loss"].transpose("width", "rate", "seed")
-    best = xr.DataArray(optimum.best, {"width": loss.width}, ("width",))
-    own = loss.isel(rate=best).drop_vars("rate")
-    of_narrowest = loss.isel(rate=int(optimum.best[0]), drop=True)
-    scale = abs(own.mean("seed"))
-    # Of a loss that is exactly 0 there is no share; the cost is then the loss itself.
-    cost = ((of_narrowest - own) / scale.where(scale > 0, 1.0)).where(xr.ufuncs.isfinite(of_narrowest), np.inf)
-    cost = cost.isel(width=slice(1, None)).rename("cost of the narrowest width's rate")
-    return Transfer(data, optimum, cost, tolerance, _found(cost, optimum, tolerance))
-
-
 def _found(cost: xr.DataArray, optimum: Optimum, tolerance: float) -> Finding:
     """What the lab finds of the costs; a training that diverges needs no estimate."""
     diverging = xr.ufuncs.isinf(cost).any("seed")
@@ -230,11 +226,7 @@ def _found(cost: xr.DataArray, optimum: Optimum, tolerance: float) -> Finding:
         rule = "refuted if a seed diverges at the narrowest width's rate; inconclusive if that is an end of the grid"
         at_end = optimum.places[0] in ("smallest", "largest")
         return Finding("inconclusive" if at_end else "refuted", rule, (), of, reason=reason)
-    relation = lab.below(cost, tolerance, f"{100 * tolerance:g} % of the loss")
-    at_ends = {"smallest": 0, "largest": len(optimum.grid) - 1}
-    chosen = [at_ends.get(place, int(best)) for place, best in zip(optimum.places, optimum.best, strict=True)]
-    widths = xr.DataArray(chosen, {"width": optimum.sizes}, ("width",))
-    return lab.within_grid(relation, widths, len(optimum.grid)).judge({})
+    return costs_less(cost, optimum, tolerance).judge({})
 
 
 def _check_numbers(rates: Sequence[float | int] | np.ndarray, steps: int, tolerance: float | int, widen: int) -> None:

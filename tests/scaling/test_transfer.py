@@ -5,10 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import xarray as xr
 from matplotlib import pyplot as plt
 from scipy import optimize
 
-from specjax import scaling, sizes
+from specjax import scaling, sizes, sweep
+from specjax.scaling.cost import cost_of_narrowest
 from tests.scaling.problems import CURVATURES, closed_form, quadratic, sums
 
 WIDTHS, STEPS = (16, 32, 64), 6
@@ -135,6 +137,35 @@ def test_an_interrupted_call_is_continued_from_its_store(tmp_path):
     again = descent(store=tmp_path / "store", widths=(16, 32), rates=RATES[:3])
     np.testing.assert_array_equal(first.data["loss"], again.data["loss"])
     assert sorted(path.name for path in (tmp_path / "store").iterdir())[0] == "rates-0"
+
+
+def parabolas(places=(3.0, 3.0, 3.0)):
+    """Losses of ten seeds with the optimum at the given places of a grid of seven rates."""
+    rates = 0.01 * 2.0 ** np.arange(7)
+    noise = np.random.default_rng(0).normal(0, 1e-3, (3, 1, 10))
+    curves = 1 + 0.1 * (np.arange(7)[None, :] - np.array(places)[:, None]) ** 2
+    coords = {"width": [16, 32, 64], "rate": rates, "seed": range(10)}
+    return xr.Dataset({"loss": (tuple(coords), curves[..., None] + noise)}, coords)
+
+
+def test_nan_in_one_seed_at_the_narrowest_rate_is_no_transfer():
+    data = parabolas()
+    data["loss"][2, 3, 4] = np.nan
+    found = scaling.Transfer.of(data, 0.01)
+    assert scaling.Transfer.of(parabolas(), 0.01).verdict == "transfers"
+    assert found.verdict == "does not transfer"
+    assert "diverges at width 64 in 1 of 10 seeds" in str(found)
+
+
+def test_the_cost_of_a_rate_that_follows_a_power_of_the_width():
+    data = parabolas(places=(4.0, 3.0, 2.0))
+    optimum = sweep.optimum(data["loss"], over="rate", dim="width")
+    kept, followed, doubled = (cost_of_narrowest(data["loss"], optimum, power) for power in (0.0, -1.0, -2.0))
+    assert kept.dims == ("width", "seed")
+    # One place off costs 0.1 of a loss of 1, two cost 0.4.
+    np.testing.assert_allclose(kept.mean("seed"), [0.1, 0.4], rtol=1e-2)
+    np.testing.assert_allclose(followed, 0, atol=1e-12)
+    np.testing.assert_allclose(doubled.mean("seed"), [0.1, 0.4], rtol=1e-2)
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -1,0 +1,1 @@
+"""Widths and rates of models of specjax: what `specjax scaling` runs."""
