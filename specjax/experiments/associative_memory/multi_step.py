@@ -100,8 +100,11 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         def of_alpha(alpha: float) -> dict[str, Array]:
             q = memory.power_law(config.newton_n, alpha)
 
+            def step(w: Array, rate: Array) -> tuple[Array, None]:
+                return w - rate * memory.loss_and_gradient(w, u, v, q).gradient, None
+
             def last(rates: Array) -> Array:
-                w = trajectory(u, v, q, jnp.asarray(True), rates)["w"][-1]
+                w, _ = jax.lax.scan(step, jnp.zeros((u.shape[1], u.shape[1]), u.dtype), rates)
                 return jnp.log(memory.loss(w, u, v, q) / jnp.log(config.newton_n))
 
             # Of twelve steps the last few have rates near the largest.
