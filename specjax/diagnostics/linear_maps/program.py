@@ -153,7 +153,7 @@ def _uses(eqn: core.JaxprEqn, inputs: list[Any], origins: list[_Origin]) -> list
     if name == "dot_general" and len(sides) == 1:
         return of_product(eqn, made, sides[0], inputs[1 - sides[0]])
     if name == "gather" and sides == [0]:
-        return of_lookup(eqn, *inputs, made)
+        return of_lookup(eqn, inputs[0], inputs[1], made)
     if name == "ragged_dot_general" and sides == [1]:
         return of_ragged_product(eqn, inputs, made)
     if name == "conv_general_dilated" and sides == [1]:
@@ -171,7 +171,11 @@ def _made(eqn: core.JaxprEqn, place: int, inputs: list[Any], origins: list[_Orig
         # The gradient of a parameter is not rounded to the precision of the product.
         return first
     if isinstance(first, Made) and name in _LAYOUT | {"broadcast_in_dim", "split", "gather"}:
-        found = picked(eqn, *inputs, first) if name == "gather" else _rearranged(eqn, place, inputs, first, output)
+        found = (
+            picked(eqn, inputs[0], inputs[1], first)
+            if name == "gather"
+            else _rearranged(eqn, place, inputs, first, output)
+        )
         return None if None in origins and not found.terms else found
     if len(all_made) < len(made) or (None in origins and name not in _SCALING):
         return None
@@ -204,7 +208,7 @@ def _rearranged(eqn: core.JaxprEqn, place: int, inputs: list[Any], made: Made, o
     # Slices at computed places are never taken for the same matrix.
     signature = (str(sorted(eqn.params.items(), key=str)), place, *([object()] if inputs[1:] else []))
     if name == "broadcast_in_dim":
-        dimensions = eqn.params["broadcast_dimensions"]
+        dimensions = [int(axis) for axis in eqn.params["broadcast_dimensions"]]
         terms = tuple(broadcast(term, before, output.shape, dimensions) for term in made.terms)
         kept = {p for axis, p in enumerate(dimensions) if axis not in made.repeats and before[axis] == output.shape[p]}
         return Made(terms, frozenset(range(output.ndim)) - kept)
@@ -246,7 +250,7 @@ def _scaled(eqn: core.JaxprEqn, inputs: list[Any], made: list[Made], output: Arr
     for side, (x, m) in enumerate(zip(inputs, made, strict=True)):
         if np.shape(x) != output.shape or (is_quotient and side == 1):
             continue
-        other = inputs[1 - side] if len(inputs) == 2 else -1.0
+        other: Any = inputs[1 - side] if len(inputs) == 2 else -1.0
         factor = 1 / other if is_quotient else other
         repeats = made[1 - side].repeats if len(inputs) == 2 else frozenset()
         terms += [

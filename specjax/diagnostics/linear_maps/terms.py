@@ -169,7 +169,7 @@ def times(term: Term, array: AnyArray, repeats: frozenset[int]) -> Term:
 def _aligned(array: AnyArray, labels: Sequence[Label | None], wanted: Labels) -> AnyArray:
     """An array with its axes in the order of other labels, and axes of one entry for those that it lacks."""
     shared = [axis for axis, label in enumerate(labels) if label in wanted]
-    order = sorted(shared, key=lambda axis: wanted.index(labels[axis]))  # type: ignore[arg-type]
+    order = sorted(shared, key=lambda axis: wanted.index(labels[axis]))
     # The others have one entry.
     others = [axis for axis in range(array.ndim) if axis not in shared]
     sizes = {labels[axis]: array.shape[axis] for axis in shared}
