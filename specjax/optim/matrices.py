@@ -54,9 +54,14 @@ class MatrixView(NamedTuple):
         return Fans(math.prod(self.inputs), math.prod(self.outputs))
 
     @property
+    def widths(self) -> tuple[int, ...]:
+        """The outputs of each matrix that the outputs hold."""
+        return self.split.totals if self.split else (math.prod(self.outputs),)
+
+    @property
     def parts(self) -> tuple[Fans, ...]:
         """The extents of each matrix in the outputs."""
-        return tuple(Fans(self.fans.fan_in, width) for width in (self.split.totals if self.split else self.fans[1:]))
+        return tuple(Fans(self.fans.fan_in, width) for width in self.widths)
 
     def matrices(self, leaf: Num[Array, "..."]) -> Num[Array, "batch fan_in fan_out"]:
         """The leaf as a stack of matrices."""
@@ -220,9 +225,10 @@ def _view(leaf_name: str, leaf: Array | jax.ShapeDtypeStruct, spec: Any, name: s
             f"reduction_axis={spec.reduction_axis} and output_axis={spec.output_axis}."
         )
     batch = [axis for axis in range(leaf.ndim) if axis not in chosen]
-    kinds = (batch, chosen[: len(inputs)], chosen[len(inputs) :])
-    stacked, fan_in, fan_out = (tuple(leaf.shape[axis] for axis in axes) for axes in kinds)
-    return MatrixView((*batch, *chosen), stacked, fan_in, fan_out)
+    of_batch, of_inputs, of_outputs = (
+        tuple(leaf.shape[axis] for axis in axes) for axes in (batch, chosen[: len(inputs)], chosen[len(inputs) :])
+    )
+    return MatrixView((*batch, *chosen), of_batch, of_inputs, of_outputs)
 
 
 def _axes(axes: int | Iterable[int]) -> tuple[int, ...]:

@@ -80,7 +80,7 @@ def routes(
     matrices = matrices_of(masked, dimension_numbers, "orthogonalize", splits)
     factors = shape_factors(scale, matrices, sizes, masked)
     for name, view, scales in zip(leaf_names(masked), matrices.views, factors, strict=True):
-        held = tuple((prod(view.batch), int(active(part.fan_in)), int(active(part.fan_out))) for part in view.parts)
+        held = tuple((prod(view.batch), prod(view.inputs), width) for width in view.widths)
         found[name] = held, tuple(map(float, scales))
     return tuple(
         Route(name, tuple(leaf.shape), label, *found.get(name, ((), ())))

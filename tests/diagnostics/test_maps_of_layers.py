@@ -237,23 +237,22 @@ def test_every_expert_has_the_rows_that_it_was_given(form):
 
 
 def test_experts_that_a_product_sums_over_have_a_matrix_each():
-    """All experts for each token, mixed by gates: one product gives their features, another sums over them, and each has its matrix."""
+    """Each expert has its share of every token; what they give is summed in the product with their second matrices."""
     x, gates, up, down, c = drawn((9, 5), (9, 3), (3, 5, 4), (3, 4, 6), (9, 6))
 
     def model(p, batch):
         x, gates = batch
-        h = jnp.sin(jnp.einsum("td,edh->teh", x, p["up"])) * gates[:, :, None]
-        return jnp.sum(c * jnp.einsum("teh,ehd->td", h, p["down"]))
+        h = jnp.sin(jnp.einsum("etd,edh->eth", gates.T[:, :, None] * x[None], p["up"]))
+        return jnp.sum(c * jnp.einsum("eth,ehd->td", h, p["down"]))
 
     report = layer_report(model, {"up": up, "down": down}, (x, gates))
     x, gates, up, down, c = (np.asarray(z, np.float64) for z in (x, gates, up, down, c))
     expected = {}
     for e in range(3):
-        before = x @ up[e]
-        h = np.sin(before) * gates[:, e : e + 1]
-        back = (c @ down[e].T) * np.cos(before) * gates[:, e : e + 1]
-        expected[f"up (map {e})"] = (x.T, back.T @ x)
-        expected[f"down (map {e})"] = (h.T, c.T @ h)
+        share = gates[:, e : e + 1] * x
+        back = (c @ down[e].T) * np.cos(share @ up[e])
+        expected[f"up (map {e})"] = (share.T, back.T @ share)
+        expected[f"down (map {e})"] = (np.sin(share @ up[e]).T, c.T @ np.sin(share @ up[e]))
     check(report, expected)
 
 

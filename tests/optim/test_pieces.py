@@ -407,11 +407,11 @@ def test_the_recipe_of_the_speedruns_is_their_step():
         ),
         (
             lambda: run(optim.qk_clip(1.0, {"q": optim.Heads((2,))}), [{"q": WEIGHT}], {"q": WEIGHT}, max_logits=1.0),
-            r"\['q'\] need different axes below 2 \(its shape is \(5, 3\)\), got \(2,\)",
+            r"leaf q need different axes below 2 \(its shape is \(5, 3\)\), got \(2,\)",
         ),
         (
             lambda: run(optim.qk_clip(1.0, {"q": optim.Heads((1,))}), [{"q": WEIGHT}], {"q": WEIGHT}, max_logits=1.0),
-            r"\['q'\] need the shape \(3,\) of its axes \(1,\), got shape \(\)",
+            r"leaf q need the shape \(3,\) of its axes \(1,\), got shape \(\)",
         ),
     ],
 )

@@ -208,7 +208,7 @@ def _rearranged(eqn: core.JaxprEqn, place: int, inputs: list[Any], made: Made, o
     # Slices at computed places are never taken for the same matrix.
     signature = (str(sorted(eqn.params.items(), key=str)), place, *([object()] if inputs[1:] else []))
     if name == "broadcast_in_dim":
-        dimensions = eqn.params["broadcast_dimensions"]
+        dimensions = [int(axis) for axis in eqn.params["broadcast_dimensions"]]
         terms = tuple(broadcast(term, before, output.shape, dimensions) for term in made.terms)
         kept = {p for axis, p in enumerate(dimensions) if axis not in made.repeats and before[axis] == output.shape[p]}
         return Made(terms, frozenset(range(output.ndim)) - kept)
@@ -250,8 +250,8 @@ def _scaled(eqn: core.JaxprEqn, inputs: list[Any], made: list[Made], output: Arr
     for side, (x, m) in enumerate(zip(inputs, made, strict=True)):
         if np.shape(x) != output.shape or (is_quotient and side == 1):
             continue
-        other = inputs[1 - side] if len(inputs) == 2 else -1.0
-        factor: Any = 1 / other if is_quotient else other
+        other: Any = inputs[1 - side] if len(inputs) == 2 else -1.0
+        factor = 1 / other if is_quotient else other
         repeats = made[1 - side].repeats if len(inputs) == 2 else frozenset()
         terms += [
             times(term, factor, repeats) if np.shape(factor) else _times(term, factor)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +32,7 @@ def _shape(eqn: core.JaxprEqn, place: int) -> tuple[int, ...]:
 def of_product(eqn: core.JaxprEqn, made: Made, side: int, other: AnyArray) -> list[LinearMap]:
     """A product of a value made of parameters with activations: a map for each of its terms."""
     contracted, batch = eqn.params["dimension_numbers"]
-    shape = _shape(eqn, side)
+    shape = _shape(eqn.invars[side])
     found = []
     for term in (term for term in made.terms if term.covers(shape)):
         labels = named(term)
@@ -54,12 +55,12 @@ def of_ragged_product(eqn: core.JaxprEqn, inputs: Sequence[AnyArray], made: Made
     place = jnp.arange(rows.shape[ragged])[None, :]
     members = ((place >= ends - sizes[:, None]) & (place < ends)).astype(rows.dtype)
     found = []
-    for term in (term for term in made.terms if term.covers(_shape(eqn, 1))):
+    for term in (term for term in made.terms if term.covers(_shape(eqn.invars[1]))):
         labels = named(term)
         theirs = joined(labels, 1, rows.ndim, contracted, batch)
         picked = term._replace(picks=(*term.picks, Factor(members, (labels[group], theirs[ragged]))))
         kept = {*labels, *theirs} - {labels[axis] for axis in contracted[1]}
-        found.append(_linear(picked, Factor(rows, theirs), kept, _shape(eqn, 1)))
+        found.append(_linear(picked, Factor(rows, theirs), kept, _shape(eqn.invars[1])))
     return found
 
 
@@ -70,7 +71,7 @@ def of_convolution(eqn: core.JaxprEqn, image: AnyArray, made: Made) -> list[Line
     """
     params, numbers = eqn.params, eqn.params["dimension_numbers"]
     groups = params["feature_group_count"]
-    kernel = tuple(_shape(eqn, 1)[axis] for axis in numbers.rhs_spec)
+    kernel = tuple(_shape(eqn.invars[1])[axis] for axis in numbers.rhs_spec)
     outputs, fan_in = kernel[0] // groups, prod(kernel[1:])
     if params["batch_group_count"] > 1 or (groups > 1 and outputs == 1):
         return []
@@ -137,6 +138,10 @@ def picked(eqn: core.JaxprEqn, table: AnyArray, indices: AnyArray, made: Made) -
     return Made(tuple(terms))
 
 
+def _shape(atom: Any) -> tuple[int, ...]:
+    return tuple(atom.aval.shape)
+
+
 def _linear(term: Term, activations: Factor, kept: set[Label], shape: Sequence[int]) -> LinearMap:
     """The map of a term of a value in a product with activations: `kept` are the labels that the product does not sum over.
 
@@ -156,7 +161,7 @@ def _linear(term: Term, activations: Factor, kept: set[Label], shape: Sequence[i
     repeated = [label for label in term.own if label not in reached and label in term.counts]
     maps = [label for label in term.own if label in reached and label in counted]
     ins = [label for label in term.own if label in reached and label not in counted]
-    outs = [label for label in term.own if label not in reached and label not in counted]
+    outs = [label for label in term.own if label not in reached and label not in term.counts]
     for gain in term.gains:
         varying = [label for label, size in zip(term.own, gain.shape, strict=True) if size > 1]
         if set(varying) <= {*maps, *ins}:
