@@ -13,7 +13,6 @@ from specjax.optim.matrices import DimensionNumbers, matrices_of
 from specjax.optim.names import leaf_names
 from specjax.optim.scales import Scale, shape_factors
 from specjax.optim.splits import Splits
-from specjax.sizes import active
 
 
 class Route(NamedTuple):

@@ -24,11 +24,6 @@ from specjax.diagnostics.linear_maps.terms import (
 )
 
 
-def _shape(eqn: core.JaxprEqn, place: int) -> tuple[int, ...]:
-    shape: tuple[int, ...] = eqn.invars[place].aval.shape  # type: ignore[attr-defined]
-    return shape
-
-
 def of_product(eqn: core.JaxprEqn, made: Made, side: int, other: AnyArray) -> list[LinearMap]:
     """A product of a value made of parameters with activations: a map for each of its terms."""
     contracted, batch = eqn.params["dimension_numbers"]
