@@ -298,7 +298,7 @@ def folder(tmp_path, monkeypatch):
     """A folder with targets, where compiling is a failure and not a refusal."""
     monkeypatch.chdir(tmp_path)
 
-    def compile_program(*_):
+    def compile_program(*_, **__):
         raise AssertionError("compiled before it was refused")
 
     monkeypatch.setattr("specjax.sweep.execution.compile_program", compile_program)

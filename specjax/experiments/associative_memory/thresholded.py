@@ -47,7 +47,7 @@ class Config(lab.Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, field, d in (("muon", "n", self.dims[-1]), ("gd", "descent_n", self.descent_dims[-1])):
-            n, needed = getattr(self, field), d + max(thresholds(name, d, alpha)[-1] for alpha in self.alphas)
+            n, needed = getattr(self, field), d + max(thresholds(name, float(d), alpha)[-1] for alpha in self.alphas)
             if not needed < n:
                 raise ValueError(f"{field} must exceed {needed:.0f}, the last threshold and d = {d}, got {n}.")
 
@@ -123,7 +123,7 @@ def theorem(name: str, alpha: float) -> list[float]:
 
 def far_capacities(name: str, d: float, n: float, alpha: float) -> np.ndarray:
     """The last item that Muon recovers, whose earlier items are the smaller part by a small power of d only, or the count of descent."""
-    after = thresholds(name, d, alpha)
+    after = thresholds(name, float(d), alpha)
     if name == "muon":
         return np.array([thresholded_capacity.last_item(d, n, alpha, after[:t]) for t in range(1, STEPS + 1)])
     return thresholded_capacity.expected_counts(name, d, n, alpha, after, thresholded_capacity.rates(d, alpha, STEPS))
@@ -132,7 +132,7 @@ def far_capacities(name: str, d: float, n: float, alpha: float) -> np.ndarray:
 @lru_cache(maxsize=256)
 def expected(name: str, d: int, n: int, alpha: float) -> tuple[float, ...]:
     etas = thresholded_capacity.rates(d, alpha, STEPS) if name == "gd" else None
-    return tuple(thresholded_capacity.expected_counts(name, d, n, alpha, thresholds(name, d, alpha), etas))
+    return tuple(thresholded_capacity.expected_counts(name, d, n, alpha, thresholds(name, float(d), alpha), etas))
 
 
 def formula(config: Config, data: Data, name: str) -> xr.DataArray:
