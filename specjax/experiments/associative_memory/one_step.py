@@ -11,7 +11,7 @@ import xarray as xr
 from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
-from specjax import lab, sizes
+from specjax import lab, sizes, sweep
 from specjax.experiments.associative_memory import judging, sweeps
 from specjax.experiments.associative_memory.judging import Data
 from specjax.lab.drawing import COLORS
@@ -78,10 +78,12 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     of_items, of_descent = (sizes.stream(key, name) for name in ("items", "items of gradient descent"))
     of_far = sizes.stream(key, "far")
     count, theorem = finite_capacity.expected_count, capacity.one_step_exponent
-    many = sweeps.run(descent, config.descent_dims, config.descent_seeds, of_descent, axes)
+    # So few items leave the machine idle when a seed runs alone.
+    few_items = {"d": sweep.widths(*config.descent_dims)}
+    many = sweep.run(descent, few_items, seeds=config.descent_seeds, key=of_descent)
     return {
         "capacity": sweeps.run(of_seed, config.dims, config.seeds, of_items, axes),
-        "descent": many.assign_coords(optimizer="gd"),
+        "descent": sweep.labelled(many, "alpha", alpha=list(config.alphas), optimizer="gd"),
         "far": judging.far_out(FAR, config.alphas, config.far_seeds, of_far, count, theorem),
     }
 
