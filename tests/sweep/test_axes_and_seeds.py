@@ -82,7 +82,7 @@ def test_seeds_by_width(plan):
     def measure(key, d, lr):
         return {**bits(key, d), "y": lr * overlap(key, d)["overlap"]}
 
-    whole = run(measure, over, seeds=6, key=KEY, plan="exact")
+    whole = run(measure, over, seeds=6, key=KEY, plan=plan)
     data = run(measure, over, seeds={"d": (6, 2, 4)}, key=KEY, plan=plan)
     assert data["seeds"].dims == ("d",)
     assert data["seeds"].values.tolist() == [6, 2, 4]
