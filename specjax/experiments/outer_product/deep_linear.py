@@ -78,7 +78,9 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     def swept(name: str, measure: Callable[..., dict], widths: tuple[int, ...], seeds: int) -> xr.Dataset:
         def at_depth(depth: int) -> xr.Dataset:
             over, weights = {"width": sweep.widths(*widths)}, sizes.stream(key, f"weights of {name} at depth {depth}")
-            return sweep.run(partial(measure, depth=depth), over, seeds=seeds, key=weights).drop_vars("failed", errors="ignore")
+            return sweep.run(partial(measure, depth=depth), over, seeds=seeds, key=weights).drop_vars(
+                "failed", errors="ignore"
+            )
 
         return xr.merge(map(at_depth, DEPTHS), combine_attrs="drop")
 

@@ -112,6 +112,12 @@ def updates_are_stable(config: Config, data: Mapping[str, xr.Dataset]) -> lab.Re
     return lab.below(xr.concat([found, -found], xr.Variable("side", ["grows", "vanishes"])), HALFWAY, "1/4")
 
 
+def _exponent(row: scaling.Row) -> tuple[str, str]:
+    """What is zero or infinite in a seed, as in a dead network, has none."""
+    low, high = row.interval
+    return (f"{row.exponent:.2f}", f"{low:.2f} to {high:.2f}") if np.isfinite(row.exponent) else ("–", "–")
+
+
 def _tables(config: Config, data: Mapping[str, xr.Dataset]) -> list[lab.Table]:
     found = scaling.Transfer.of(data["trainings"], config.tolerance)
     best = found.optimum
@@ -124,9 +130,9 @@ def _tables(config: Config, data: Mapping[str, xr.Dataset]) -> list[lab.Table]:
     )
     layers = scaling.CoordinateCheck.of(data["layers"])
     rows = tuple(
-        (row.layer, row.quantity, f"{row.exponent:.2f}", f"{row.interval[0]:.2f} to {row.interval[1]:.2f}", row.verdict)
+        (row.layer, row.quantity, *_exponent(row), row.verdict)
         for row in layers.rows
-        if row.quantity in ("output", "output_change", "update_output") and np.isfinite(row.exponent)
+        if row.quantity in ("output", "output_change", "update_output")
     )
     return [
         lab.Table("Rates of least loss", ("width", "rate", "interval", "loss", "the narrowest's costs"), rates),
