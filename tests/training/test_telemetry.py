@@ -25,28 +25,26 @@ def nuclear_rank(gradient):
 
 
 def attention(params, x):
-    """Heads as flax has them: kernels (d, heads, head) in, (heads, head, d) out; a matrix for each head; one used whole and in part."""
+    """Heads as flax has them: kernels (d, heads, head) in, (heads, head, d) out; one used whole and in part."""
+    heads = jnp.tanh(jnp.einsum("td,dhk->thk", x, params["up"]))
+    joined = jnp.einsum("thk,hkd->td", heads, params["down"]) @ params["joint"]
+    return jnp.mean(jnp.sin(joined)) + jnp.mean(jnp.sin(x @ params["joint"][:, 3:]))
+
+
+def experts(params, x):
+    """The same with a matrix for each along an axis, which makes experts of heads: the others hold one for each, too."""
     heads = jnp.tanh(jnp.einsum("td,dhk->thk", x, params["up"]))
     mixed = jnp.einsum("thk,hkl->thl", heads, params["mix"])
-    joined = jnp.einsum("thk,hkd->td", mixed, params["down"]) @ params["joint"]
-    return jnp.mean(jnp.sin(joined)) + jnp.mean(jnp.sin(x @ params["joint"][:, 3:]))
+    return jnp.mean(jnp.sin(jnp.einsum("thl,hld->td", mixed, params["down"])))
 
 
 # The gradient in half precision, 2^-8 an entry, is rounded in other places in another program.
 @pytest.mark.parametrize(("dtype", "rtol"), [("float32", 1e-3), ("bfloat16", 2e-2)])
 def test_the_layout_of_a_kernel_is_that_of_its_products(dtype, rtol):
-    shapes = {"up": (12, 3, 4), "mix": (3, 4, 5), "down": (3, 5, 12), "joint": (12, 8)}
-    keys = jax.random.split(jax.random.key(0), 5)
-    params = {
-        name: jax.random.normal(key, shape).astype(dtype)
-        for key, (name, shape) in zip(keys, shapes.items(), strict=False)
-    }
-    x = jax.random.normal(keys[4], (7, 12)).astype(dtype)
-    ranks = jax.jit(lambda p: measure_ranks(attention, p, x))(params)
-    gradient = jax.tree.map(lambda g: np.asarray(g, np.float64), jax.jit(jax.grad(attention))(params, x))
+    params, x = drawn({"up": (12, 3, 5), "down": (3, 5, 12), "joint": (12, 8)}, dtype)
+    ranks, gradient = ranks_and_gradient(attention, params, x)
     expected = {
-        "up": nuclear_rank(gradient["up"].reshape(12, 12)),
-        "mix": [nuclear_rank(matrix) for matrix in gradient["mix"]],
+        "up": nuclear_rank(gradient["up"].reshape(12, 15)),
         "down": nuclear_rank(gradient["down"].reshape(15, 12)),
         # Used whole, and in part: the smaller one.
         "joint": min(nuclear_rank(gradient["joint"]), nuclear_rank(gradient["joint"][:, 3:])),
@@ -56,6 +54,26 @@ def test_the_layout_of_a_kernel_is_that_of_its_products(dtype, rtol):
         np.testing.assert_allclose(ranks.nuclear[name], rank, rtol=rtol, err_msg=name)
         assert ranks.stable[name].shape == ranks.nuclear[name].shape
     np.testing.assert_allclose(ranks.stable["up"], stable_rank(np.asarray(x, np.float64).T), rtol=0.02)
+
+
+def test_an_axis_that_counts_matrices_counts_them_in_every_kernel_that_meets_it():
+    params, x = drawn({"up": (12, 3, 4), "mix": (3, 4, 5), "down": (3, 5, 12)}, "float32")
+    ranks, gradient = ranks_and_gradient(experts, params, x)
+    for name, axis in {"up": 1, "mix": 0, "down": 0}.items():
+        expected = [nuclear_rank(matrix) for matrix in np.moveaxis(gradient[name], axis, 0)]
+        np.testing.assert_allclose(ranks.nuclear[name], expected, rtol=1e-3, err_msg=name)
+
+
+def drawn(shapes, dtype):
+    *keys, of_x = jax.random.split(jax.random.key(0), len(shapes) + 1)
+    draws = zip(keys, shapes.items(), strict=True)
+    params = {name: jax.random.normal(key, shape).astype(dtype) for key, (name, shape) in draws}
+    return params, jax.random.normal(of_x, (7, 12)).astype(dtype)
+
+
+def ranks_and_gradient(loss, params, x):
+    ranks = jax.jit(lambda p: measure_ranks(loss, p, x))(params)
+    return ranks, jax.tree.map(lambda g: np.asarray(g, np.float64), jax.jit(jax.grad(loss))(params, x))
 
 
 def test_the_model_is_opened_up_once():
