@@ -21,7 +21,8 @@ def default_figure(statements: Mapping[str, tuple[Relation, Mapping[str, Number]
         relation.draw(axes, rivals)
         axes.set_title(name, fontsize="small")
         if axes.get_legend_handles_labels()[1]:
-            axes.legend(fontsize="x-small")
+            # The best place takes seconds to find among many points, and says so.
+            axes.legend(fontsize="x-small", loc="upper right")
     for axes in panels[len(statements) :]:
         axes.remove()
     return figure
