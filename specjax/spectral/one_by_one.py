@@ -15,7 +15,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.extend import core
 from jaxtyping import Array, Inexact
 
@@ -154,7 +153,7 @@ def _evaluate(jaxpr: core.Jaxpr, *values: Array) -> tuple[Array, ...]:
 @_evaluate.defjvp
 def _derivative(
     jaxpr: core.Jaxpr, primals: tuple[Array, ...], tangents: tuple[Array, ...]
-) -> tuple[tuple[Array, ...], tuple[Array | np.ndarray, ...]]:  # of integers NumPy's float0
+) -> tuple[tuple[Array, ...], Any]:  # tangents of integers are NumPy's float0
     # The loop computes the coefficients of the linear map, since it could not be transposed itself.
     results, linear = one_by_one(partial(jax.linearize, partial(_plain, jaxpr)), *primals)
     return results, linear(*tangents)
