@@ -10,19 +10,10 @@ import pytest
 from specjax import optim, spectral
 from specjax.diagnostics import activation_stable_ranks, layer_report
 from specjax.models import mlp
+from tests.reference.ranks import nuclear_rank, stable_rank
 
 ROUNDING = 2e-4
 """Of stable ranks by way of A Aᵀ in float32."""
-
-
-def stable_rank(a):
-    s = np.linalg.svd(np.asarray(a, np.float64), compute_uv=False)
-    return np.sum(s**2) / s[0] ** 2
-
-
-def nuclear_rank(g):
-    s = np.linalg.svd(np.asarray(g, np.float64), compute_uv=False)
-    return np.sum(s) ** 2 / np.sum(s**2)
 
 
 @pytest.fixture(scope="module")

@@ -12,19 +12,10 @@ from specjax import optim
 from specjax.diagnostics import layer_report
 from specjax.diagnostics.linear_maps import linear_maps
 from specjax.training import measure_ranks
+from tests.reference.ranks import nuclear_rank, stable_rank
 
 ROUNDING = 2e-4
 """Of stable ranks by way of A Aᵀ in float32."""
-
-
-def stable_rank(a):
-    s = np.linalg.svd(np.asarray(a, np.float64), compute_uv=False)
-    return np.sum(s**2) / s[0] ** 2
-
-
-def nuclear_rank(g):
-    s = np.linalg.svd(np.asarray(g, np.float64), compute_uv=False)
-    return np.sum(s) ** 2 / np.sum(s**2)
 
 
 def drawn(*shapes):

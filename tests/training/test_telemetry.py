@@ -10,18 +10,9 @@ from specjax.models import transformer
 from specjax.models.transformer import Architecture, Sequences
 from specjax.training import measure_ranks
 from tests.reference import transformer as reference
+from tests.reference.ranks import nuclear_rank, stable_rank
 
 pytestmark = pytest.mark.integration
-
-
-def stable_rank(columns):
-    s = np.linalg.svd(np.asarray(columns, np.float64), compute_uv=False)
-    return np.sum(s**2) / s[0] ** 2
-
-
-def nuclear_rank(gradient):
-    s = np.linalg.svd(np.asarray(gradient, np.float64), compute_uv=False)
-    return np.sum(s) ** 2 / np.sum(s**2)
 
 
 def attention(params, x):
