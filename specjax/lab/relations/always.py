@@ -54,7 +54,7 @@ class Always(Relation):
         middle = Estimate(ratio.median(dim), ratio.min(dim), ratio.max(dim), ratio.sizes[dim])
         draw_estimates(axes, middle, first_dim(middle.value))
         axes.axhline(1, color="black", linewidth=1)
-        axes.set_ylabel("smaller side / larger side: median, least, most")
+        axes.set_ylabel("smaller / larger side (all draws)")
 
     def _tightened(self) -> "Always":
         return replace(self, larger=self.larger - self.slack * abs(self.larger))

@@ -1,0 +1,1 @@
+"""Experiments on statements that no paper has: each has a page of its own under docs/beyond."""
