@@ -40,6 +40,7 @@ from specjax.lab.relations import equals as equals
 from specjax.lab.relations import grows as grows
 from specjax.lab.relations import happens as happens
 from specjax.lab.relations import identity as identity
+from specjax.lab.relations import near as near
 from specjax.lab.relations import saturates as saturates
 from specjax.lab.relations import scales_as as scales_as
 from specjax.lab.relations import settles as settles

@@ -262,6 +262,20 @@ def test_sides_of_a_threshold():
     assert verdict(lab.above(y, labelled(np.array([1, 1, 3, 1, 1.0])), "a threshold")) == "refuted"
 
 
+def test_nearness_is_a_margin_on_both_sides():
+    y = noisy(np.full(5, 2.0))
+    margin = {"within": 0.1, "called": "a tenth"}
+    assert [verdict(lab.near(y, target, **margin)) for target in (1.95, 2.05)] == ["confirmed"] * 2
+    assert [verdict(lab.near(y, target, **margin)) for target in (1.85, 2.15)] == ["refuted"] * 2
+    # The interval holds one end of the margin.
+    assert [verdict(lab.near(y, target, **margin)) for target in (1.9, 2.1)] == ["inconclusive"] * 2
+    assert verdict(lab.near(y, labelled(np.array([2, 2, 2.3, 2, 2])), **margin)) == "refuted"
+    made = lab.statement("row", "It is 2.", name="two", rivals={"2.05": 2.05, "3": 3.0})(
+        lambda _, y: lab.near(y, 2.0, **margin)
+    )
+    assert made.judge(None, y).survivors == ("the rival '2.05'",)
+
+
 def test_a_lead_is_of_pairs():
     common = np.random.default_rng(0).normal(size=(5, 40)) * 100
     second = xr.DataArray(common, dims=("d", "seed"), coords={"d": SIZES}, name="second")
@@ -375,6 +389,8 @@ def test_identities_hold_up_to_rounding():
         (lambda y: lab.saturates(y.isel(d=slice(4)), "d"), "at least 5 sizes, got 4"),
         (lambda y: lab.bounded(y, "d", slower_than=0), "a positive exponent, got 0"),
         (lambda y: lab.above(y.mean("seed"), 1.0, "one"), "Give draws"),
+        (lambda y: lab.near(y, 1.0, within=0, called="none"), "A margin is positive, got 0"),
+        (lambda y: lab.near(y.mean("seed"), 1.0, within=1, called="one"), "Give draws"),
         (lambda y: lab.happens(y > 0), "one number between 0 and 1"),
         (lambda y: lab.happens(y > 0, more_than=1.0), "one number between 0 and 1"),
         (lambda y: lab.happens(y > 0, less_than=0.0), "one number between 0 and 1"),
@@ -409,6 +425,7 @@ def test_every_relation_draws_itself():
         lab.saturates(noisy(2 - 1 / SIZES, noise=0.001), "d"),
         lab.above(y, 1.0, "one"),
         lab.happens(y > 0, more_than=0.5),
+        lab.near(y, labelled(SIZES), within=1.0, called="one"),
         lab.always(y, 2 * y, slack=0.6),
         lab.identity(y, tolerance=1000.0),
         lab.within_grid(lab.above(y, 1.0, "one"), xr.DataArray(1), 3),

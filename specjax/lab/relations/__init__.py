@@ -8,6 +8,7 @@ from specjax.lab.relations.ends import settles as settles
 from specjax.lab.relations.ends import vanishes as vanishes
 from specjax.lab.relations.equals import equals as equals
 from specjax.lab.relations.identity import identity as identity
+from specjax.lab.relations.near import near as near
 from specjax.lab.relations.relation import Relation as Relation
 from specjax.lab.relations.scales_as import scales_as as scales_as
 from specjax.lab.relations.sides import above as above

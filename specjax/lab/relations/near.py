@@ -1,0 +1,80 @@
+"""An estimate is a number up to a margin: for formulas that are not exact, whose own error is known."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import xarray as xr
+from matplotlib.axes import Axes
+
+from specjax.lab import finding
+from specjax.lab.drawing import draw_estimates, first_dim
+from specjax.lab.estimates import Estimator, Number, draw_dim, estimate
+from specjax.lab.finding import Finding, Verdict
+from specjax.lab.relations.relation import Relation
+
+
+@dataclass(frozen=True, eq=False)
+class Near(Relation):
+    """See :func:`near`."""
+
+    draws: xr.DataArray
+    target: Number
+    within: float
+    called: str
+    by: Estimator
+
+    @property
+    def prediction(self) -> Number:
+        """The target."""
+        return self.target
+
+    def against(self, rival: Number) -> "Near":
+        """With the rival as target."""
+        return replace(self, target=rival)
+
+    def judge(self, rivals: Mapping[str, Number]) -> Finding:
+        """Confirmed if every interval lies within the margin; refuted if one lies beyond it."""
+        found = estimate(self.draws, self.by)
+        found.require_points_of(self.target)
+        low, high = found.low - self.target, found.high - self.target
+        verdict: Verdict = "inconclusive"
+        if bool(((low > -self.within) & (high < self.within)).all()):
+            verdict = "confirmed"
+        elif bool(((low >= self.within) | (high <= -self.within)).any()):
+            verdict = "refuted"
+        return Finding(
+            verdict,
+            f"confirmed if every interval (4 standard errors) is nearer to the target than {self.called}, refuted if one is farther",
+            finding.points(found, self.target, first=abs(found.value - self.target)),
+            found.draws,
+            finding.distances(found, rivals),
+        )
+
+    def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
+        """The estimate less the target at each point, and the margin."""
+        found = estimate(self.draws - self.target, self.by)
+        draw_estimates(axes, found, first_dim(found.value))
+        axes.axhspan(-self.within, self.within, color="black", alpha=0.1, label=self.called)
+        zero = isinstance(self.target, (int, float)) and self.target == 0
+        axes.set_ylabel(str(self.draws.name or "estimate") + ("" if zero else " less the target"))
+
+
+def near(draws: xr.DataArray, target: Number, *, within: float | int, called: str, by: Estimator = "mean") -> Near:
+    """The mean of `draws`, or another estimate, is less than `within` from `target` at every point.
+
+    `lab.equals` is for forms that are exact.
+
+    Args:
+        draws: Dimensions of the points, and "seed" or "batch".
+        target: A number, or one for each point.
+        within: The margin, in units of the draws.
+        called: What the margin is, in words that a reader of the record understands.
+        by: What is estimated.
+
+    Raises:
+        ValueError: no draws, or a margin that is not positive.
+    """
+    draw_dim(draws)
+    if not within > 0:
+        raise ValueError(f"A margin is positive, got {within}; for a form that is exact take lab.equals.")
+    return Near(draws, target, float(within), called, by)
