@@ -56,6 +56,7 @@ MODULES = {
     "memory-lambda": "specjax.experiments.associative_memory.resolution",
     "memory-logits": "specjax.experiments.associative_memory.logits",
     "recall-transformer": "specjax.experiments.associative_memory.recall_transformer",
+    "target-erasure": "specjax.experiments.beyond.target_erasure",
     "capacity-constants": "specjax.experiments.beyond.capacity_constants",
 }
 """Where each experiment lives; its module has the experiment as `EXPERIMENT`."""
