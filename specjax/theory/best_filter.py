@@ -1,0 +1,77 @@
+"""The spectral map h of a gradient U S Vᵀ that stores most items in one step U h(S) Vᵀ: the Hilbert transform of the spectrum.
+
+Beyond the associative-memory paper, which has polar factors, h = 1. A rare item adds p u vᵀ to the gradient, u and v independent of it and
+isotropic. Its logit is the mean of uᵀ h(G + p u vᵀ) v, and to first order in p
+
+    s = p · (1/d²) Σ_kl (s_k h_k - s_l h_l) / (s_k² - s_l²) = 2 p E[h(s) H(s)],    H(s_k) = (s_k/d) Σ_{l≠k} 1/(s_k² - s_l²),
+
+for a generalized matrix function changes by divided differences. Logits of the others have the variance E[h²]/d. So the items that are
+recovered grow as (E[h H]/√E[h²])^(1/α), which by Cauchy and Schwarz is largest for h = H: the Hilbert transform of the density of the singular
+values and their negatives, or the real part of its Stieltjes transform m.
+
+For p_i ∝ i^-α, α > 1, and N ≫ d ≫ 1 the transform is known. In `sharp_capacity`'s notation t g = 1 - y and g = g(0) y^α; at t = -i s this is
+m = -i g(0) y^α with y = r e^(iθ) on the curve r = cos αθ / cos (α - 1)θ, θ from 0 (s = 0) to π/2α (s = ∞), where
+s = (sin αθ - r sin (α - 1)θ) / (g(0) r^α). Everything here is in units of g(0), or of the median singular value, and has six digits.
+"""
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+from jaxtyping import Float
+from scipy.optimize import minimize_scalar
+
+from specjax.theory.capacity import check_alpha
+
+Values = Float[np.ndarray, " points"]
+Filter = Callable[[Values], Values]
+_POINTS = 100_000
+
+
+def best_filter(s_over_median: Values, alpha: float) -> Values:
+    """H at singular values over their median, up to a factor. Raises ValueError for α <= 1."""
+    s, transform, _ = _spectrum(alpha)
+    x = np.asarray(s_over_median)
+    # It is linear in s near 0 and 1/s far out.
+    return np.where(x < s[0], transform[0] * x / s[0], np.interp(x, s, transform)) * np.minimum(1, s[-1] / np.maximum(x, s[0]))
+
+
+def gain(alpha: float, h: Filter | None = None) -> float:
+    """How many times as many items as the polar factor's the map h of s over the median recovers; by default the best, 1.104 to 1.107.
+
+    Asymptotic for large d and N ≫ d. Raises ValueError for α <= 1.
+    """
+    s, transform, weights = _spectrum(alpha)
+    values = transform if h is None else h(s)
+    signal, polar = (float(weights @ (each * transform)) for each in (values, np.ones_like(s)))
+    return (signal / math.sqrt(float(weights @ values**2)) / polar) ** (1 / alpha)
+
+
+def ridge(x: Values, share: float) -> Values:
+    """x/(x² + ℓ²) with x the singular values and ℓ = `share`, both over the median: G (GᵀG + ℓ²)⁻¹, which needs no decomposition."""
+    return x / (x**2 + share**2)
+
+
+@lru_cache
+def best_share(alpha: float) -> float:
+    """The ℓ over the median singular value at which `ridge` recovers most. Raises ValueError for α <= 1."""
+    check_alpha(alpha)
+    found = minimize_scalar(lambda log: -gain(alpha, lambda x: ridge(x, math.exp(log))), bounds=(-5.0, 2.0), method="bounded")
+    return float(math.exp(found.x))
+
+
+@lru_cache
+def _spectrum(alpha: float) -> tuple[Values, Values, Values]:
+    """Singular values over their median, H there, and the weights of a mean over them."""
+    check_alpha(alpha)
+    # More points where the spectrum is long, near θ = π/2α, and near zero.
+    theta = math.pi / (2 * alpha) * (1 - np.cos(np.linspace(0, math.pi, _POINTS + 2)[1:-1])) / 2
+    r = np.cos(alpha * theta) / np.cos((alpha - 1) * theta)
+    s = (np.sin(alpha * theta) - r * np.sin((alpha - 1) * theta)) / r**alpha
+    # Both signs of s have the density ρ, of which singular values have twice.
+    density = 2 * r**alpha * np.cos(alpha * theta) / math.pi
+    weights = density * np.gradient(s)
+    weights /= weights.sum()
+    median = float(np.interp(0.5, np.cumsum(weights), s))
+    return s / median, r**alpha * np.sin(alpha * theta), weights
