@@ -230,3 +230,29 @@ def test_bad_input_is_refused_in_a_sentence(call, sentence):
 
 def test_good_frequencies_pass():
     np.testing.assert_allclose(memory.frequencies(np.array([0.25, 0.75])), [0.25, 0.75])
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("lam", [0.3, 2.0])
+def test_the_slope_of_a_signal_is_that_of_differences(lam):
+    rng = np.random.default_rng(1)
+    without, u, v = rng.standard_normal((D, D)), *rng.standard_normal((2, D))
+
+    def signal(q):
+        left, s, right = np.linalg.svd(without + q * np.outer(u, v))
+        return u @ (left * (s / np.hypot(s, lam))) @ right @ v
+
+    step = 1e-3
+    difference = (8 * (signal(step) - signal(-step)) - (signal(2 * step) - signal(-2 * step))) / (12 * step)
+    sums = memory.signal_slope(*map(jnp.asarray, (without, u, v)), lam)
+    assert float(sum(sums)) == pytest.approx(difference, rel=1e-8)
+    # All three are needed.
+    assert all(float(part) > 1e-3 * difference for part in sums)
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_largest_interaction_is_that_of_all_logits(problem):
+    u, v, _, w = problem
+    logits = np.abs(np.asarray(v) @ np.asarray(w).T @ np.asarray(u).T)
+    np.fill_diagonal(logits, 0)
+    assert float(memory.largest_interaction(u, v, w)) == pytest.approx(logits.max(), rel=1e-12)

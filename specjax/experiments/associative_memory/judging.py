@@ -13,14 +13,14 @@ from matplotlib.figure import Figure
 
 from specjax import lab, sweep
 from specjax.experiments.ledgers import ledger
-from specjax.lab.drawing import COLORS, MARKERS
+from specjax.lab.drawing import draw_curves, log_axes
 from specjax.lab.finding import labelled
 from specjax.theory import finite_capacity
 
 LEDGER = ledger("associative-memory")
 SETTLES = "It asked for a local exponent between -1/4 and 1/4, whose interval was too wide at these sizes; judged on a fresh seed."
 """Why the rules that ask for the slope over all sizes instead are post hoc."""
-NAMES = {"gd": "GD", "muon": "Muon", "newton": "Newton", "adamw": "AdamW", "sgd": "SGD"}
+NAMES = {"gd": "GD", "muon": "Muon", "newton": "Newton", "adamw": "AdamW", "sgd": "SGD", "resolved": "Muon, λ"}
 
 Labelled = TypeVar("Labelled", xr.DataArray, xr.Dataset)
 Change = Callable[[xr.DataArray], xr.DataArray]
@@ -70,16 +70,12 @@ def formula(count: xr.DataArray, n: int) -> xr.DataArray:
     return points[0].copy(data=np.reshape(values, d.shape)).rename("formula")
 
 
-def both_sides(values: xr.DataArray, target: xr.DataArray | float = 0.0) -> xr.DataArray:
-    """What exceeds the target, and what is lacking, along a dimension of its own: both are small where the values are close to it."""
-    excess = values - target
-    sides = xr.DataArray(["above", "below"], dims="side", name="side")
-    return xr.concat([excess, -excess], sides, coords="minimal", compat="override").rename(values.name)
-
-
 def near(values: xr.DataArray, target: xr.DataArray | float, within: float, called: str) -> lab.Relation:
     """The means of `values` are less than `within` from the target, on either side."""
-    return lab.below(both_sides(values, target), within, called)
+    excess = values - target
+    sides = xr.DataArray(["above", "below"], dims="side", name="side")
+    both = xr.concat([excess, -excess], sides, coords="minimal", compat="override").rename(values.name)
+    return lab.below(both, within, called)
 
 
 def within_a_factor_of_2(logs: xr.DataArray) -> lab.Relation:
@@ -191,20 +187,20 @@ def exponents_off(
     by: float, of: str | None = None, name: str = "count", called: str = "the exponents {:+}"
 ) -> dict[str, Control]:
     """The two controls in which a quantity has an exponent of d that is larger, or smaller."""
-    return {called.format(off): changed(_grown(off), of, name) for off in (by, -by)}
+
+    def grown(by: float) -> Change:
+        return lambda values: values * (values.d / values.d[0]) ** by
+
+    return {called.format(off): changed(grown(off), of, name) for off in (by, -by)}
 
 
-def _grown(by: float) -> Change:
-    return lambda values: values * (values.d / values.d[0]) ** by
+def times(of: str, *factors: float) -> dict[str, Control]:
+    """The controls in which counts are larger, or smaller, by a factor."""
 
+    def by(factor: float) -> Change:
+        return lambda values: factor * values
 
-def times(by: float) -> Change:
-    """Values times a number."""
-    return lambda values: by * values
-
-
-def _plus(by: float) -> Change:
-    return lambda values: values + by
+    return {f"{factor:g} times the counts": changed(by(factor), of) for factor in factors}
 
 
 def theorem(change: Change) -> Control:
@@ -212,8 +208,10 @@ def theorem(change: Change) -> Control:
     return changed(change, "far", "theorem")
 
 
-FAR_CONTROLS = {f"the theorems' exponents {by:+}": theorem(_plus(by)) for by in (0.05, -0.05)} | {
-    "without 1/(2α ln d)": lab.replacing("log_d", np.inf, of="far")
+FAR_CONTROLS = {
+    "the theorems' exponents +0.05": theorem(lambda e: e + 0.05),
+    "the theorems' exponents -0.05": theorem(lambda e: e - 0.05),
+    "without 1/(2α ln d)": lab.replacing("log_d", np.inf, of="far"),
 }
 
 
@@ -237,32 +235,21 @@ def table(title: str, values: Mapping[str, xr.DataArray], of_logs: bool = False)
     return lab.Table(title, ("", *(f"d = {d}" for d in draws.d.values), "slope"), tuple(rows))
 
 
-def draw_means(
-    axes: Axes, draws: xr.DataArray, along: str, curves: str, label: str, per_curve: bool = False, fmt: str = "-"
-) -> None:
-    """Means over draws with bars of two standard errors, a curve for each coordinate of `curves`, which may be a factor of x."""
-    mean, stderr = sweep.mean_and_stderr(draws.astype(float))
-    for k, at in enumerate(mean[curves].values):
-        x = mean[along].values * (at if per_curve else 1)
-        y, bars = (part.isel({curves: k}).values for part in (mean, 2 * stderr))
-        name = NAMES[at] if at in NAMES else label.format(at)
-        marker, color = MARKERS[k % len(MARKERS)], COLORS[k % len(COLORS)]
-        axes.errorbar(x, y, bars, label=name, fmt=marker + fmt, color=color, capsize=2, markersize=4, linewidth=1)
-
-
 def panels(
-    counts: xr.DataArray, along: str, curves: str, label: str, names: Mapping[str, str] = NAMES, fmt: str = "-"
+    counts: xr.DataArray,
+    along: str,
+    curves: str,
+    label: Callable[[Any], str],
+    names: Mapping[str, str] = NAMES,
+    fmt: str = "-",
 ) -> tuple[Figure, dict[str, Axes]]:
     """A panel for each optimizer: counts on logarithmic axes."""
     optimizers = counts.optimizer.values.tolist()
     drawn = Figure(figsize=(4.2 * len(optimizers), 4), layout="constrained")
     grid = dict(zip(optimizers, drawn.subplots(1, len(optimizers), sharey=True), strict=True))
     for name, axes in grid.items():
-        draw_means(axes, counts.sel(optimizer=name), along, curves, label, fmt=fmt)
-        axes.set_xscale("log", base=2)
-        if along == "d":
-            axes.set_xticks(counts.d.values, map(str, counts.d.values))
-            axes.minorticks_off()
-        axes.set(yscale="log", xlabel=along, ylabel="items recovered", title=names[name])
+        draw_curves(axes, counts.sel(optimizer=name), along, curves, label, fmt=fmt)
+        log_axes(axes, counts.d.values if along == "d" else ())
+        axes.set(xlabel=along, ylabel="items recovered", title=names[name])
         axes.legend(fontsize="small")
     return drawn, grid

@@ -8,7 +8,6 @@ from itertools import product
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 import xarray as xr
 from jaxtyping import Array, Key
 
@@ -89,17 +88,12 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
 
 def labelled(config: Config, found: xr.Dataset) -> xr.Dataset:
     """The sweep with its cells taken apart, and everything named."""
-    coords: dict[str, list[Any] | np.ndarray] = {
-        "d": list(config.dims),
-        "setting": list(config.settings),
-        "rate": np.arange(len(config.muon_rates)),
-        "seed": found["seed"].values,
-        "iteration": [0, *config.iterations],
-        "optimizer": list(OPTIMIZERS),
-    }
+    cells = {"d": list(config.dims), "setting": list(config.settings), "rate": list(range(len(config.muon_rates)))}
+    records = {"seed": found["seed"].values, "iteration": [0, *config.iterations], "optimizer": list(OPTIMIZERS)}
+    coords: dict[str, Any] = cells | records
     shape = [len(values) for values in coords.values()]
-    values = {name: found[name].transpose("cell", "seed", ...).values for name in Trained._fields}
-    return xr.Dataset({name: (list(coords), array.reshape(shape)) for name, array in values.items()}, coords)
+    arrays = {name: found[name].transpose("cell", "seed", ...).values.reshape(shape) for name in Trained._fields}
+    return xr.Dataset({name: (list(coords), array) for name, array in arrays.items()}, coords)
 
 
 def judged(config: Config, runs: xr.Dataset) -> xr.Dataset:

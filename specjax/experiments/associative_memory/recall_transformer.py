@@ -16,6 +16,7 @@ from specjax import lab
 from specjax.experiments.associative_memory import judging
 from specjax.experiments.associative_memory.judging import Control, Data
 from specjax.experiments.associative_memory.recall_runs import Config, run
+from specjax.lab.drawing import draw_curves
 
 CLEAR = 0.1
 """The smallest lead that counts; accuracies that differ by less are alike."""
@@ -48,7 +49,7 @@ def by_dimension(config: Config, values: xr.DataArray) -> xr.DataArray:
 
 def with_runs(change: Callable[[xr.Dataset], xr.Dataset]) -> Control:
     """A control: other runs."""
-    return lambda config, data: {**data, "runs": change(data["runs"])}
+    return lab.changing(change, of="runs")
 
 
 def at_start(runs: xr.Dataset) -> xr.Dataset:
@@ -57,23 +58,15 @@ def at_start(runs: xr.Dataset) -> xr.Dataset:
 
 
 states = lab.Statements()
-CONTROLS = {
-    "Muon and AdamW exchanged": with_runs(
-        lambda runs: judging.exchange(runs, "optimizer", {"muon": "adamw", "adamw": "muon"})
-    ),
-    "W at its start": with_runs(at_start),
-}
+EXCHANGED = with_runs(lambda runs: judging.exchange(runs, "optimizer", {"muon": "adamw", "adamw": "muon"}))
+CONTROLS = {"Muon and AdamW exchanged": EXCHANGED, "W at its start": with_runs(at_start)}
 SHUFFLED = {"the items shuffled": lab.replacing("recalled", "shuffled", of="runs")}
 
 
-@states(
-    "appendix-d-2-task",
-    "A transformer with an induction head, made of associative memories, is right in every sequence, whatever the exponents.",
-    controls={"the items shuffled": lab.replacing("error", "error_shuffled", of="head")},
-)
+@states("appendix-d-2-task", controls={"the items shuffled": lab.replacing("error", "error_shuffled", of="head")})
 def task_is_solvable(config: Config, data: Data) -> lab.Relation:
-    """Its weights are written down in `models.recall.induction_head`."""
-    return lab.identity(data["head"]["error"], tolerance=1e-6)
+    """A transformer with an induction head, made of associative memories, is right in every sequence, whatever the exponents."""
+    return lab.identity(data["head"]["error"], tolerance=1e-6)  # its weights are in `models.recall.induction_head`
 
 
 def ahead(name: str, cites: str, what: str, quantity: str, along: Choice, controls: Mapping[str, Control]) -> None:
@@ -91,15 +84,12 @@ ahead("ahead-by-batch", "figure-8a", "At the largest d Muon's OOD accuracy {} ba
 ahead("recalls-more", "figure-8b", "At the largest d Muon's R(W_V) {} batch size.", "recalled", by_batch, SHUFFLED)
 
 
-@states(
-    "figure-8a",
-    "At the largest d Muon's OOD accuracy at each batch size but the largest is above AdamW's and SGD's at the next, by more than a tenth.",
-    holds=None,
-    controls=CONTROLS,
-    along="iteration",
-)
+@states("figure-8a", holds=None, controls=CONTROLS, along="iteration")
 def smaller_batches_do(config: Config, data: Data) -> lab.Relation:
-    """In place of the batch from which on accuracy is near perfect, which no small run has for all three."""
+    """At the largest d Muon's OOD accuracy at each batch size but the largest is above AdamW's and SGD's at the next, by more than a
+    tenth.
+    """
+    # In place of the batch from which on accuracy is near perfect, which no small run has for all three.
     accuracy = by_batch(config, after_start(data, "outside"))
     smaller = accuracy.isel(batch=slice(None, -1))
     following = accuracy.isel(batch=slice(1, None)).assign_coords(batch=smaller["batch"])
@@ -120,20 +110,13 @@ def robust(what: str, cites: str, setting: Callable[[Config], str]) -> None:
 
 robust("outputs", "figure-9a", lambda config: config.skewed)
 robust("triggers", "figure-9b", lambda config: "triggers")
+UNTRAINED = with_runs(lambda runs: runs.where(runs["optimizer"] != "adamw", at_start(runs)))
 
 
-@states(
-    "figure-9-uniform",
-    "With uniform tokens Muon's and AdamW's accuracies are less than a tenth apart at every d.",
-    holds=None,
-    controls={
-        "AdamW's W at its start": with_runs(lambda runs: runs.where(runs["optimizer"] != "adamw", at_start(runs)))
-    },
-    along="iteration",
-)
+@states("figure-9-uniform", holds=None, controls={"AdamW's W at its start": UNTRAINED}, along="iteration")
 def alike_when_uniform(config: Config, data: Data) -> lab.Relation:
-    """Where training and OOD sequences have one distribution."""
-    gap = lead(after_start(data, "outside").sel(setting="uniform", drop=True))
+    """With uniform tokens Muon's and AdamW's accuracies are less than a tenth apart at every d."""
+    gap = lead(after_start(data, "outside").sel(setting="uniform", drop=True))  # training and OOD have one distribution
     return judging.near(gap.sel(over="adamw", drop=True), 0.0, CLEAR, LEAST)
 
 
@@ -159,7 +142,7 @@ def figure(config: Config, data: Data) -> Figure:
     for axes, (title, curves) in zip(grid, shown.items(), strict=True):
         (dim,) = {"d", "batch"} & set(curves[0].dims)
         for values, fmt in zip(curves, ("-", "--"), strict=False):
-            judging.draw_means(axes, values, dim, "optimizer", "", fmt=fmt)
+            draw_curves(axes, values, dim, "optimizer", judging.NAMES.__getitem__, fmt=fmt)
         axes.set_xticks(curves[0][dim].values)
         axes.set_xlabel("dimension d" if dim == "d" else "batch B")
         axes.set_title(title, fontsize="medium")
@@ -184,9 +167,9 @@ EXPERIMENT = lab.Experiment(
         # As many iterations as the three need to go ways of their own.
         "smoke": {"items": 8, "length": 8, "dims": (8, 12), "batches": (2, 4), "iterations": (8, 24), "evaluation": 16}
         | {"muon_rates": (0.1,), "adamw_rates": (0.03,), "sgd_rates": (0.3,), "seeds": 6, "choosing": 1},
-        "paper": {"length": 24, "dims": (12, 16, 32, 64), "batches": (16, 64, 256), "iterations": (128, 512, 1024)}
-        | {"muon_rates": (0.01, 0.03, 0.1), "adamw_rates": (0.003, 0.01, 0.03), "sgd_rates": (0.03, 0.1, 0.3)}
-        | {"evaluation": 512, "seeds": 12},
+        # Half an hour of two cores.
+        "paper": {"length": 24, "batches": (16, 64), "iterations": (128, 512, 1024), "evaluation": 256, "seeds": 12}
+        | {"muon_rates": (0.01, 0.03), "adamw_rates": (0.005, 0.02), "sgd_rates": (0.1, 0.3), "choosing": 2},
     },
     figure=figure,
 )

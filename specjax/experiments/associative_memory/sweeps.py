@@ -1,6 +1,6 @@
 """How these experiments run: draws of the items, one step on them, counts of what it recovers, and a sweep over d."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, TypeVar, cast
 
@@ -113,12 +113,11 @@ def run(
     dims: Sequence[int],
     seeds: int,
     key: Key[Array, ""],
-    axes: Mapping[str, Sequence[Any]],
-    **own: Mapping[str, Sequence[Any]],
+    **axes: Sequence[Any],
 ) -> xr.Dataset:
     """A sweep over d in which every seed runs alone, since one seed of N items fills the machine.
 
-    The axes that an output has by itself are the first of `axes`, names with their coordinates, or those that `own` has for it.
+    `axes` are the names and coordinates of the axes that outputs have by themselves; an output of fewer has the first of them.
     """
 
     def measure(key: Array, d: AnySize) -> dict[str, Array]:
@@ -129,12 +128,7 @@ def run(
         return sequential_vmap(lambda key: of_seed(key, d))(key)
 
     data = sweep.run(measure, {"d": sweep.widths(*dims)}, seeds=seeds, key=key, plan="auto")
-    for name in list(map(str, data.data_vars)):
-        trailing = [dim for dim in data[name].dims if str(dim).startswith(f"{name}_dim_")]
-        named = dict(zip(trailing, own.get(name, axes).items(), strict=False))
-        renamed = data[name].rename({dim: axis for dim, (axis, _) in named.items()})
-        data[name] = renamed.assign_coords({axis: list(values) for axis, values in named.values()})
-    return data
+    return sweep.labelled(data, *axes, **{name: list(values) for name, values in axes.items()})
 
 
 def check_items(n: int, dims: Sequence[int]) -> None:
