@@ -117,7 +117,11 @@ def small_batches_are_stored(config: Config, data: xr.Dataset) -> lab.Relation:
 
 
 def grows_as_capacity(
-    optimizer: str, cites: str | tuple[str, ...], whose: str, other: dict[str, judging.Control], post_hoc: str = ""
+    optimizer: str,
+    cites: str | tuple[str, ...],
+    whose: str,
+    other: dict[str, judging.Control],
+    holds: bool | None = True,
 ) -> None:
     """The critical batch by the finite-d capacity; that this is the theorems' far out is judged in memory-one-step."""
     says = f"{whose} grows with d as the batch that shows half of the items of its population's capacity does, to 1/4."
@@ -125,7 +129,7 @@ def grows_as_capacity(
 
     controls = other | judging.sizes_exchanged()
 
-    @states(cites, says, name=f"critical-batch-of-{optimizer}", controls=controls, post_hoc=post_hoc)
+    @states(cites, says, name=f"critical-batch-of-{optimizer}", controls=controls, holds=holds)
     def grows(config: Config, data: xr.Dataset) -> lab.Relation:
         of_seen = float(judging.slopes(half_seen(config, of_capacity)))
         return judging.near(judging.slopes(critical(data, optimizer)), of_seen, MARGIN, "1/4")
@@ -138,10 +142,16 @@ RESOLVED, KNOWN = (
 )
 grows_as_capacity("muon", OF_MUON[0], "Muon's critical batch", DESCENT)
 grows_as_capacity("resolved", OF_MUON, f"{RESOLVED} Muon's critical batch", DESCENT)
-grows_as_capacity("gd", "section-3-critical-sgd", "The critical batch of gradient descent", MUON, KNOWN)
+grows_as_capacity("gd", "section-3-critical-sgd", "The critical batch of gradient descent", MUON, None)
 
 
-@states("theorem-3-1", controls=judging.nothing() | DESCENT)
+@states(
+    "theorem-3-1",
+    controls={
+        "gradient descent": judging.in_place({"resolved": "gd"}),
+        "W = 0": judging.changed(lambda count: count.where(count.optimizer != "resolved", 0)),
+    },
+)
 def resolution_of_the_batch(config: Config, data: xr.Dataset) -> lab.Relation:
     """With λ = max(d^-α, 1/B), the theorem's but for logarithms, a step recovers more than half as many items as with the polar factor,
     at every batch and d.
