@@ -61,10 +61,6 @@ def draw_sweep(
     style = marker + ("-" if line else "")
     axes.errorbar(x, mean, yerr=2 * stderr, fmt=style, markersize=5, capsize=2, linewidth=1, color=color, label=label)
     log_axes(axes, x)
-    low, high = axes.get_ylim()
-    if high < 100 * low:  # too few decades to be read by powers of ten
-        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
 
 
 def draw_curves(
@@ -98,12 +94,16 @@ def draw_slopes(axes: Axes, draws: xr.DataArray, dim: str, curves: str, exponent
 
 
 def log_axes(axes: Axes, ticks: Sequence[float] | np.ndarray = ()) -> None:
-    """Logarithmic axes, with these ticks of x, if there are any, and no others."""
+    """Logarithmic axes of what has been drawn, with these ticks of x, if there are any, and no others."""
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     if len(ticks):
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.minorticks_off()
+    low, high = axes.get_ylim()
+    if high < 100 * low:  # too few decades to be read by powers of ten
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
 
 
 def draw_line(axes: Axes, values: xr.DataArray, like: xr.DataArray, dim: str | None, *, label: str, color: str) -> None:

@@ -121,7 +121,7 @@ def muon_loses_its_exponent(config: Config, data: xr.Dataset) -> lab.Relation:
 
 def tables(config: Config, data: xr.Dataset) -> list[lab.Table]:
     title = f"Items recovered, N = {config.n}, α = {config.alpha:g}, ridge {config.ridge:g}"
-    return [judging.table(title, {"": data["count"]})]
+    return [lab.table_by_size(title, {"": data["count"]}, "d")]
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:

@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 from specjax import lab, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import draw_curves, log_axes
-from specjax.lab.finding import labelled
 from specjax.theory import finite_capacity
 
 LEDGER = ledger("associative-memory")
@@ -34,24 +33,13 @@ def log(counts: xr.DataArray) -> xr.DataArray:
 
 
 def slopes(values: xr.DataArray, dim: str = "d") -> xr.DataArray:
-    """The slope of a straight line in the logarithm of the size, in every draw."""
-    x = np.log(values[dim].astype(float))
-    x = x - x.mean()
-    return ((x * values).sum(dim) / (x**2).sum()).rename(f"slope of {values.name}")
-
-
-def jackknife(draws: xr.DataArray, of: Change) -> xr.DataArray:
-    """A function of the mean over draws, as pseudo-values: draws with its mean and spread, but for terms of the order of 1/draws.
-
-    For counts of a few items, whose single logarithms are biased, or do not exist.
-    """
-    n, values = draws.sizes["seed"], draws.astype(float)
-    return n * of(values.mean("seed")) - (n - 1) * of((values.sum("seed") - values) / (n - 1))
+    """The slope of a straight line through logarithms, in every draw."""
+    return sweep.slopes(values, dim)
 
 
 def pseudo_slopes(counts: xr.DataArray, dim: str = "d") -> xr.DataArray:
     """The slope of the logarithm of the mean over draws, as pseudo-values."""
-    return jackknife(counts, lambda mean: slopes(log(mean), dim)).rename(f"slope of {counts.name}")
+    return sweep.jackknife(counts, lambda mean: slopes(log(mean), dim)).rename(f"slope of {counts.name}")
 
 
 @lru_cache(maxsize=1024)
@@ -70,22 +58,14 @@ def formula(count: xr.DataArray, n: int) -> xr.DataArray:
     return points[0].copy(data=np.reshape(values, d.shape)).rename("formula")
 
 
-def near(values: xr.DataArray, target: xr.DataArray | float, within: float, called: str) -> lab.Relation:
-    """The means of `values` are less than `within` from the target, on either side."""
-    excess = values - target
-    sides = xr.DataArray(["above", "below"], dims="side", name="side")
-    both = xr.concat([excess, -excess], sides, coords="minimal", compat="override").rename(values.name)
-    return lab.below(both, within, called)
-
-
 def within_a_factor_of_2(logs: xr.DataArray) -> lab.Relation:
     """The logarithms of ratios are those of numbers from 1/2 to 2."""
-    return near(logs, 0.0, float(np.log(2)), "a factor of 2")
+    return lab.near(logs, 0.0, float(np.log(2)), "a factor of 2")
 
 
 def has_exponent(values: xr.DataArray, exponent: float, within: float) -> lab.Relation:
     """Straight lines through the logarithms of `values` over log d have the slope `exponent`, to less than `within`."""
-    return near(slopes(log(values)), exponent, within, f"{within:g}, half the distance to the next exponent,")
+    return lab.near(slopes(log(values)), exponent, within, f"{within:g}, half the distance to the next exponent,")
 
 
 def counts_by_formula(
@@ -93,7 +73,7 @@ def counts_by_formula(
 ) -> lab.Relation:
     """The mean counts are those of a formula without a fitted number, in the mean over some dimensions."""
     ratio = (count / formula).rename("count / formula").mean(over)
-    return near(ratio, 1.0, within, f"{within:.0%} of the formula")
+    return lab.near(ratio, 1.0, within, f"{within:.0%} of the formula")
 
 
 def exponents_by_formula(
@@ -101,7 +81,7 @@ def exponents_by_formula(
 ) -> lab.Relation:
     """The slopes of straight lines through counts are those of lines through the formula's, on logarithmic axes."""
     excess = (slope - slopes(log(formula))).rename("slope less the formula's")
-    return near(excess.mean(over) if over else excess, 0.0, within, f"{within}")
+    return lab.near(excess.mean(over) if over else excess, 0.0, within, f"{within}")
 
 
 def far_out(
@@ -148,24 +128,25 @@ def exponents_far_out(far: xr.Dataset, few_compete: xr.DataArray, tolerance: flo
     return lab.identity(error, tolerance=tolerance)
 
 
+def changed(change: Change, of: str | None = None, name: str = "count") -> Control:
+    """A control: a quantity after a change."""
+    return lab.replacing(name, lambda data: change(data[name]), of=of)
+
+
 def reverse(values: Labelled, dim: str) -> Labelled:
     """The values in the opposite order of a coordinate."""
-    return values.isel({dim: slice(None, None, -1)}).assign_coords({dim: values[dim]})
+    return lab.at_places(values, dim, slice(None, None, -1))
 
 
 def first(values: Labelled, dim: str) -> Labelled:
     """The first values at every point of a dimension."""
-    return values.isel({dim: [0] * values.sizes[dim]}).assign_coords({dim: values[dim]})
+    return lab.at_places(values, dim, [0] * values.sizes[dim])
 
 
 def exchange(values: Labelled, dim: str, other: Mapping[str, str]) -> Labelled:
     """The values at some coordinates in the place of those at others."""
-    return values.sel({dim: [other.get(at, at) for at in values[dim].values]}).assign_coords({dim: values[dim]})
-
-
-def changed(change: Change, of: str | None = None, name: str = "count") -> Control:
-    """A control: a quantity after a change."""
-    return lab.replacing(name, lambda data: change(data[name]), of=of)
+    names = values[dim].values.tolist()
+    return lab.at_places(values, dim, [names.index(other.get(name, name)) for name in names])
 
 
 def nothing(of: str | None = None) -> dict[str, Control]:
@@ -213,26 +194,6 @@ FAR_CONTROLS = {
     "the theorems' exponents -0.05": theorem(lambda e: e - 0.05),
     "without 1/(2α ln d)": lab.replacing("log_d", np.inf, of="far"),
 }
-
-
-def table(title: str, values: Mapping[str, xr.DataArray], of_logs: bool = False) -> lab.Table:
-    """Means over draws at each d, a row for every other coordinate, and the slopes of their logarithms, with standard errors."""
-    rows = []
-    for name, draws in values.items():
-        means: tuple[xr.DataArray, ...]
-        slope: tuple[xr.DataArray, ...]
-        if "seed" in draws.dims:
-            parts = draws, slopes(draws) if of_logs else pseudo_slopes(draws)
-            means, slope = (sweep.mean_and_stderr(part.astype(float)) for part in parts)
-        else:
-            means, slope = (draws,), (slopes(draws if of_logs else log(draws)),)
-        for place, where in labelled(slope[0]):
-            at = dict(zip(slope[0].dims, place, strict=True))
-            cells = zip(*(part.isel(at).values for part in means), strict=True)
-            shown = (" ± ".join(f"{x:.4g}" for x in cell) for cell in cells)
-            ends = " ± ".join(f"{float(part.isel(at)):.2f}" for part in slope)
-            rows.append((f"{name} {where}".strip(), *shown, ends))
-    return lab.Table(title, ("", *(f"d = {d}" for d in draws.d.values), "slope"), tuple(rows))
 
 
 def panels(

@@ -249,7 +249,7 @@ def tables(config: Config, data: xr.Dataset) -> list[lab.Table]:
     """Losses, interactions and signals by d."""
     title = f"N = {config.n}, α = {config.alpha:g}; the loss of W = 0 is log N = {np.log(config.n):.3f}"
     shown = ("loss_muon", "loss_gd", "unrecovered_muon", "interaction", "signal", "difference")
-    return [judging.table(title, {name: data[name] for name in shown})]
+    return [lab.table_by_size(title, {name: data[name] for name in shown}, "d")]
 
 
 EXPERIMENT = lab.Experiment(

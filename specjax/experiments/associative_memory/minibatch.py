@@ -10,14 +10,13 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Key
 from matplotlib.figure import Figure
-from scipy.optimize import brentq
 
-from specjax import lab, sizes, spectral
+from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.associative_memory import judging, sweeps
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize, active
 from specjax.theory import capacity
-from specjax.theory.finite_capacity import distinct_items
+from specjax.theory.finite_capacity import distinct_items, half_seen_batch
 
 OPTIMIZERS = ("gd", "muon", "resolved")
 """The last is Muon with λ = max(d^-α, 1/B): the theorem's, without its logarithms."""
@@ -80,22 +79,15 @@ def critical(data: xr.Dataset, optimizer: str) -> xr.DataArray:
         reached = np.apply_along_axis(lambda share: np.interp(0.5, share, logs), -1, shares)
         return count.isel(batch=0, drop=True).copy(data=reached)
 
-    found = judging.jackknife(data["count"].sel(optimizer=optimizer, drop=True), half)
+    found = sweep.jackknife(data["count"].sel(optimizer=optimizer, drop=True), half)
     return found.rename("log of the critical batch")
 
 
 def half_seen(config: Config, optimizer: str) -> xr.DataArray:
     """Logarithms of the batch of which half of the items that the formula has for the population are seen, by d."""
-    p = np.arange(1.0, config.n + 1) ** -config.alpha
-    p /= p.sum()
-
-    def seen(log_batch: float, kept: float) -> float:
-        shares = np.clip(kept - np.arange(config.n), 0, 1)
-        return float(shares @ -np.expm1(-np.exp(log_batch) * p)) - kept / 2
-
     kept = [judging.expected(optimizer, d, config.n, config.alpha) for d in config.dims]
-    logs = [brentq(seen, -10, 40, args=(k,)) for k in kept]
-    return xr.DataArray(np.array(logs), dims="d", coords={"d": list(config.dims)})
+    batches = [half_seen_batch(config.n, config.alpha, k) for k in kept]
+    return xr.DataArray(np.log(batches), dims="d", coords={"d": list(config.dims)})
 
 
 def power(config: Config, data: xr.Dataset) -> xr.Dataset:
@@ -132,7 +124,7 @@ def grows_as_capacity(
     @states(cites, says, name=f"critical-batch-of-{optimizer}", controls=controls, holds=holds)
     def grows(config: Config, data: xr.Dataset) -> lab.Relation:
         of_seen = float(judging.slopes(half_seen(config, of_capacity)))
-        return judging.near(judging.slopes(critical(data, optimizer)), of_seen, MARGIN, "1/4")
+        return lab.near(judging.slopes(critical(data, optimizer)), of_seen, MARGIN, "1/4")
 
 
 OF_MUON, MUON = ("section-3-critical-muon", "theorem-3-1"), {"Muon": judging.in_place({"gd": "muon"})}
@@ -156,7 +148,7 @@ def resolution_of_the_batch(config: Config, data: xr.Dataset) -> lab.Relation:
     """With λ = max(d^-α, 1/B), the theorem's but for logarithms, a step recovers more than half as many items as with the polar factor,
     at every batch and d.
     """
-    logs = judging.jackknife(data["count"], judging.log)
+    logs = sweep.jackknife(data["count"], judging.log)
     resolved, polar = (logs.sel(optimizer=name, drop=True) for name in ("resolved", "muon"))
     return lab.above((resolved - polar).rename("log of the ratio"), float(np.log(0.5)), "half")
 
@@ -165,7 +157,7 @@ def resolution_of_the_batch(config: Config, data: xr.Dataset) -> lab.Relation:
 def critical_batch_as_printed(config: Config, data: xr.Dataset) -> lab.Relation:
     """At these sizes the critical batch of Muon grows as d^(α+1/2), to 1/4."""
     predicted = capacity.critical_batch_exponent("muon", config.alpha)  # without finite-d terms
-    return judging.near(judging.slopes(critical(data, "muon")), predicted, MARGIN, "1/4")
+    return lab.near(judging.slopes(critical(data, "muon")), predicted, MARGIN, "1/4")
 
 
 @states(
@@ -195,8 +187,8 @@ def tables(config: Config, data: xr.Dataset) -> list[lab.Table]:
     logs = {f"{judging.NAMES[name]}, half of the count": critical(data, name) for name in OPTIMIZERS}
     logs |= {f"{judging.NAMES[name]}, half seen": half_seen(config, name) for name in ("gd", "muon")}
     return [
-        judging.table(f"Items recovered, N = {config.n}, α = {config.alpha:g}", {"": data["count"]}),
-        judging.table("Logarithms of the batch of half the population's count", logs, of_logs=True),
+        lab.table_by_size(f"Items recovered, N = {config.n}, α = {config.alpha:g}", {"": data["count"]}, "d"),
+        lab.table_by_size("Logarithms of the batch of half the population's count", logs, "d", of_logs=True),
     ]
 
 

@@ -134,7 +134,7 @@ def small_batches_rate(config: Config, data: Data) -> lab.Relation:
     slope = judging.pseudo_slopes(data["capacity"]["count"].isel(batch=0, drop=True), "t")
     samples = [float(t * config.batches[0]) for t in data["capacity"].t.values]
     expected = np.polyfit(np.log(samples), np.log([distinct_items(config.n, config.alpha, m) for m in samples]), 1)[0]
-    return judging.near(slope, float(expected), (1 - 1 / config.alpha) / 2, "half of 1 - 1/α")
+    return lab.near(slope, float(expected), (1 - 1 / config.alpha) / 2, "half of 1 - 1/α")
 
 
 @states("figure-5b", controls=ALL_STORED | {"the smallest batches in the place of the largest": EXCHANGED})
@@ -174,7 +174,7 @@ def batch_of_the_hessian(config: Config, data: Data) -> lab.Relation:
     """
     # With fewer draws the Hessian is singular; 1/4 is half of what is between d^α and Muon's critical batch d^(α+1/2).
     slope = judging.slopes(judging.log(data["hessian"]["draws"]))
-    return judging.near(slope, config.alpha, 0.25, "1/4")
+    return lab.near(slope, config.alpha, 0.25, "1/4")
 
 
 def figure(config: Config, data: Data) -> Figure:

@@ -47,13 +47,9 @@ class Config(lab.Config):
         super().__post_init__()
         for n, dims in ((self.n, self.dims), (self.many_n, self.many_dims), (self.newton_n, self.newton_dims)):
             sweeps.check_items(n, dims)
-        if rare_from(self.alpha, self.dims[-1]) >= self.n:
-            raise ValueError(f"n={self.n} must exceed {rare_from(self.alpha, self.dims[-1]):.0f}, to have rare items.")
-
-
-def rare_from(alpha: float, d: Any) -> Any:
-    """i* without its logarithms: d^(1+1/(2α))."""
-    return d ** (1 + 1 / (2 * alpha))
+        rare_from = self.dims[-1] ** capacity.one_step_exponent("muon", self.alpha)
+        if rare_from >= self.n:
+            raise ValueError(f"n={self.n} must exceed {rare_from:.0f}, to have rare items.")
 
 
 def further(alpha: float) -> str:
@@ -73,7 +69,9 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
 
     def few(key: Array, d: AnySize) -> dict[str, Array]:
         u, v = sweeps.draw(key, config.n, d)
-        root = jnp.sqrt(jnp.asarray(active(d), u.dtype))
+        # i* without its logarithms is a power of the size.
+        size, rare = jnp.asarray(active(d), u.dtype), capacity.one_step_exponent("muon", config.alpha)
+        root = jnp.sqrt(size)
         alphas = (config.alpha,) * len(RUNS) + config.others
         long, short = (jnp.full(STEPS, length * root) for length in (2, 1))
         rates = jnp.stack([long, short, growing(d, config.alpha, STEPS)] + [long] * len(config.others))
@@ -85,7 +83,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         return {
             "count": found["count"].T,
             "error": found["error"][0],
-            "rare": jnp.mean(signal, where=item > rare_from(config.alpha, root**2)),
+            "rare": jnp.mean(signal, where=item > size**rare),
             "frequent": jnp.mean(signal, where=item <= 4),
         }
 
@@ -203,7 +201,7 @@ def gain_of_exponent(count: xr.DataArray, gain: xr.DataArray | float) -> lab.Rel
     """From the first to the last step; the bend of both by finite d and N is much the same (memory-one-step), and drops out."""
     slope = judging.pseudo_slopes(count)
     difference = (slope.isel(t=-1, drop=True) - slope.isel(t=0, drop=True)).rename("gain of the exponent")
-    return judging.near(difference, gain, gain / 2, "half of the gain")
+    return lab.near(difference, gain, gain / 2, "half of the gain")
 
 
 states = lab.Statements()
@@ -338,7 +336,7 @@ def muon_matches_newton(config: Config, data: Data) -> lab.Relation:
     at every d.
     """
     # Both with one learning rate, such that their first steps have one length, 2 d.
-    logs = judging.jackknife(data["newton"]["count"], judging.log)
+    logs = sweep.jackknife(data["newton"]["count"], judging.log)
     muon, newton = (logs.sel(optimizer=name, drop=True) for name in ("muon", "newton"))
     return judging.within_a_factor_of_2((muon - newton).rename("log of Muon / Newton"))
 

@@ -180,14 +180,14 @@ def straight_lines(config: Config, data: Data) -> lab.Relation:
     """Straight lines through the counts of Muon, d from `fit_from` on, have the exponent 1 + 1/(2α) to 0.05 in the mean over α."""
     slope = straight(judged(config, data, "muon"))
     excess = (slope - 1 - 1 / (2 * slope.alpha)).mean("alpha").rename("slope less the theorem's")
-    return judging.near(excess, 0.0, SLOPE, f"{SLOPE}, as a figure shows it,")
+    return lab.near(excess, 0.0, SLOPE, f"{SLOPE}, as a figure shows it,")
 
 
 @states(("figure-2a", "figure-2-fit"), holds=False, controls=exact_power("descent") | DESCENT_CONTROLS)
 def straight_lines_of_descent(config: Config, data: Data) -> lab.Relation:
     """Straight lines through the counts of gradient descent have the exponent 1/(2α) to 0.05, at every α."""
     slope = straight(of_groups(data))
-    return judging.near(slope, 1 / (2 * slope.alpha), SLOPE, f"{SLOPE}, as a figure shows it,")
+    return lab.near(slope, 1 / (2 * slope.alpha), SLOPE, f"{SLOPE}, as a figure shows it,")
 
 
 @states(("theorem-b-1", "section-3-newton"), controls=DESCENT_FOR_MUON)
@@ -218,8 +218,8 @@ def tables(config: Config, data: Data) -> list[lab.Table]:
     shown = {"count": data["capacity"]["count"], "formula": judging.formula(counts, config.n)}
     of_descent = {"count": descent, "formula": judging.formula(descent, config.descent_n)}
     return [
-        judging.table(f"Items recovered, N = {config.n}", shown | {"prefix / count": prefixes / counts}),
-        judging.table(f"Items that gradient descent recovers, N = {config.descent_n}", of_descent),
+        lab.table_by_size(f"Items recovered, N = {config.n}", shown | {"prefix / count": prefixes / counts}, "d"),
+        lab.table_by_size(f"Items that gradient descent recovers, N = {config.descent_n}", of_descent, "d"),
     ]
 
 

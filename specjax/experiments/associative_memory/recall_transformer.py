@@ -223,7 +223,7 @@ UNTRAINED = with_runs(lambda runs: runs.where(runs["optimizer"] != "adamw", at_s
 def alike_when_uniform(config: Config, data: Data) -> lab.Relation:
     """With uniform tokens Muon's and AdamW's accuracies are less than a tenth apart at every d."""
     gap = lead(after_start(data, "outside").sel(setting="uniform", drop=True))  # training and OOD have one distribution
-    return judging.near(gap.sel(over="adamw", drop=True), 0.0, CLEAR, LEAST)
+    return lab.near(gap.sel(over="adamw", drop=True), 0.0, CLEAR, LEAST)
 
 
 def figure(config: Config, data: Data) -> Figure:

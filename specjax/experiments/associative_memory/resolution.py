@@ -143,7 +143,7 @@ def resolution_has_the_rate_of_polar(config: Config, data: Data) -> lab.Relation
 def sharp_resolution_is_polar(config: Config, data: Data) -> lab.Relation:
     """λ a hundred times below d^(-α-1) recovers what the exact polar factor does, to 2 %, at every d."""
     # No singular value is that small, but for the smallest one now and then.
-    return judging.near(over_polar(data["capacity"]["sharp"], data), 1.0, 0.02, "2 %")
+    return lab.near(over_polar(data["capacity"]["sharp"], data), 1.0, 0.02, "2 %")
 
 
 def finer(count: xr.DataArray) -> xr.DataArray:
@@ -205,7 +205,7 @@ def scale(name: str, key: str, cites: str, says: str) -> None:
     def exponent(config: Config, data: Data) -> lab.Relation:
         expected = capacity.singular_value_exponents(config.alpha)[key]
         called = "1/4, half of the 1/2 by which a wrong exponent is off,"
-        return judging.near(slope_of(data["spectrum"][name]), expected, HALF, called)
+        return lab.near(slope_of(data["spectrum"][name]), expected, HALF, called)
 
 
 scale("s_bulk", "bulk", "appendix-b-2-bulk", "The bulk singular value s_(d/2) of the gradient falls as d^-α.")
@@ -228,7 +228,7 @@ def tables(config: Config, data: Data) -> list[lab.Table]:
     """Counts by λ."""
     title = f"Items recovered, N = {config.n}, α = {config.alpha:g}; λ over d^-α, or {SHARP:g} d^(-α-1)"
     names = {"count": "λ,", "sharp": "sharp λ", "gd": "GD"}
-    return [judging.table(title, {label: data["capacity"][name] for name, label in names.items()})]
+    return [lab.table_by_size(title, {label: data["capacity"][name] for name, label in names.items()}, "d")]
 
 
 EXPERIMENT = lab.Experiment(

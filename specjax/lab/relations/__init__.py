@@ -14,4 +14,5 @@ from specjax.lab.relations.sides import above as above
 from specjax.lab.relations.sides import ahead as ahead
 from specjax.lab.relations.sides import below as below
 from specjax.lab.relations.sides import happens as happens
+from specjax.lab.relations.sides import near as near
 from specjax.lab.relations.within_grid import within_grid as within_grid

@@ -80,6 +80,27 @@ def below(draws: xr.DataArray, threshold: Number, called: str, *, by: Estimator 
     return OnOneSide(draws, threshold, called, False, by)
 
 
+def near(draws: xr.DataArray, target: Number, within: float, called: str, *, by: Estimator = "mean") -> OnOneSide:
+    """The mean of `draws`, or another estimate, is less than `within` from `target`, on either side, at every point.
+
+    For what has no other prediction to be told from, where `within` is the smallest distance that counts.
+
+    Args:
+        draws: Dimensions of the points, and "seed" or "batch".
+        target: A number, or one for each point.
+        within: The distance, positive.
+        called: What the distance is, in words that a reader of the record understands.
+        by: What is estimated.
+
+    Raises:
+        ValueError: no draws.
+    """
+    excess = draws - target
+    sides = xr.DataArray(["above", "below"], dims="side", name="side")
+    both = xr.concat([excess, -excess], sides, coords="minimal", compat="override").rename(draws.name)
+    return below(both, within, called, by=by)
+
+
 def ahead(first: xr.DataArray, second: xr.DataArray, *, least: float | int, by: Estimator = "mean") -> OnOneSide:
     """`first` is larger than `second`, in pairs of draws, by more than `least`: the smallest lead that counts.
 
