@@ -256,3 +256,29 @@ def test_the_largest_interaction_is_that_of_all_logits(problem):
     logits = np.abs(np.asarray(v) @ np.asarray(w).T @ np.asarray(u).T)
     np.fill_diagonal(logits, 0)
     assert float(memory.largest_interaction(u, v, w)) == pytest.approx(logits.max(), rel=1e-12)
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.05])
+def test_one_step_is_that_of_float64_up_to_its_length(ridge):
+    """From frequencies so steep that the polar factor of a float32 gradient is another one."""
+    n, d = 300, 24
+    rng = np.random.default_rng(2)
+    u, v = (rng.standard_normal((2, n, d)) / np.sqrt(d)).astype(np.float32)
+    q = (np.arange(1.0, n + 1) ** -3.0 / np.sum(np.arange(1.0, n + 1) ** -3.0)).astype(np.float32)
+    centred, wide_v = u.astype(float) - u.astype(float).mean(0), v.astype(float)
+    down = centred.T @ (wide_v * q[:, None])
+    left, _, right = np.linalg.svd(down)
+    sigma, moment = centred.T @ centred / n + ridge * np.eye(d), wide_v.T @ (wide_v * q[:, None]) + ridge * np.eye(d)
+    expected = {"gd": down, "muon": left @ right, "newton": np.linalg.solve(sigma, np.linalg.solve(moment, down.T).T)}
+    found = memory.one_step(u, v, q, tuple(expected), ridge)
+    for w, exact in zip(np.asarray(found, float), expected.values(), strict=True):
+        assert np.isfinite(w).all()
+        np.testing.assert_allclose(w / np.linalg.norm(w), exact / np.linalg.norm(exact), atol=3e-5)
+    assert found.dtype == np.float32
+
+
+def test_the_count_of_few_is_that_of_what_is_recovered():
+    rng = np.random.default_rng(3)
+    u, v = jnp.asarray(rng.standard_normal((2, 50, 8)), jnp.float32)
+    w = u.T @ v
+    assert int(memory.count_of_few(u, v, w)) == int(memory.count(memory.recovered(u, v, w))) > 0

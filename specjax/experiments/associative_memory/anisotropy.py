@@ -47,8 +47,8 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
         def of_kappa(kappa: Array) -> Array:
             v = memory.anisotropic(of_v, config.n, d, kappa)
-            exact = sweeps.one_step(u, v, q, ("muon", "newton"))
-            ridged = sweeps.one_step(u, v, q, ("newton",), config.ridge)
+            exact = memory.one_step(u, v, q, ("muon", "newton"))
+            ridged = memory.one_step(u, v, q, ("newton",), config.ridge)
             return sweeps.capacities(u, v, jnp.concatenate([exact, ridged]))["count"]
 
         return {"count": jax.lax.map(of_kappa, jnp.asarray(config.kappas))}

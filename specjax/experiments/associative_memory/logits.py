@@ -89,7 +89,7 @@ def _block_mean(logits: Array, d: Array, place: float) -> Array:
     return jnp.sum(jnp.where(inside, logits, 0)) / jnp.maximum(jnp.sum(inside, dtype=logits.dtype), 1)
 
 
-@sweeps.in_float64("config")
+@spectral.in_float64("config")
 def _added_back(config: Config, u: Array, v: Array, q: Array, lam: Array) -> dict[str, Array]:
     """φ at the spikes, also of a map that falls, φ'(0) by central differences, and the sums of its closed form."""
     u, v, q, lam = (a.astype(jnp.float64) for a in (u, v, q, lam))

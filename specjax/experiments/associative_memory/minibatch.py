@@ -61,7 +61,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
             q, batch = inputs
             lam = jnp.maximum(jnp.asarray(active(d), u.dtype) ** -config.alpha, 1 / batch)
             resolved = -spectral.stabilized_sign(memory.gradient_at_zero(u, v, q), lam)
-            ws = jnp.concatenate([sweeps.one_step(u, v, q, OPTIMIZERS[:2]), resolved[None]])
+            ws = jnp.concatenate([memory.one_step(u, v, q, OPTIMIZERS[:2]), resolved[None]])
             return {"count": sweeps.capacities(u, v, ws)["count"], "distinct": jnp.sum(q > 0)}
 
         return jax.lax.map(of_batches, (qs, jnp.asarray(batches)))

@@ -161,7 +161,7 @@ def trajectory(u: Array, v: Array, q: Array, descent: Array, rates: Array) -> di
     return jax.lax.scan(step, start, rates)[1]
 
 
-@sweeps.in_float64()
+@spectral.in_float64()
 def newton_and_muon(u: Array, v: Array, q: Array, length: Array) -> Array:
     """W after each of four steps of both on the same items, (4, 2, d, d), with learning rates that give both first steps one length."""
     u, v, q, length = (x.astype(jnp.float64) for x in (u, v, q, length))

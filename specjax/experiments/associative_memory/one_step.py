@@ -61,7 +61,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     def of_seed(key: Array, d: AnySize) -> dict[str, Array]:
         def of_alpha(key: Array, alpha: Array) -> dict[str, Array]:
             u, v = sweeps.draw(key, config.n, d)
-            return sweeps.capacities(u, v, sweeps.one_step(u, v, memory.power_law(config.n, alpha), OPTIMIZERS))
+            return sweeps.capacities(u, v, memory.one_step(u, v, memory.power_law(config.n, alpha), OPTIMIZERS))
 
         return sweeps.at_alphas(of_alpha, config.alphas, key)
 
@@ -69,7 +69,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         def of_alpha(key: Array, alpha: Array) -> Array:
             u, v = sweeps.draw(key, config.descent_n, d)
             w = -memory.gradient_at_zero(u, v, memory.power_law(config.descent_n, alpha))
-            return sweeps.count_of_few(u, v, w)
+            return memory.count_of_few(u, v, w)
 
         # Draws of their own at every d too, so that means over them have as little noise as they can.
         return {"count": sweeps.at_alphas(of_alpha, config.alphas, jax.random.fold_in(key, sizes.active(d)))}

@@ -73,7 +73,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     }
 
 
-@sweeps.in_float64()
+@spectral.in_float64()
 def singular_values(u: Array, v: Array, q: Array) -> Array:
     """Those of the gradient at zero, with sums and decomposition in float64."""
     gradient = memory.gradient_at_zero(*(a.astype(jnp.float64) for a in (u, v, q)))

@@ -75,7 +75,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
             q, item = memory.power_law(config.n, alpha), jnp.arange(1, config.n + 1, dtype=u.dtype)
 
             def step(w: Array, bound: Array) -> tuple[Array, Array]:
-                w = w + sweeps.polar_step(u, v, jnp.where(item > bound, q, 0))
+                w = w + memory.polar_step(u, v, jnp.where(item > bound, q, 0))
                 return w, memory.count(memory.recovered(u, v, w))
 
             return jax.lax.scan(step, jnp.zeros((u.shape[1], u.shape[1])), bounds("muon", d, exponent))[1]
@@ -95,7 +95,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
                 done = jnp.where(jnp.arange(STEPS) < t, rates, 0)
                 left = item[:, None] > bounds("gd", d, exponent)[None, :]
                 c = q * jnp.sum(jnp.where(left, done[None, :], 0), axis=1)
-                return sweeps.count_of_few(u, v, (u * c[:, None]).T @ v)
+                return memory.count_of_few(u, v, (u * c[:, None]).T @ v)
 
             steps = jnp.tile(jnp.arange(1, STEPS + 1), 2)
             schedules = jnp.repeat(jnp.stack([rates, rates * factors]), STEPS, axis=0)

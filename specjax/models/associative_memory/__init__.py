@@ -21,8 +21,11 @@ from specjax.models.associative_memory.newton import hessian_at_zero as hessian_
 from specjax.models.associative_memory.newton import newton_direction as newton_direction
 from specjax.models.associative_memory.newton import newton_step as newton_step
 from specjax.models.associative_memory.recovery import count as count
+from specjax.models.associative_memory.recovery import count_of_few as count_of_few
 from specjax.models.associative_memory.recovery import prefix as prefix
 from specjax.models.associative_memory.recovery import queries as queries
 from specjax.models.associative_memory.recovery import recovered as recovered
 from specjax.models.associative_memory.signals import largest_interaction as largest_interaction
 from specjax.models.associative_memory.signals import signal_slope as signal_slope
+from specjax.models.associative_memory.steps import one_step as one_step
+from specjax.models.associative_memory.steps import polar_step as polar_step
