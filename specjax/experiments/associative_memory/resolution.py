@@ -17,8 +17,8 @@ HALF = 0.25
 """Half of 1/2: exponents that are off by 1/2 are farther than this from the right ones."""
 SHARP = 0.01
 """λ over d^(-α-1), the order of the smallest singular value, that is far below it."""
-ITERATES = {"cubic": (1.5, -0.5, 0.0), "quintic": (3.4445, -4.775, 2.0315)}
-"""Coefficients of z, z³ and z⁵: those of Lemma C.4, and those of Muon, which do not converge."""
+ITERATES = {"cubic": spectral.CUBIC, "quintic": spectral.MUON}
+"""The map of Lemma C.4, and Muon's, whose iterates do not converge."""
 ITERATIONS = (1, 2, 4, 8, 64)
 
 
@@ -82,10 +82,9 @@ def singular_values(u: Array, v: Array, q: Array) -> Array:
 
 def iterate(name: str, z: Float[np.ndarray, "..."], steps: int) -> Float[np.ndarray, "..."]:
     """A polynomial map applied `steps` times."""
-    a, b, c = ITERATES[name]
     for _ in range(steps):
         # Cut off where the quintic map runs away; the cubic one stays below √3.
-        z = np.clip(a * z + b * z**3 + c * z**5, -2, 2)
+        z = np.clip(ITERATES[name](z), -2, 2)
     return z
 
 
