@@ -34,20 +34,17 @@ class Config(lab.Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         sweeps.check_items(self.n, (*self.dims, self.d))
-        large, small = self.batches[-1], self.batches[-2]
-        if large % small or large // small > self.steps:
+        batches, steps, (small, large) = self.batches, self.steps, self.batches[-2:]
+        if large % small or large // small > steps:
             raise ValueError(
-                f"The largest of batches={self.batches} must be the one before it times a whole number of at most steps={self.steps}, "
-                "so that both see equally many samples."
+                f"The largest of batches={batches} must be the one before it times a number up to steps={steps}."
             )
-        if distinct_items(self.n, self.alpha, self.batches[0] * self.steps) > self.d / 2:
-            raise ValueError(
-                f"The smallest of batches={self.batches} needs to hold fewer than d/2 = {self.d / 2:g} items in steps={self.steps} steps; "
-                "take a smaller one, or fewer steps."
-            )
+        if distinct_items(self.n, self.alpha, batches[0] * steps) > self.d / 2:
+            room = f"d/2 = {self.d / 2:g} items in steps={steps} steps"
+            raise ValueError(f"The smallest of batches={batches} needs to hold fewer than {room}; take a smaller one.")
         if not _with_items_beyond(self):
             raise ValueError(
-                f"n={self.n} must be above {2 * BEYOND} B^(1/α) for one of batches={self.batches}; take more items or a smaller batch."
+                f"n={self.n} must be above {2 * BEYOND} B^(1/α) for one of batches={batches}; take more items."
             )
 
 
