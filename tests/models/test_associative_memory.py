@@ -277,6 +277,18 @@ def test_one_step_is_that_of_float64_up_to_its_length(ridge):
     assert found.dtype == np.float32
 
 
+def test_steps_with_a_resolution_are_those_of_float64():
+    n, d = 300, 24
+    rng = np.random.default_rng(2)
+    u, v = (rng.standard_normal((2, n, d)) / np.sqrt(d)).astype(np.float32)
+    q = (np.arange(1.0, n + 1) ** -3.0 / np.sum(np.arange(1.0, n + 1) ** -3.0)).astype(np.float32)
+    down = (u.astype(float) - u.astype(float).mean(0)).T @ (v.astype(float) * q[:, None])
+    left, s, right = np.linalg.svd(down)
+    lambdas = np.array([0.0, s[-1] / 10, s[d // 2], s[0]], np.float32)
+    for w, lam in zip(memory.stabilized_steps(u, v, q, jnp.asarray(lambdas)), lambdas.astype(float), strict=True):
+        np.testing.assert_allclose(w, (left * (s / np.hypot(s, lam))) @ right, atol=3e-6)
+
+
 def test_the_count_of_few_is_that_of_what_is_recovered():
     rng = np.random.default_rng(3)
     u, v = jnp.asarray(rng.standard_normal((2, 50, 8)), jnp.float32)

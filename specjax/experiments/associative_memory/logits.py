@@ -67,7 +67,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
             return jnp.stack([_block_mean(jnp.sum((u @ w) * v, axis=1), size, place) for place in PLACES])
 
         found = {"signal": signals(stabilized), "signal_gd": signals(descent)}
-        for name, w in {"muon": -spectral.polar(gradient), "gd": descent}.items():
+        for name, w in {"muon": memory.stabilized_steps(u, v, q, jnp.zeros(1))[0], "gd": descent}.items():
             rates = jnp.sqrt(size) * jnp.asarray(RATES[name], u.dtype)
             losses = jax.lax.map(lambda rate, w=w: memory.loss(rate * w, u, v, q), rates)
             found |= {f"loss_{name}": jnp.min(losses), f"best_{name}": jnp.argmin(losses)}

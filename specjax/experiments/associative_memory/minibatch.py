@@ -11,7 +11,7 @@ import xarray as xr
 from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
-from specjax import lab, sizes, spectral, sweep
+from specjax import lab, sizes, sweep
 from specjax.experiments.associative_memory import judging, sweeps
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize, active
@@ -60,9 +60,8 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         def of_batches(inputs: tuple[Array, Array]) -> dict[str, Array]:
             q, batch = inputs
             lam = jnp.maximum(jnp.asarray(active(d), u.dtype) ** -config.alpha, 1 / batch)
-            resolved = -spectral.stabilized_sign(memory.gradient_at_zero(u, v, q), lam)
-            ws = jnp.concatenate([memory.one_step(u, v, q, OPTIMIZERS[:2]), resolved[None]])
-            return {"count": sweeps.capacities(u, v, ws)["count"], "distinct": jnp.sum(q > 0)}
+            ws = [memory.one_step(u, v, q, OPTIMIZERS[:2]), memory.stabilized_steps(u, v, q, lam[None])]
+            return {"count": sweeps.capacities(u, v, jnp.concatenate(ws))["count"], "distinct": jnp.sum(q > 0)}
 
         return jax.lax.map(of_batches, (qs, jnp.asarray(batches)))
 

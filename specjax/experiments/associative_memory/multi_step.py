@@ -384,7 +384,7 @@ EXPERIMENT = lab.Experiment(
         "quick": {"seed": 1},
         "smoke": {"n": 400, "dims": (16, 32), "seeds": 10, "many_n": 200, "many_dims": (8, 16), "many_seeds": 10}
         | {"newton_n": 100, "newton_dims": (8, 12)},
-        "paper": {"n": 8000, "dims": (16, 32, 64, 160), "seeds": 16, "newton_n": 600, "newton_dims": (12, 16, 24, 32)}
+        "paper": {"n": 8000, "dims": (12, 24, 48, 128), "seeds": 16, "newton_n": 600, "newton_dims": (12, 16, 24, 32)}
         | {"many_n": 2000, "many_dims": (16, 32, 64), "many_steps": 100, "many_seeds": 20},
     },
     figure=figure,

@@ -51,11 +51,11 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     def counts(key: Array, d: AnySize) -> dict[str, Array]:
         u, v = sweeps.draw(key, config.n, d)
         size = jnp.asarray(active(d), u.dtype)
-        gradient = memory.gradient_at_zero(u, v, memory.power_law(config.n, config.alpha))
+        q = memory.power_law(config.n, config.alpha)
         # λ = 0 is the polar factor.
         lambdas = jnp.append(jnp.asarray(config.factors, u.dtype), SHARP / size) * size**-config.alpha
-        maps = jax.lax.map(lambda lam: spectral.stabilized_sign(gradient, lam), lambdas)
-        found = sweeps.capacities(u, v, -jnp.concatenate([maps, gradient[None]]))["count"]
+        maps = memory.stabilized_steps(u, v, q, lambdas)
+        found = sweeps.capacities(u, v, jnp.concatenate([maps, -memory.gradient_at_zero(u, v, q)[None]]))["count"]
         return {"count": found[:-2], "sharp": found[-2], "gd": found[-1]}
 
     def spectrum(key: Array, d: AnySize) -> dict[str, Array]:

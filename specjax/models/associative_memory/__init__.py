@@ -29,3 +29,4 @@ from specjax.models.associative_memory.signals import largest_interaction as lar
 from specjax.models.associative_memory.signals import signal_slope as signal_slope
 from specjax.models.associative_memory.steps import one_step as one_step
 from specjax.models.associative_memory.steps import polar_step as polar_step
+from specjax.models.associative_memory.steps import stabilized_steps as stabilized_steps

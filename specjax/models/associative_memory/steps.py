@@ -43,6 +43,16 @@ def one_step(
 
 
 @spectral.in_float64()
+def stabilized_steps(
+    u: Float[Array, "n d"], v: Float[Array, "n d"], q: Float[Array, " n"], lambdas: Float[Array, " k"]
+) -> Float[Array, "k d d"]:
+    """h_λ(-∇L(0)) for each λ >= 0, h_λ(s) = s/√(s² + λ²), as exact as in `one_step`, and not scaled; λ = 0 is the polar factor."""
+    down = _frequent_in_float64(u - jnp.mean(u, axis=0)[None, :], v, q)
+    maps = jax.lax.map(lambda lam: spectral.stabilized_sign(down, lam), lambdas.astype(jnp.float64))
+    return maps.astype(jnp.float32)
+
+
+@spectral.in_float64()
 def polar_step(u: Float[Array, "n d"], v: Float[Array, "n d"], q: Float[Array, " n"]) -> Float[Array, "d d"]:
     """The polar factor of Σ q_i u_i v_iᵀ, as exact as in `one_step`."""
     return spectral.polar(_frequent_in_float64(u, v, q)).astype(jnp.float32)
