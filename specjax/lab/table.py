@@ -46,6 +46,7 @@ def table_by_size(title: str, values: Mapping[str, xr.DataArray], dim: str, of_l
         of_logs: Whether the values are logarithms themselves.
     """
     rows = []
+    shown: list[tuple[xr.DataArray, ...]]
     for name, draws in values.items():
         if "seed" in draws.dims:
             slope = sweep.slopes(draws, dim) if of_logs else sweep.jackknife(draws, lambda mean: _slopes(mean, dim))

@@ -76,7 +76,7 @@ def train(
     def batch_of(t: Int[Array, ""]) -> Sequences:
         return recall.sample(jax.random.fold_in(batches, t), task, batch, *exponents)
 
-    def record(models: PyTree) -> tuple[Array, ...]:
+    def record(models: PyTree) -> dict[str, Array]:
         def accuracies(sequences: Sequences) -> Array:
             return jax.vmap(lambda model: transformer.accuracy(model, sequences, width))(models)
 
@@ -84,12 +84,12 @@ def train(
         inside, outside = jax.lax.map(accuracies, held_out)
         recalled = jax.vmap(lambda model: recall.memory_recall(model, task))(models)
         shuffled = jax.vmap(lambda model: recall.memory_recall(moved_on(model, task), task))(models)
-        return inside, outside, recalled, shuffled
+        return {"inside": inside, "outside": outside, "recalled": recalled, "shuffled": shuffled}
 
     optimizers = [_muon(rates[0], width), _adamw(rates[1]), _sgd(rates[2])]
     params = transformer.init(stream(key, "weights"), architecture)
     found, stopped = training.train_side_by_side(optimizers, params, loss, batch_of, (0, *iterations), record)
-    return Trained(*found, stopped)
+    return Trained(**found, diverged=stopped)
 
 
 def moved_on(model: Transformer, task: Recall) -> Transformer:

@@ -1,5 +1,7 @@
 """Appendix C: what the resolution λ does to the capacity, the spectrum that explains it, and the cubic iteration."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -110,7 +112,7 @@ def over_polar(counts: xr.DataArray, data: Data) -> xr.DataArray:
     return (counts / at(data, 0.0)).rename("items / those of the polar factor")
 
 
-def at_one(other: judging.Change) -> judging.Control:
+def at_one(other: Callable[[xr.Dataset], xr.DataArray]) -> judging.Control:
     """A control: other counts at λ = d^-α."""
     return lab.replacing("count", lambda data: data["count"].where(data.factor != 1.0, other(data)), of="capacity")
 

@@ -80,7 +80,7 @@ def below(draws: xr.DataArray, threshold: Number, called: str, *, by: Estimator 
     return OnOneSide(draws, threshold, called, False, by)
 
 
-def near(draws: xr.DataArray, target: Number, within: float, called: str, *, by: Estimator = "mean") -> OnOneSide:
+def near(draws: xr.DataArray, target: Number, within: Number, called: str, *, by: Estimator = "mean") -> OnOneSide:
     """The mean of `draws`, or another estimate, is less than `within` from `target`, on either side, at every point.
 
     For what has no other prediction to be told from, where `within` is the smallest distance that counts.
@@ -88,7 +88,7 @@ def near(draws: xr.DataArray, target: Number, within: float, called: str, *, by:
     Args:
         draws: Dimensions of the points, and "seed" or "batch".
         target: A number, or one for each point.
-        within: The distance, positive.
+        within: The distance, positive; one for each point, if need be.
         called: What the distance is, in words that a reader of the record understands.
         by: What is estimated.
 
