@@ -272,8 +272,8 @@ EXPERIMENT = lab.Experiment(
         # As many iterations as the three need to go ways of their own.
         "smoke": {"items": 8, "length": 8, "dims": (8, 12), "batches": (2, 4), "iterations": (8, 24), "evaluation": 16}
         | {"muon_rates": (0.1,), "adamw_rates": (0.03,), "sgd_rates": (0.3,), "seeds": 6, "choosing": 1},
-        # Half an hour of two cores.
-        "paper": {"length": 24, "batches": (16, 64), "iterations": (128, 512, 1024), "evaluation": 256, "seeds": 12}
+        # An hour and a half of one core; intervals of accuracies need many draws.
+        "paper": {"length": 24, "batches": (16, 64), "iterations": (128, 512, 1024), "evaluation": 256, "seeds": 32}
         | {"muon_rates": (0.01, 0.03), "adamw_rates": (0.005, 0.02), "sgd_rates": (0.1, 0.3), "choosing": 2},
     },
     figure=figure,
