@@ -4,6 +4,7 @@ Theorems 4.1 and 4.2 are about the gradient of eq. 5, and judged in memory-thres
 and what the figures say of the true one. Their N of 250,000 and 100,000 is far larger.
 """
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -65,84 +66,89 @@ def growing(d: AnySize, alpha: float, steps: int) -> Array:
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    """Counts after few and after many steps; how far eq. 5 is from the gradient; signals of rare items; Newton; and what is unstable."""
-
-    def few(key: Array, d: AnySize) -> dict[str, Array]:
-        u, v = sweeps.draw(key, config.n, d)
-        # i* without its logarithms is a power of the size.
-        size, rare = jnp.asarray(active(d), u.dtype), capacity.one_step_exponent("muon", config.alpha)
-        root = jnp.sqrt(size)
-        alphas = (config.alpha,) * len(RUNS) + config.others
-        long, short = (jnp.full(STEPS, length * root) for length in (2, 1))
-        rates = jnp.stack([long, short, growing(d, config.alpha, STEPS)] + [long] * len(config.others))
-        qs = jnp.stack([memory.power_law(config.n, alpha) for alpha in alphas])
-        is_descent = jnp.arange(len(alphas)) == RUNS.index("gd")
-        found = jax.lax.map(lambda inputs: trajectory(u, v, *inputs), (qs, is_descent, rates))
-        item = jnp.arange(1, config.n + 1, dtype=u.dtype)
-        signal = jnp.sum(u * (v @ found["w"][0, 0].T), axis=1) / rates[0, 0] * root
-        return {
-            "count": found["count"].T,
-            "error": found["error"][0],
-            "rare": jnp.mean(signal, where=item > size**rare),
-            "frequent": jnp.mean(signal, where=item <= 4),
-        }
-
-    def many(key: Array, d: AnySize) -> dict[str, Array]:
-        u, v = sweeps.draw(key, config.many_n, d)
-        q = memory.power_law(config.many_n, config.alpha)
-        root = jnp.sqrt(jnp.asarray(active(d), u.dtype))
-
-        def step(ws: Array, rate: Array) -> tuple[Array, Array]:
-            muon, gd = memory.loss_and_gradient(ws, u, v, q).gradient
-            ws = ws - jnp.stack([2 * root * spectral.polar(muon), rate * gd])
-            return ws, sweeps.capacities(u, v, ws)["count"]
-
-        start = jnp.zeros((2, u.shape[1], u.shape[1]), u.dtype)
-        return {"count": jax.lax.scan(step, start, growing(d, config.alpha, config.many_steps))[1]}
-
-    def unstable(key: Array, d: AnySize) -> dict[str, Array]:
-        u, v = sweeps.draw(key, config.newton_n, d)
-
-        def of_alpha(alpha: float) -> dict[str, Array]:
-            q = memory.power_law(config.newton_n, alpha)
-
-            def step(w: Array, rate: Array) -> tuple[Array, None]:
-                return w - rate * memory.loss_and_gradient(w, u, v, q).gradient, None
-
-            def last(rates: Array) -> Array:
-                w, _ = jax.lax.scan(step, jnp.zeros((u.shape[1], u.shape[1]), u.dtype), rates)
-                return jnp.log(memory.loss(w, u, v, q) / jnp.log(config.newton_n))
-
-            rates = growing(d, alpha, 12)  # the last few are near the largest
-            grown, constant = jax.lax.map(last, jnp.stack([rates, 0 * rates + rates[0]]))
-            return {"growing": grown, "constant": constant}
-
-        return jax.tree.map(lambda *of: jnp.stack(of), *map(of_alpha, (SMOOTH_ALPHA, STEEP_ALPHA)))
-
-    def newton(key: Array, d: AnySize) -> dict[str, Array]:
-        u, v = sweeps.draw(key, config.newton_n, d)
-        q = memory.power_law(config.newton_n, config.alpha)
-        ws = newton_and_muon(u, v, q, 2.0 * jnp.asarray(active(d), u.dtype))
-        return {"count": sweeps.capacities(u, v, ws)["count"]}
+    """Few steps, many steps, Newton's method, and runs that diverge, each of items of its own."""
 
     def swept(measure: Any, of: str, dims: tuple[int, ...], seeds: int, **axes: Any) -> xr.Dataset:
-        return sweeps.run(measure, dims, seeds, sizes.stream(key, f"items of {of}"), **axes)
+        return sweeps.run(partial(measure, config), dims, seeds, sizes.stream(key, f"items of {of}"), **axes)
 
-    t, both = range(1, STEPS + 1), ("muon", "gd")
+    t, many_t = range(1, STEPS + 1), range(1, config.many_steps + 1)
     of_few = swept(few, "a few steps", config.dims, config.seeds)
     of_few = sweep.labelled(of_few, "after", outputs=("error",), after=range(STEPS))
-    runs = [*RUNS, *map(further, config.others)]
-    steps = range(1, config.many_steps + 1)
-    of_many = swept(many, "many steps of both", config.many_dims, config.many_seeds, t=steps, optimizer=both)
-    of_newton = swept(newton, "Newton's method", config.newton_dims, config.seeds, t=t, optimizer=("newton", "muon"))
-    alphas = (SMOOTH_ALPHA, STEEP_ALPHA)
-    diverging = swept(unstable, "runs that diverge", config.newton_dims[-1:], config.many_seeds, alpha=alphas)
+    both = {"t": many_t, "optimizer": ("muon", "gd")}, {"t": t, "optimizer": ("newton", "muon")}
+    of_unstable = {"alpha": (SMOOTH_ALPHA, STEEP_ALPHA)}
+    diverging = swept(unstable, "runs that diverge", config.newton_dims[-1:], config.many_seeds, **of_unstable)
     return {
-        "few": sweep.labelled(of_few, "t", "run", t=t, run=runs),
-        "many": of_many,
+        "few": sweep.labelled(of_few, "t", "run", t=t, run=[*RUNS, *map(further, config.others)]),
+        "many": swept(many, "many steps of both", config.many_dims, config.many_seeds, **both[0]),
         "unstable": diverging.isel(d=0, drop=True),
-        "newton": of_newton,
+        "newton": swept(newton, "Newton's method", config.newton_dims, config.seeds, **both[1]),
     }
+
+
+def few(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
+    """Counts after few steps; how far eq. 5 is from the gradient; and signals of rare items."""
+    u, v = sweeps.draw(key, config.n, d)
+    # i* without its logarithms is a power of the size.
+    size, rare = jnp.asarray(active(d), u.dtype), capacity.one_step_exponent("muon", config.alpha)
+    root = jnp.sqrt(size)
+    alphas = (config.alpha,) * len(RUNS) + config.others
+    long, short = (jnp.full(STEPS, length * root) for length in (2, 1))
+    rates = jnp.stack([long, short, growing(d, config.alpha, STEPS)] + [long] * len(config.others))
+    qs = jnp.stack([memory.power_law(config.n, alpha) for alpha in alphas])
+    is_descent = jnp.arange(len(alphas)) == RUNS.index("gd")
+    found = jax.lax.map(lambda inputs: trajectory(u, v, *inputs), (qs, is_descent, rates))
+    item = jnp.arange(1, config.n + 1, dtype=u.dtype)
+    signal = jnp.sum(u * (v @ found["w"][0, 0].T), axis=1) / rates[0, 0] * root
+    return {
+        "count": found["count"].T,
+        "error": found["error"][0],
+        "rare": jnp.mean(signal, where=item > size**rare),
+        "frequent": jnp.mean(signal, where=item <= 4),
+    }
+
+
+def many(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
+    """Counts after many steps."""
+    u, v = sweeps.draw(key, config.many_n, d)
+    q = memory.power_law(config.many_n, config.alpha)
+    root = jnp.sqrt(jnp.asarray(active(d), u.dtype))
+
+    def step(ws: Array, rate: Array) -> tuple[Array, Array]:
+        muon, gd = memory.loss_and_gradient(ws, u, v, q).gradient
+        ws = ws - jnp.stack([2 * root * spectral.polar(muon), rate * gd])
+        return ws, sweeps.capacities(u, v, ws)["count"]
+
+    start = jnp.zeros((2, u.shape[1], u.shape[1]), u.dtype)
+    return {"count": jax.lax.scan(step, start, growing(d, config.alpha, config.many_steps))[1]}
+
+
+def unstable(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
+    """Log of the last loss over that at the start, with growing rates and with constant ones, at both α."""
+    u, v = sweeps.draw(key, config.newton_n, d)
+
+    def of_alpha(alpha: float) -> dict[str, Array]:
+        q = memory.power_law(config.newton_n, alpha)
+
+        def step(w: Array, rate: Array) -> tuple[Array, None]:
+            return w - rate * memory.loss_and_gradient(w, u, v, q).gradient, None
+
+        def last(rates: Array) -> Array:
+            w, _ = jax.lax.scan(step, jnp.zeros((u.shape[1], u.shape[1]), u.dtype), rates)
+            return jnp.log(memory.loss(w, u, v, q) / jnp.log(config.newton_n))
+
+        rates = growing(d, alpha, 12)  # the last few are near the largest
+        grown, constant = jax.lax.map(last, jnp.stack([rates, 0 * rates + rates[0]]))
+        return {"growing": grown, "constant": constant}
+
+    return jax.tree.map(lambda *of: jnp.stack(of), *map(of_alpha, (SMOOTH_ALPHA, STEEP_ALPHA)))
+
+
+def newton(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
+    """Counts of Newton's method and of Muon."""
+    u, v = sweeps.draw(key, config.newton_n, d)
+    q = memory.power_law(config.newton_n, config.alpha)
+    ws = newton_and_muon(u, v, q, 2.0 * jnp.asarray(active(d), u.dtype))
+    return {"count": sweeps.capacities(u, v, ws)["count"]}
 
 
 def trajectory(u: Array, v: Array, q: Array, descent: Array, rates: Array) -> dict[str, Array]:
