@@ -84,7 +84,7 @@ def distinct_items(n: int, alpha: float, batch: int | float) -> float:
     return float(-np.expm1(batch * np.log1p(-p / p.sum())).sum())
 
 
-def half_seen_batch(n: int, alpha: float, items: float) -> float:
+def half_seen_batch(n: int, alpha: float, items: int | float) -> float:
     """How many draws from p_i ∝ i^-α, i <= n, show half of the first `items` in the mean, as a Poisson number of them.
 
     Raises:
