@@ -57,6 +57,7 @@ MODULES = {
     "memory-logits": "specjax.experiments.associative_memory.logits",
     "recall-transformer": "specjax.experiments.associative_memory.recall_transformer",
     "target-erasure": "specjax.experiments.beyond.target_erasure",
+    "best-filter": "specjax.experiments.beyond.best_filter",
     "capacity-constants": "specjax.experiments.beyond.capacity_constants",
 }
 """Where each experiment lives; its module has the experiment as `EXPERIMENT`."""

@@ -18,6 +18,7 @@ from specjax.lab.config import seeds as seeds
 from specjax.lab.config import sizes as sizes
 from specjax.lab.config import switch as switch
 from specjax.lab.config import text as text
+from specjax.lab.controls import at_places as at_places
 from specjax.lab.controls import changing as changing
 from specjax.lab.controls import replacing as replacing
 from specjax.lab.experiment import SCALES as SCALES
@@ -51,4 +52,5 @@ from specjax.lab.statement import Statement as Statement
 from specjax.lab.statement import Statements as Statements
 from specjax.lab.statement import statement as statement
 from specjax.lab.table import Table as Table
+from specjax.lab.table import table_by_size as table_by_size
 from specjax.lab.table import table_of_points as table_of_points

@@ -1,6 +1,6 @@
 """Controls that are made of the data themselves: one quantity in the place of another, or a dataset that is changed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import xarray as xr
@@ -31,6 +31,11 @@ def replacing(target: str, source: Source, *, of: str | None = None) -> Callable
         return changed if of is None else {**data, of: changed}
 
     return control
+
+
+def at_places(values: Any, dim: str, places: Sequence[int] | slice) -> Any:
+    """An array or a dataset with what is at other places of `dim`, at its coordinates: reversed, the first everywhere, two exchanged."""
+    return values.isel({dim: places}).assign_coords({dim: values[dim]})
 
 
 def changing(change: Callable[[xr.Dataset], xr.Dataset], *, of: str | None = None) -> Callable[[Any, Any], Any]:

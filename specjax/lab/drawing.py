@@ -1,6 +1,8 @@
 """The marks that figures share."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -58,10 +60,46 @@ def draw_sweep(
     x = data[dim].values
     style = marker + ("-" if line else "")
     axes.errorbar(x, mean, yerr=2 * stderr, fmt=style, markersize=5, capsize=2, linewidth=1, color=color, label=label)
+    log_axes(axes, x)
+
+
+def draw_curves(
+    axes: Axes,
+    draws: xr.DataArray,
+    dim: str,
+    curves: str,
+    label: Callable[[Any], str],
+    *,
+    fmt: str = "-",
+    per_curve: bool = False,
+) -> None:
+    """Means over draws against `dim` with bars of two standard errors, a curve for each coordinate of `curves`.
+
+    `label` names a coordinate. With `per_curve` x is multiplied by it: samples, where it is a batch and x are steps.
+    """
+    mean, stderr = sweep.mean_and_stderr(draws.astype(float))
+    for k, at in enumerate(mean[curves].values):
+        x = mean[dim].values * (at if per_curve else 1)
+        y, bars = (part.isel({curves: k}).values for part in (mean, 2 * stderr))
+        marker, color = MARKERS[k % len(MARKERS)], COLORS[k % len(COLORS)]
+        axes.errorbar(x, y, bars, label=label(at), fmt=marker + fmt, color=color, capsize=2, markersize=4, linewidth=1)
+
+
+def draw_slopes(axes: Axes, draws: xr.DataArray, dim: str, curves: str, exponents: Sequence[float]) -> None:
+    """Powers of `dim` through the last mean of each of the first curves, dashed, in the colours of `draw_curves`."""
+    mean = draws.astype(float).mean("seed")
+    for k, exponent in enumerate(exponents):
+        last, x = mean.isel({curves: k, dim: -1}).item(), mean[dim].values
+        axes.plot(x, last * (x / x[-1]) ** exponent, "--", color=COLORS[k % len(COLORS)], linewidth=0.7)
+
+
+def log_axes(axes: Axes, ticks: Sequence[float] | np.ndarray = ()) -> None:
+    """Logarithmic axes of what has been drawn, with these ticks of x, if there are any, and no others."""
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    axes.set_xticks(x, [f"{tick:g}" for tick in x])
-    axes.minorticks_off()
+    if len(ticks):
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.minorticks_off()
     low, high = axes.get_ylim()
     if high < 100 * low:  # too few decades to be read by powers of ten
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))

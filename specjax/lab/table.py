@@ -1,10 +1,14 @@
-"""The table that every experiment has: the numbers of its statements, point by point."""
+"""The table that every experiment has, of the numbers of its statements point by point, and one of means at each size."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from specjax.lab.finding import Finding, Point
+import numpy as np
+import xarray as xr
+
+from specjax import sweep
+from specjax.lab.finding import Finding, Point, labelled
 
 POINTS = "What each verdict follows from"
 """The title of the table that every experiment has."""
@@ -30,6 +34,38 @@ def table_of_points(findings: Mapping[str, Finding]) -> Table:
     ]
     header = ("statement", "at", "estimate", "interval", "compared with", "draws")
     return Table(POINTS, header, tuple(rows))
+
+
+def table_by_size(title: str, values: Mapping[str, xr.DataArray], dim: str, of_logs: bool = False) -> Table:
+    """Means over seeds at each size, a row for every other coordinate, and the slopes of their logarithms, with standard errors.
+
+    Args:
+        title: Of the table.
+        values: By name; those without seeds are shown as they are.
+        dim: The sizes.
+        of_logs: Whether the values are logarithms themselves.
+    """
+    rows = []
+    shown: list[tuple[xr.DataArray, ...]]
+    for name, draws in values.items():
+        if "seed" in draws.dims:
+            slope = sweep.slopes(draws, dim) if of_logs else sweep.jackknife(draws, lambda mean: _slopes(mean, dim))
+            shown = [sweep.mean_and_stderr(part.astype(float)) for part in (draws, slope)]
+        else:
+            shown = [(draws,), (sweep.slopes(draws, dim) if of_logs else _slopes(draws, dim),)]
+        means, ends = shown
+        for place, where in labelled(ends[0]):
+            at = dict(zip(ends[0].dims, place, strict=True))
+            cells = zip(*(part.isel(at).values for part in means), strict=True)
+            last = " ± ".join(f"{float(part.isel(at)):.2f}" for part in ends)
+            rows.append((f"{name} {where}".strip(), *(" ± ".join(f"{x:.4g}" for x in cell) for cell in cells), last))
+    sizes = next(iter(values.values()))[dim].values
+    return Table(title, ("", *(f"{dim} = {size}" for size in sizes), "slope"), tuple(rows))
+
+
+def _slopes(means: xr.DataArray, dim: str) -> xr.DataArray:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return sweep.slopes(xr.ufuncs.log(means), dim)
 
 
 def _cells(point: Point) -> tuple[str, ...]:

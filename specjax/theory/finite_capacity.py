@@ -84,6 +84,23 @@ def distinct_items(n: int, alpha: float, batch: int | float) -> float:
     return float(-np.expm1(batch * np.log1p(-p / p.sum())).sum())
 
 
+def half_seen_batch(n: int, alpha: float, items: int | float) -> float:
+    """How many draws from p_i ∝ i^-α, i <= n, show half of the first `items` in the mean, as a Poisson number of them.
+
+    Raises:
+        ValueError: n < 1, or items that are not positive or more than n.
+    """
+    check_in("[1, inf)", n=n)
+    check_in("(0, inf)", items=items)
+    if items > n:
+        raise ValueError(f"Half of the first items are to be seen, at most n={n} of them, got {items}.")
+    p = np.arange(1.0, n + 1) ** -alpha
+    p /= p.sum()
+    # The last one counts in part.
+    shares = np.clip(items - np.arange(n), 0, 1)
+    return float(np.exp(brentq(lambda log: float(shares @ -np.expm1(-np.exp(log) * p)) - items / 2, -10, 40)))
+
+
 def muon_signal(d: int | float, p: Float[np.ndarray, " n"], sizes: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     """s_i of Muon for `sizes` items of each frequency p, to seven digits and more; any common factor of p cancels.
 

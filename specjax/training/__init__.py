@@ -6,6 +6,7 @@ from specjax.training.loop import DATA as DATA
 from specjax.training.loop import Diverged as Diverged
 from specjax.training.loop import Run as Run
 from specjax.training.loop import train as train
+from specjax.training.side_by_side import train_side_by_side as train_side_by_side
 from specjax.training.stepwise import NotFinite as NotFinite
 from specjax.training.stepwise import Steps as Steps
 from specjax.training.stepwise import train_steps as train_steps

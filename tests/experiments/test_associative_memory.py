@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from specjax import experiments, lab, sweep
+from specjax import experiments
 from specjax.experiments.associative_memory import judging, minibatch, minibatch_steps, one_step, resolution
 from specjax.theory import capacity, finite_capacity
 
@@ -82,20 +82,6 @@ def test_the_order_of_the_optimizers_is_judged():
     assert verdicts(one_step.EXPERIMENT, CONFIG, {**data, "capacity": swapped})["muon-matches-newton"] == "refuted"
 
 
-def test_a_test_of_two_sides_sees_both():
-    values = xr.DataArray([[1.2, 1.2], [0.7, 0.7]], dims=("d", "seed"), coords={"d": [1, 2]})
-    sides = judging.both_sides(values, 1.0)
-    np.testing.assert_allclose(sides.max("side").isel(seed=0), [0.2, 0.3])
-    assert lab.below(sides, 0.25, "a quarter").judge({}).verdict == "refuted"
-
-
-def test_slopes_are_those_of_straight_lines():
-    rng = np.random.default_rng(0)
-    d = np.array([16, 24, 48, 96])
-    values = xr.DataArray(rng.standard_normal((4, 3)), dims=("d", "seed"), coords={"d": d})
-    np.testing.assert_allclose(judging.slopes(values), np.polyfit(np.log(d), values.values, 1)[0], rtol=1e-10)
-
-
 def test_critical_batches_are_where_half_the_count_is_reached():
     dims, seeds = [16, 32], 12
     batches = [2.0, 4.0, 8.0, 16.0, 32.0, np.inf]
@@ -109,17 +95,6 @@ def test_critical_batches_are_where_half_the_count_is_reached():
     critical = minibatch.critical(xr.Dataset({"count": count}), "muon")
     np.testing.assert_allclose(np.exp(critical.mean("seed")), [8, 16], rtol=0.03)
     assert (critical.std("seed") > 0).all()
-
-
-def test_the_batch_that_shows_half_is_that_of_the_expected_number_of_items():
-    config = minibatch.Config(n=400, dims=(16, 32), batches=(2, 4, 8, 16))
-    p = np.arange(1.0, 401) ** -config.alpha
-    p /= p.sum()
-    for d, batch in zip(config.dims, np.exp(minibatch.half_seen(config, "muon").values), strict=True):
-        kept = finite_capacity.expected_count("muon", d, 400, config.alpha)
-        whole = int(kept)
-        seen = 1 - (1 - p) ** batch
-        assert seen[:whole].sum() + (kept - whole) * seen[whole] == pytest.approx(kept / 2, rel=0.05)
 
 
 def test_what_small_batches_store_is_judged_by_what_they_saw():
@@ -142,20 +117,6 @@ def test_what_small_batches_store_is_judged_by_what_they_saw():
     assert {name for name, verdict in stored.items() if verdict != "confirmed"} == {"sample-efficiency-worsens"}
     fewer = found(seen**0.5 * noise)
     assert fewer["small-batches-are-stored"] == fewer["small-batches-rate"] == "refuted"
-
-
-def test_pseudo_slopes_are_those_of_the_logarithms_of_means():
-    rng = np.random.default_rng(0)
-    d = np.array([16, 24, 48])
-    means = 3 * (d / 16.0) ** 1.3
-    draws = xr.DataArray(rng.poisson(means, (4000, 3)).astype(float), dims=("seed", "d"), coords={"d": d})
-    found = judging.pseudo_slopes(draws)
-    mean, stderr = sweep.mean_and_stderr(found)
-    assert abs(float(mean) - 1.3) < 4 * float(stderr)
-    # The spread of slopes of means of 40 draws, and a slope that single logarithms of such counts have not.
-    many = judging.slopes(judging.log(draws.coarsen(seed=40).mean()))
-    assert float(stderr) * 10 == pytest.approx(float(many.std()), rel=0.3)
-    assert abs(float(judging.slopes(judging.log(draws)).mean()) - 1.3) > 4 * float(stderr)
 
 
 def test_the_cubic_iterate_is_that_of_the_lemma():

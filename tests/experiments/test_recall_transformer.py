@@ -7,9 +7,9 @@ import pytest
 import xarray as xr
 
 from specjax import optim
-from specjax.experiments.associative_memory import recall_runs, recall_training, recall_transformer
-from specjax.experiments.associative_memory.recall_runs import Config
+from specjax.experiments.associative_memory import recall_training, recall_transformer
 from specjax.experiments.associative_memory.recall_training import OPTIMIZERS
+from specjax.experiments.associative_memory.recall_transformer import Config
 from specjax.models import recall
 from specjax.models.recall import Recall
 from specjax.models.transformer import Architecture, Blocks
@@ -176,7 +176,7 @@ def test_rates_are_chosen_by_the_draws_that_do_not_judge():
         values[:, :, optimizer, : CONFIG.choosing, :, optimizer] += 0.5
         values[:, :, optimizer, CONFIG.choosing :, :, optimizer] -= 0.5
     runs = xr.Dataset({name: (tuple(coords), values) for name in QUANTITIES}, coords)
-    judged = recall_runs.judged(CONFIG, runs)
+    judged = recall_transformer.judged(CONFIG, runs)
     assert judged["seed"].size == CONFIG.seeds
     np.testing.assert_array_equal(judged["rate"].values, np.broadcast_to([0, 1, 2], (1, 1, 2, 3)))
     assert (judged["outside"] < -0.4).all()
@@ -199,7 +199,7 @@ def test_cells_are_taken_apart_in_the_order_in_which_they_were_swept():
     counted = np.arange(np.prod(shape)).reshape(shape)
     dims = ("cell", "seed", "record", "optimizer")
     found = xr.Dataset(dict.fromkeys(recall_training.Trained._fields, (dims, counted)), {"seed": [0, 1]})
-    runs = recall_runs.labelled(CONFIG, found)
+    runs = recall_transformer.labelled(CONFIG, found)
     at = {"d": 16, "setting": "triggers", "rate": 1, "seed": 1, "iteration": 64, "optimizer": "sgd"}
     cell = (1 * len(CONFIG.settings) + 1) * len(CONFIG.muon_rates) + 1
     assert int(runs["inside"].sel(at)) == counted[cell, 1, 1, 2]

@@ -38,3 +38,12 @@ def test_a_control_changes_a_dataset_as_a_function_says():
     assert set(of_one) == {"one", "other"}
     xr.testing.assert_identical(of_one["one"], DATA / 2)
     xr.testing.assert_identical(of_one["other"], DATA)
+
+
+def test_other_places_at_the_same_coordinates():
+    data = DATA.assign_coords(d=[8, 16])
+    reversed_ = lab.at_places(data, "d", slice(None, None, -1))
+    np.testing.assert_array_equal(reversed_["right"], data["right"].values[::-1])
+    np.testing.assert_array_equal(reversed_["d"], [8, 16])
+    first = lab.at_places(data["right"], "d", [0, 0])
+    np.testing.assert_array_equal(first.sel(d=16), data["right"].sel(d=8))

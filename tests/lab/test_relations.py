@@ -447,3 +447,17 @@ def test_a_form_that_is_zero_is_drawn_in_half_widths():
     assert (np.abs(found) < 1).all()
     # 4 standard errors of 5 % noise over 400 draws are 1 % of the size.
     np.testing.assert_allclose(rival, 100, rtol=0.2)
+
+
+def test_near_sees_both_sides():
+    values = xr.DataArray([[1.2, 1.2], [0.7, 0.7]], dims=("d", "seed"), coords={"d": [1, 2]})
+    found = lab.near(values, 1.0, 0.25, "a quarter").judge({})
+    assert found.verdict == "refuted"
+    assert (found.deciding.estimate, found.deciding.compared) == (0.7, 1.0)
+    assert verdict(lab.near(values, labelled_at([1.2, 0.7]), 0.1, "a tenth")) == "confirmed"
+    # Noise that reaches beyond the distance decides nothing.
+    assert verdict(lab.near(noisy(0 * SIZES + 1, n=20), 1.0, 0.02, "a fiftieth")) == "inconclusive"
+
+
+def labelled_at(values):
+    return xr.DataArray(values, dims="d", coords={"d": [1, 2]})

@@ -230,3 +230,88 @@ def test_bad_input_is_refused_in_a_sentence(call, sentence):
 
 def test_good_frequencies_pass():
     np.testing.assert_allclose(memory.frequencies(np.array([0.25, 0.75])), [0.25, 0.75])
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("lam", [0.3, 2.0])
+def test_the_slope_of_a_signal_is_that_of_differences(lam):
+    rng = np.random.default_rng(1)
+    without, u, v = rng.standard_normal((D, D)), *rng.standard_normal((2, D))
+
+    def signal(q):
+        left, s, right = np.linalg.svd(without + q * np.outer(u, v))
+        return u @ (left * (s / np.hypot(s, lam))) @ right @ v
+
+    step = 1e-3
+    difference = (8 * (signal(step) - signal(-step)) - (signal(2 * step) - signal(-2 * step))) / (12 * step)
+    sums = memory.signal_slope(*map(jnp.asarray, (without, u, v)), lam)
+    assert float(sum(sums)) == pytest.approx(difference, rel=1e-8)
+    # All three are needed.
+    assert all(float(part) > 1e-3 * difference for part in sums)
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_largest_interaction_is_that_of_all_logits(problem):
+    u, v, _, w = problem
+    logits = np.abs(np.asarray(v) @ np.asarray(w).T @ np.asarray(u).T)
+    np.fill_diagonal(logits, 0)
+    assert float(memory.largest_interaction(u, v, w)) == pytest.approx(logits.max(), rel=1e-12)
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.05])
+def test_one_step_is_that_of_float64_up_to_its_length(ridge):
+    """From frequencies so steep that the polar factor of a float32 gradient is another one."""
+    n, d = 300, 24
+    rng = np.random.default_rng(2)
+    u, v = (rng.standard_normal((2, n, d)) / np.sqrt(d)).astype(np.float32)
+    q = (np.arange(1.0, n + 1) ** -3.0 / np.sum(np.arange(1.0, n + 1) ** -3.0)).astype(np.float32)
+    centred, wide_v = u.astype(float) - u.astype(float).mean(0), v.astype(float)
+    down = centred.T @ (wide_v * q[:, None])
+    left, _, right = np.linalg.svd(down)
+    sigma, moment = centred.T @ centred / n + ridge * np.eye(d), wide_v.T @ (wide_v * q[:, None]) + ridge * np.eye(d)
+    expected = {"gd": down, "muon": left @ right, "newton": np.linalg.solve(sigma, np.linalg.solve(moment, down.T).T)}
+    found = memory.one_step(u, v, q, tuple(expected), ridge)
+    for w, exact in zip(np.asarray(found, float), expected.values(), strict=True):
+        assert np.isfinite(w).all()
+        np.testing.assert_allclose(w / np.linalg.norm(w), exact / np.linalg.norm(exact), atol=3e-5)
+    assert found.dtype == np.float32
+
+
+def test_steps_with_a_resolution_are_those_of_float64():
+    n, d = 300, 24
+    rng = np.random.default_rng(2)
+    u, v = (rng.standard_normal((2, n, d)) / np.sqrt(d)).astype(np.float32)
+    q = (np.arange(1.0, n + 1) ** -3.0 / np.sum(np.arange(1.0, n + 1) ** -3.0)).astype(np.float32)
+    down = (u.astype(float) - u.astype(float).mean(0)).T @ (v.astype(float) * q[:, None])
+    left, s, right = np.linalg.svd(down)
+    lambdas = np.array([0.0, s[-1] / 10, s[d // 2], s[0]], np.float32)
+    for w, lam in zip(memory.stabilized_steps(u, v, q, jnp.asarray(lambdas)), lambdas.astype(float), strict=True):
+        np.testing.assert_allclose(w, (left * (s / np.hypot(s, lam))) @ right, atol=3e-6)
+
+
+def test_maps_of_singular_values_leave_the_padding_alone():
+    n, d, padded = 60, 5, 8
+    u, v = np.random.default_rng(4).standard_normal((2, n, d)).astype(np.float32)
+    q = np.arange(1, n + 1, dtype=np.float32) ** -1.5
+    left, s, right = np.linalg.svd((u.astype(float) - u.astype(float).mean(0)).T @ (v.astype(float) * q[:, None]))
+
+    def maps(x, share):
+        return jnp.stack([jnp.ones_like(x), x / (x**2 + share**2)])
+
+    def steps(columns):
+        wide = [jnp.pad(jnp.asarray(x), ((0, 0), (0, columns - d))) for x in (u, v)]
+        return np.asarray(memory.mapped_steps(*wide, jnp.asarray(q), jnp.asarray(d), maps, jnp.asarray(0.5)))
+
+    x = s / np.median(s)
+    for found, h in zip(steps(padded), (np.ones(d), x / (x**2 + 0.25)), strict=True):
+        np.testing.assert_allclose(found[:d, :d], (left * (h / h.max())) @ right, atol=3e-6)
+        assert not found[d:].any()
+        assert not found[:, d:].any()
+    np.testing.assert_allclose(steps(d), steps(padded)[:, :d, :d], atol=1e-6)
+
+
+def test_the_count_of_few_is_that_of_what_is_recovered():
+    rng = np.random.default_rng(3)
+    u, v = jnp.asarray(rng.standard_normal((2, 50, 8)), jnp.float32)
+    w = u.T @ v
+    assert int(memory.count_of_few(u, v, w)) == int(memory.count(memory.recovered(u, v, w))) > 0

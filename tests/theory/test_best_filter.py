@@ -15,11 +15,11 @@ def drawn_values(seed, d, n, alpha):
 
 
 def response(s, h, slope):
-    """(1/d²) Σ_kl (s_k h_k - s_l h_l)/(s_k² - s_l²): what a rare item's logit is over its frequency."""
+    """(1/d²) (Σ_{k≠l} (s_k h_k - s_l h_l)/(s_k² - s_l²) + Σ_k h'(s_k)): what a rare item's logit is over its frequency."""
     squares = s[:, None] ** 2 - s[None, :] ** 2
     np.fill_diagonal(squares, 1.0)
     quotients = ((s * h)[:, None] - (s * h)[None, :]) / squares
-    np.fill_diagonal(quotients, (h + s * slope) / (2 * s))
+    np.fill_diagonal(quotients, slope)
     return quotients.sum() / len(s) ** 2
 
 
@@ -52,7 +52,8 @@ def test_the_spectrum_and_the_gain_are_those_of_gradients(alpha):
         polar = response(s, np.ones(d), np.zeros(d))
         gains.append(
             [
-                (response(s, h, (share**2 - s**2) / (s**2 + share**2) ** 2) / math.sqrt(np.mean(h**2)) / polar) ** (1 / alpha)
+                (response(s, h, (share**2 - s**2) / (s**2 + share**2) ** 2) / math.sqrt(np.mean(h**2)) / polar)
+                ** (1 / alpha)
                 for share in shares
                 for h in [best_filter.ridge(s, share)]
             ]
@@ -71,7 +72,10 @@ def test_no_map_is_better_and_the_mean_is_that_of_muons_constant(alpha):
     assert best == pytest.approx(best_filter.gain(alpha, lambda x: best_filter.best_filter(x, alpha)), rel=1e-6)
     assert best_filter.gain(alpha, np.ones_like) == pytest.approx(1)
     share = best_filter.best_share(alpha)
-    others = [lambda x, f=f: best_filter.ridge(x, f * share) for f in (0.5, 1.0, 2.0)] + [lambda x: x**0.1, lambda x: x / (x + share)]
+    others = [lambda x, f=f: best_filter.ridge(x, f * share) for f in (0.5, 1.0, 2.0)] + [
+        lambda x: x**0.1,
+        lambda x: x / (x + share),
+    ]
     gains = [best_filter.gain(alpha, h) for h in others]
     assert max(gains) == gains[1] < best < gains[1] + 0.005
 
@@ -84,7 +88,9 @@ def test_the_transform_has_the_mean_of_sharp_capacity():
         s = (np.sin(alpha * theta) - r * np.sin((alpha - 1) * theta)) / r**alpha
         density = 2 * r**alpha * np.cos(alpha * theta) / math.pi
         assert np.trapezoid(density, s) == pytest.approx(1, abs=1e-3)
-        assert 2 * np.trapezoid(density * r**alpha * np.sin(alpha * theta), s) == pytest.approx(4 / (math.pi * (alpha + 1)), rel=1e-4)
+        assert 2 * np.trapezoid(density * r**alpha * np.sin(alpha * theta), s) == pytest.approx(
+            4 / (math.pi * (alpha + 1)), rel=1e-4
+        )
 
 
 def test_exponents_without_a_limit_are_refused():

@@ -300,3 +300,19 @@ def test_the_counts_of_muon_and_newton_are_sums_over_all_items(d, n, alpha):
         logs = np.log(np.maximum(ndtr(logit[:, None] / sigma), 1e-300)).sum(axis=1)
         newton += np.exp(logs) @ weights[np.abs(x) < 7]
     assert finite_capacity.expected_count("newton", d, n, alpha) == pytest.approx(newton, rel=2e-4)
+
+
+@pytest.mark.parametrize("items", [3.0, 17.4, 400.0])
+def test_the_batch_that_shows_half_is_that_of_the_expected_number_of_items(items):
+    p = np.arange(1.0, 401) ** -1.5
+    p /= p.sum()
+    whole = int(items)
+    # A Poisson number of draws shows item i with the probability 1 - e^(-B p_i).
+    seen = 1 - np.exp(-finite_capacity.half_seen_batch(400, 1.5, items) * p)
+    part = (items - whole) * seen[whole] if whole < 400 else 0.0
+    assert seen[:whole].sum() + part == pytest.approx(items / 2, rel=1e-9)
+
+
+def test_no_batch_shows_half_of_more_items_than_there_are():
+    with pytest.raises(ValueError, match="at most n=10 of them, got 11"):
+        finite_capacity.half_seen_batch(10, 1.5, 11)

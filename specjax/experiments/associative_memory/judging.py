@@ -13,14 +13,13 @@ from matplotlib.figure import Figure
 
 from specjax import lab, sweep
 from specjax.experiments.ledgers import ledger
-from specjax.lab.drawing import COLORS, MARKERS
-from specjax.lab.finding import labelled
+from specjax.lab.drawing import draw_curves, log_axes
 from specjax.theory import finite_capacity
 
 LEDGER = ledger("associative-memory")
 SETTLES = "It asked for a local exponent between -1/4 and 1/4, whose interval was too wide at these sizes; judged on a fresh seed."
 """Why the rules that ask for the slope over all sizes instead are post hoc."""
-NAMES = {"gd": "GD", "muon": "Muon", "newton": "Newton", "adamw": "AdamW", "sgd": "SGD"}
+NAMES = {"gd": "GD", "muon": "Muon", "newton": "Newton", "adamw": "AdamW", "sgd": "SGD", "resolved": "Muon, λ"}
 
 Labelled = TypeVar("Labelled", xr.DataArray, xr.Dataset)
 Change = Callable[[xr.DataArray], xr.DataArray]
@@ -34,24 +33,13 @@ def log(counts: xr.DataArray) -> xr.DataArray:
 
 
 def slopes(values: xr.DataArray, dim: str = "d") -> xr.DataArray:
-    """The slope of a straight line in the logarithm of the size, in every draw."""
-    x = np.log(values[dim].astype(float))
-    x = x - x.mean()
-    return ((x * values).sum(dim) / (x**2).sum()).rename(f"slope of {values.name}")
-
-
-def jackknife(draws: xr.DataArray, of: Change) -> xr.DataArray:
-    """A function of the mean over draws, as pseudo-values: draws with its mean and spread, but for terms of the order of 1/draws.
-
-    For counts of a few items, whose single logarithms are biased, or do not exist.
-    """
-    n, values = draws.sizes["seed"], draws.astype(float)
-    return n * of(values.mean("seed")) - (n - 1) * of((values.sum("seed") - values) / (n - 1))
+    """The slope of a straight line through logarithms, in every draw."""
+    return sweep.slopes(values, dim)
 
 
 def pseudo_slopes(counts: xr.DataArray, dim: str = "d") -> xr.DataArray:
     """The slope of the logarithm of the mean over draws, as pseudo-values."""
-    return jackknife(counts, lambda mean: slopes(log(mean), dim)).rename(f"slope of {counts.name}")
+    return sweep.jackknife(counts, lambda mean: slopes(log(mean), dim)).rename(f"slope of {counts.name}")
 
 
 @lru_cache(maxsize=1024)
@@ -70,26 +58,14 @@ def formula(count: xr.DataArray, n: int) -> xr.DataArray:
     return points[0].copy(data=np.reshape(values, d.shape)).rename("formula")
 
 
-def both_sides(values: xr.DataArray, target: xr.DataArray | float = 0.0) -> xr.DataArray:
-    """What exceeds the target, and what is lacking, along a dimension of its own: both are small where the values are close to it."""
-    excess = values - target
-    sides = xr.DataArray(["above", "below"], dims="side", name="side")
-    return xr.concat([excess, -excess], sides, coords="minimal", compat="override").rename(values.name)
-
-
-def near(values: xr.DataArray, target: xr.DataArray | float, within: float, called: str) -> lab.Relation:
-    """The means of `values` are less than `within` from the target, on either side."""
-    return lab.below(both_sides(values, target), within, called)
-
-
 def within_a_factor_of_2(logs: xr.DataArray) -> lab.Relation:
     """The logarithms of ratios are those of numbers from 1/2 to 2."""
-    return near(logs, 0.0, float(np.log(2)), "a factor of 2")
+    return lab.near(logs, 0.0, float(np.log(2)), "a factor of 2")
 
 
 def has_exponent(values: xr.DataArray, exponent: float, within: float) -> lab.Relation:
     """Straight lines through the logarithms of `values` over log d have the slope `exponent`, to less than `within`."""
-    return near(slopes(log(values)), exponent, within, f"{within:g}, half the distance to the next exponent,")
+    return lab.near(slopes(log(values)), exponent, within, f"{within:g}, half the distance to the next exponent,")
 
 
 def counts_by_formula(
@@ -97,7 +73,7 @@ def counts_by_formula(
 ) -> lab.Relation:
     """The mean counts are those of a formula without a fitted number, in the mean over some dimensions."""
     ratio = (count / formula).rename("count / formula").mean(over)
-    return near(ratio, 1.0, within, f"{within:.0%} of the formula")
+    return lab.near(ratio, 1.0, within, f"{within:.0%} of the formula")
 
 
 def exponents_by_formula(
@@ -105,7 +81,7 @@ def exponents_by_formula(
 ) -> lab.Relation:
     """The slopes of straight lines through counts are those of lines through the formula's, on logarithmic axes."""
     excess = (slope - slopes(log(formula))).rename("slope less the formula's")
-    return near(excess.mean(over) if over else excess, 0.0, within, f"{within}")
+    return lab.near(excess.mean(over) if over else excess, 0.0, within, f"{within}")
 
 
 def far_out(
@@ -152,24 +128,25 @@ def exponents_far_out(far: xr.Dataset, few_compete: xr.DataArray, tolerance: flo
     return lab.identity(error, tolerance=tolerance)
 
 
+def changed(change: Change, of: str | None = None, name: str = "count") -> Control:
+    """A control: a quantity after a change."""
+    return lab.replacing(name, lambda data: change(data[name]), of=of)
+
+
 def reverse(values: Labelled, dim: str) -> Labelled:
     """The values in the opposite order of a coordinate."""
-    return values.isel({dim: slice(None, None, -1)}).assign_coords({dim: values[dim]})
+    return lab.at_places(values, dim, slice(None, None, -1))
 
 
 def first(values: Labelled, dim: str) -> Labelled:
     """The first values at every point of a dimension."""
-    return values.isel({dim: [0] * values.sizes[dim]}).assign_coords({dim: values[dim]})
+    return lab.at_places(values, dim, [0] * values.sizes[dim])
 
 
 def exchange(values: Labelled, dim: str, other: Mapping[str, str]) -> Labelled:
     """The values at some coordinates in the place of those at others."""
-    return values.sel({dim: [other.get(at, at) for at in values[dim].values]}).assign_coords({dim: values[dim]})
-
-
-def changed(change: Change, of: str | None = None, name: str = "count") -> Control:
-    """A control: a quantity after a change."""
-    return lab.replacing(name, lambda data: change(data[name]), of=of)
+    names = values[dim].values.tolist()
+    return lab.at_places(values, dim, [names.index(other.get(name, name)) for name in names])
 
 
 def nothing(of: str | None = None) -> dict[str, Control]:
@@ -191,20 +168,20 @@ def exponents_off(
     by: float, of: str | None = None, name: str = "count", called: str = "the exponents {:+}"
 ) -> dict[str, Control]:
     """The two controls in which a quantity has an exponent of d that is larger, or smaller."""
-    return {called.format(off): changed(_grown(off), of, name) for off in (by, -by)}
+
+    def grown(by: float) -> Change:
+        return lambda values: values * (values.d / values.d[0]) ** by
+
+    return {called.format(off): changed(grown(off), of, name) for off in (by, -by)}
 
 
-def _grown(by: float) -> Change:
-    return lambda values: values * (values.d / values.d[0]) ** by
+def times(of: str, *factors: float) -> dict[str, Control]:
+    """The controls in which counts are larger, or smaller, by a factor."""
 
+    def by(factor: float) -> Change:
+        return lambda values: factor * values
 
-def times(by: float) -> Change:
-    """Values times a number."""
-    return lambda values: by * values
-
-
-def _plus(by: float) -> Change:
-    return lambda values: values + by
+    return {f"{factor:g} times the counts": changed(by(factor), of) for factor in factors}
 
 
 def theorem(change: Change) -> Control:
@@ -212,57 +189,28 @@ def theorem(change: Change) -> Control:
     return changed(change, "far", "theorem")
 
 
-FAR_CONTROLS = {f"the theorems' exponents {by:+}": theorem(_plus(by)) for by in (0.05, -0.05)} | {
-    "without 1/(2α ln d)": lab.replacing("log_d", np.inf, of="far")
+FAR_CONTROLS = {
+    "the theorems' exponents +0.05": theorem(lambda e: e + 0.05),
+    "the theorems' exponents -0.05": theorem(lambda e: e - 0.05),
+    "without 1/(2α ln d)": lab.replacing("log_d", np.inf, of="far"),
 }
 
 
-def table(title: str, values: Mapping[str, xr.DataArray], of_logs: bool = False) -> lab.Table:
-    """Means over draws at each d, a row for every other coordinate, and the slopes of their logarithms, with standard errors."""
-    rows = []
-    for name, draws in values.items():
-        means: tuple[xr.DataArray, ...]
-        slope: tuple[xr.DataArray, ...]
-        if "seed" in draws.dims:
-            parts = draws, slopes(draws) if of_logs else pseudo_slopes(draws)
-            means, slope = (sweep.mean_and_stderr(part.astype(float)) for part in parts)
-        else:
-            means, slope = (draws,), (slopes(draws if of_logs else log(draws)),)
-        for place, where in labelled(slope[0]):
-            at = dict(zip(slope[0].dims, place, strict=True))
-            cells = zip(*(part.isel(at).values for part in means), strict=True)
-            shown = (" ± ".join(f"{x:.4g}" for x in cell) for cell in cells)
-            ends = " ± ".join(f"{float(part.isel(at)):.2f}" for part in slope)
-            rows.append((f"{name} {where}".strip(), *shown, ends))
-    return lab.Table(title, ("", *(f"d = {d}" for d in draws.d.values), "slope"), tuple(rows))
-
-
-def draw_means(
-    axes: Axes, draws: xr.DataArray, along: str, curves: str, label: str, per_curve: bool = False, fmt: str = "-"
-) -> None:
-    """Means over draws with bars of two standard errors, a curve for each coordinate of `curves`, which may be a factor of x."""
-    mean, stderr = sweep.mean_and_stderr(draws.astype(float))
-    for k, at in enumerate(mean[curves].values):
-        x = mean[along].values * (at if per_curve else 1)
-        y, bars = (part.isel({curves: k}).values for part in (mean, 2 * stderr))
-        name = NAMES[at] if at in NAMES else label.format(at)
-        marker, color = MARKERS[k % len(MARKERS)], COLORS[k % len(COLORS)]
-        axes.errorbar(x, y, bars, label=name, fmt=marker + fmt, color=color, capsize=2, markersize=4, linewidth=1)
-
-
 def panels(
-    counts: xr.DataArray, along: str, curves: str, label: str, names: Mapping[str, str] = NAMES, fmt: str = "-"
+    counts: xr.DataArray,
+    along: str,
+    curves: str,
+    label: Callable[[Any], str],
+    names: Mapping[str, str] = NAMES,
+    fmt: str = "-",
 ) -> tuple[Figure, dict[str, Axes]]:
     """A panel for each optimizer: counts on logarithmic axes."""
     optimizers = counts.optimizer.values.tolist()
     drawn = Figure(figsize=(4.2 * len(optimizers), 4), layout="constrained")
     grid = dict(zip(optimizers, drawn.subplots(1, len(optimizers), sharey=True), strict=True))
     for name, axes in grid.items():
-        draw_means(axes, counts.sel(optimizer=name), along, curves, label, fmt=fmt)
-        axes.set_xscale("log", base=2)
-        if along == "d":
-            axes.set_xticks(counts.d.values, map(str, counts.d.values))
-            axes.minorticks_off()
-        axes.set(yscale="log", xlabel=along, ylabel="items recovered", title=names[name])
+        draw_curves(axes, counts.sel(optimizer=name), along, curves, label, fmt=fmt)
+        log_axes(axes, counts.d.values if along == "d" else ())
+        axes.set(xlabel=along, ylabel="items recovered", title=names[name])
         axes.legend(fontsize="small")
     return drawn, grid

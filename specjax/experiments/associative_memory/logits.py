@@ -13,12 +13,13 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Key
 
-from specjax import lab, sizes, spectral
+from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.associative_memory import judging, sweeps
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize, active
+from specjax.theory import capacity
 
-RATES = 2.0 ** np.arange(-1, 4)
+RATES = {"muon": 2.0 ** np.arange(-1, 4), "gd": 2.0 ** np.arange(1, 7)}
 """Learning rates of one step with ‖W‖_op = rate · √d, of which the best counts: the corollary's has a power of log d."""
 STEP = 1e-3
 """Step of the finite differences, over λ."""
@@ -38,9 +39,7 @@ class Config(lab.Config):
     dims: tuple[int, ...] = lab.sizes(24, 32, 48, 64, 96, least=4, points=3, help="dimensions d")
     alpha: float = lab.number(1.5, above=1, help="exponent of the frequencies")
     items: tuple[int, ...] = lab.sizes(0, 9, 99, least=0, help="items, from 0, whose spike is added back")
-    spikes: tuple[float, ...] = lab.numbers(
-        0, 0.03, 0.1, 0.3, 1, 3, 10, 30, above=-1, help="spikes q over λ, from 0 on"
-    )
+    spikes: tuple[float, ...] = lab.numbers(0, 0.03, 0.1, 0.3, 1, 3, 10, 30, above=-1, help="spikes q/λ, from 0 on")
     seeds: int = lab.seeds(30, least=10, help="draws of the embeddings")
 
     def __post_init__(self) -> None:
@@ -59,7 +58,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         u, v = sweeps.draw(key, config.n, d)
         q = memory.power_law(config.n, config.alpha)
         size = jnp.asarray(active(d), u.dtype)
-        lam, rates = size**-config.alpha, jnp.sqrt(size) * jnp.asarray(RATES, u.dtype)
+        lam = size**-config.alpha
         gradient = memory.gradient_at_zero(u, v, q)
         descent = -gradient / spectral.spectral_norm(gradient)
         stabilized = -spectral.stabilized_sign(gradient, lam)
@@ -68,15 +67,17 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
             return jnp.stack([_block_mean(jnp.sum((u @ w) * v, axis=1), size, place) for place in PLACES])
 
         found = {"signal": signals(stabilized), "signal_gd": signals(descent)}
-        for name, w in {"muon": -spectral.polar(gradient), "gd": descent}.items():
-            found[f"loss_{name}"] = jnp.min(jax.lax.map(lambda rate, w=w: memory.loss(rate * w, u, v, q), rates))
+        for name, w in {"muon": memory.stabilized_steps(u, v, q, jnp.zeros(1))[0], "gd": descent}.items():
+            rates = jnp.sqrt(size) * jnp.asarray(RATES[name], u.dtype)
+            losses = jax.lax.map(lambda rate, w=w: memory.loss(rate * w, u, v, q), rates)
+            found |= {f"loss_{name}": jnp.min(losses), f"best_{name}": jnp.argmin(losses)}
             found[f"unrecovered_{name}"] = jnp.sum(jnp.where(memory.recovered(u, v, w), 0, q))
         added = _added_back(config, u, v, q, lam)
-        return {**added, **found, "interaction": _largest_interaction(stabilized, u, v)}
+        return {**added, **found, "interaction": memory.largest_interaction(u, v, stabilized)}
 
-    axes = {"item": config.items, "spike": config.spikes}
-    places = {name: {"place": PLACES} for name in ("signal", "signal_gd")}
-    data = sweeps.run(of_seed, config.dims, config.seeds, sizes.stream(key, "items"), axes, **places)
+    data = sweeps.run(of_seed, config.dims, config.seeds, sizes.stream(key, "items"))
+    data = sweep.labelled(data, "place", outputs=("signal", "signal_gd"), place=list(PLACES))
+    data = sweep.labelled(data, "item", "spike", item=list(config.items), spike=list(config.spikes))
     errors = jax.jit(jax.vmap(partial(_hessian, config)))(jax.random.split(sizes.stream(key, "Hessian"), config.seeds))
     return data.assign({name: ("seed", np.asarray(error)) for name, error in errors.items()})
 
@@ -88,17 +89,7 @@ def _block_mean(logits: Array, d: Array, place: float) -> Array:
     return jnp.sum(jnp.where(inside, logits, 0)) / jnp.maximum(jnp.sum(inside, dtype=logits.dtype), 1)
 
 
-def _largest_interaction(w: Array, u: Array, v: Array) -> Array:
-    """The largest |u_jᵀ W v_i| over all i ≠ j."""
-
-    def of_item(inputs: tuple[Array, Array]) -> Array:
-        i, y = inputs
-        return jnp.max(jnp.where(jnp.arange(len(u)) == i, 0, jnp.abs(u @ y)))
-
-    return jnp.max(jax.lax.map(of_item, (jnp.arange(len(u)), v @ w.T), batch_size=256))
-
-
-@sweeps.in_float64("config")
+@spectral.in_float64("config")
 def _added_back(config: Config, u: Array, v: Array, q: Array, lam: Array) -> dict[str, Array]:
     """φ at the spikes, also of a map that falls, φ'(0) by central differences, and the sums of its closed form."""
     u, v, q, lam = (a.astype(jnp.float64) for a in (u, v, q, lam))
@@ -120,36 +111,18 @@ def _added_back(config: Config, u: Array, v: Array, q: Array, lam: Array) -> dic
 
         values = jax.lax.map(phi, points)
         one, minus_one, two, minus_two = values[len(spikes) :]
+        sums = memory.signal_slope(without, own, query, lam)
         # Slopes in units of 1/λ, which float32 holds.
         return {
             "phi": values[: len(spikes)],
             "phi_falling": jax.lax.map(phi_falling, spikes),
             "difference": (8 * (one - minus_one) - (two - minus_two)) / (12 * STEP),
-            **{name: term * lam for name, term in zip(TERMS, _slope(without, own, query, lam), strict=True)},
+            **{name: term * lam for name, term in zip(TERMS, sums, strict=True)},
         }
 
     items = np.asarray(config.items)
     outputs = jax.lax.map(of_item, (u[items], v[items], q[items]))
     return {name: values.astype(jnp.float32) for name, values in outputs.items()}
-
-
-def _slope(without: Array, own: Array, query: Array, lam: Array) -> tuple[Array, Array, Array]:
-    """The three sums of φ'(0) in Appendix B.2."""
-    left, s, right = jnp.linalg.svd(without)
-    a, b = left.T @ own, right @ query
-    h, derivative = s / jnp.hypot(s, lam), lam**2 / jnp.hypot(s, lam) ** 3
-
-    def quotient(over: Array, under: Array) -> Array:
-        return jnp.where(under == 0, 0, over / jnp.where(under == 0, 1, under))
-
-    sums = quotient(h[:, None] + h[None, :], s[:, None] + s[None, :])
-    differences = quotient(h[:, None] - h[None, :], s[:, None] - s[None, :])
-    cross = a[:, None] * b[None, :]
-    return (
-        0.25 * jnp.sum(sums * (cross - cross.T) ** 2),
-        0.25 * jnp.sum(differences * (cross + cross.T) ** 2),
-        jnp.sum(derivative * (a * b) ** 2),
-    )
 
 
 def _hessian(config: Config, key: Array) -> dict[str, Array]:
@@ -181,64 +154,51 @@ def off(name: str, by: float) -> dict[str, judging.Control]:
 
 @states(
     ("proposition-e-1", "eq-7", "lemma-e-2"),
-    "φ'(0) is the sum of Appendix B.2 over pairs of singular values, and of finite differences the same, for every item.",
     controls={f"without the {term} sum": lab.replacing(term, 0.0) for term in TERMS},
 )
 def slope(config: Config, data: xr.Dataset) -> lab.Relation:
-    """In float64; what is left is the rounding of differences at 1e-3 λ and of storing in float32."""
+    """φ'(0) is the sum of Appendix B.2 over pairs of singular values, and of finite differences the same, for every item."""
+    # In float64; what is left is the rounding of differences at 1e-3 λ and of storing in float32.
     closed, difference = sum(data[term] for term in TERMS), data["difference"]
     return lab.identity((abs(closed - difference) / abs(difference)).rename("relative error"), tolerance=1e-5)
 
 
 @states(
     ("appendix-b-2-monotone", "lemma-e-2"),
-    "The signal φ(q) does not decrease in q, in every draw.",
     controls={"a map that falls beyond λ": lab.replacing("phi", "phi_falling")},
 )
 def signal_does_not_decrease(config: Config, data: xr.Dataset) -> lab.Relation:
-    """Between successive spikes: beyond 10 λ it is close to its limit, so that the bound is near."""
-    phi = data["phi"].astype(float)
+    """The signal φ(q) does not decrease in q, in every draw."""
+    phi = data["phi"].astype(float)  # beyond 10 λ it is close to its limit, so that the bound is near
     lower, upper = phi.isel(spike=slice(None, -1)), phi.isel(spike=slice(1, None))
     # Differences relative to signals that may be near 0: one is added to both sides.
     return lab.always(1 + lower.assign_coords(spike=upper.spike), 1 + upper, slack=0.05, rounding=1e-6)
 
 
-@states(
-    "appendix-b-2-signal",
-    "The mean signal γ_ii under h_λ of the items at d/4 to d/2, of frequency above λ = d^-α, is d^0, to 1/4.",
-    controls=GD_SIGNAL | off("signal", 0.5),
-    post_hoc=judging.SETTLES,
-)
+@states("appendix-b-2-signal", controls=GD_SIGNAL | off("signal", 0.5), post_hoc=judging.SETTLES)
 def signal_order(config: Config, data: xr.Dataset) -> lab.Relation:
-    """Where min(q_i/λ, 1) is 1; the next candidate is 1/√d, the order of the interactions."""
+    """The mean signal γ_ii under h_λ of the items at d/4 to d/2, of frequency above λ = d^-α, is d^0, to 1/4."""
+    # Where min(q_i/λ, 1) is 1; the next candidate is 1/√d, the order of the interactions.
     return judging.has_exponent(data["signal"].sel(place=PLACES[-1], drop=True), 0.0, 0.25)
 
 
-@states(
-    "appendix-b-2-signal",
-    "The mean signal of all items of frequency above λ is at least 1/2 less √(log d/d), which is positive, at every d.",
-    controls=GD_SIGNAL | {"W = 0": lab.replacing("signal", 0.0)},
-)
+@states("appendix-b-2-signal", controls=GD_SIGNAL | {"W = 0": lab.replacing("signal", 0.0)})
 def signal_bound(config: Config, data: xr.Dataset) -> lab.Relation:
-    """The bound of the paper with the constants 1/2 and 1, where it says something: min(q_i/λ, 1) = 1."""
+    """The mean signal of all items of frequency above λ is at least 1/2 less √(log d/d), which is positive, at every d."""
+    # The bound of the paper with the constants 1/2 and 1, where it says something: min(q_i/λ, 1) = 1.
     d = data.d.astype(float)
     bound = (0.5 - np.sqrt(np.log(d) / d)).broadcast_like(data["signal"].isel(seed=0, drop=True))
     return lab.above(data["signal"], bound, "1/2 - √(log d/d)")
 
 
-@states(
-    "proposition-f-1",
-    "The largest |γ_ij| over all pairs of items falls as 1/√d at a given N, to 1/8.",
-    controls=off("interaction", 0.25),
-)
+@states("proposition-f-1", controls=off("interaction", 0.25))
 def interactions(config: Config, data: xr.Dataset) -> lab.Relation:
-    """Of all N items, the frequent ones with one another among them; powers of log d aside, which 1/4 is more than."""
-    return judging.has_exponent(data["interaction"], -0.5, 0.125)
+    """The largest |γ_ij| over all pairs of items falls as 1/√d at a given N, to 1/8."""
+    return judging.has_exponent(data["interaction"], -0.5, 0.125)  # powers of log d aside, which 1/4 is more than
 
 
 @states(
     ("corollary-3-2", "appendix-g-1-loss"),
-    "The loss after one step of Muon, and of gradient descent, is d^0 times the mass of the items not recovered, to 1/4.",
     controls={
         "losses that stay, as that of W = 0": lab.replacing("loss_muon", 1.0),
         "gradient descent's loss in Muon's place": lab.replacing("loss_muon", "loss_gd"),
@@ -246,37 +206,51 @@ def interactions(config: Config, data: xr.Dataset) -> lab.Relation:
     post_hoc=judging.SETTLES,
 )
 def loss_is_the_mass_left(config: Config, data: xr.Dataset) -> lab.Relation:
-    """The mass of the items beyond the capacity is the bound of both; that the capacity is the theorems' is judged in memory-one-step."""
+    """The loss after one step of Muon, and of gradient descent, is d^0 times the mass of the items not recovered, to 1/4."""
+    # The mass of the items beyond the capacity is the bound of both; that the capacity is the theorems' is judged in memory-one-step.
     names = xr.DataArray(["muon", "gd"], dims="optimizer", name="optimizer")
     ratios = [(data[f"loss_{name}"] / data[f"unrecovered_{name}"]).astype(float) for name in names.values]
     return judging.has_exponent(xr.concat(ratios, names).rename("loss / mass not recovered"), 0.0, 0.25)
 
 
 @states(
+    "appendix-g-1-loss",
+    controls={
+        "Muon's loss in its place": lab.replacing("loss_gd", "loss_muon"),
+        "d^(-1/2) times it": judging.changed(lambda loss: loss * loss.d**-0.5, name="loss_gd"),
+    },
+    post_hoc="It was added when the slope at these sizes was known, on other draws.",
+)
+def descent_loss_is_bounded(config: Config, data: xr.Dataset) -> lab.Relation:
+    """The loss after one step of gradient descent, at the best of six rates, falls no faster than d^(1/(2α)-1/2), to 1/4."""
+    slope = judging.slopes(judging.log(data["loss_gd"]))
+    bound = lab.above(slope, capacity.loss_exponent("gd", config.alpha) - 0.25, "the exponent of the bound less 1/4")
+    return lab.within_grid(bound, data["best_gd"].median("seed").astype(int), len(RATES["gd"]))
+
+
+@states(
     ("section-3-muon-above-sgd", "corollary-3-2"),
-    "At the largest d one step of Muon has less loss than one of gradient descent, each at the best of five rates.",
-    controls={"the two exchanged": lambda config, data: data.rename(loss_gd="loss_muon", loss_muon="loss_gd")},
+    controls={"the two exchanged": lab.changing(lambda data: data.rename(loss_gd="loss_muon", loss_muon="loss_gd"))},
 )
 def muon_has_less_loss(config: Config, data: xr.Dataset) -> lab.Relation:
+    """At the largest d one step of Muon has less loss than one of gradient descent, each at the best of its rates."""
     gd, muon = (data[f"loss_{name}"].isel(d=-1, drop=True) for name in ("gd", "muon"))
     return lab.ahead(gd, muon, least=0.0)
 
 
-@states(
-    "lemma-g-2",
-    "The Hessian of the loss at W = 0 maps Δ to Σ_u Δ M_v.",
-    controls={"Σ_u not centred": lab.replacing("hessian", "hessian_uncentred")},
-)
+@states("lemma-g-2", controls={"Σ_u not centred": lab.replacing("hessian", "hessian_uncentred")})
 def hessian(config: Config, data: xr.Dataset) -> lab.Relation:
-    """At Δ = ∇L(0), against the derivative of the gradient, in float32."""
-    return lab.identity(data["hessian"], tolerance=1e-4)
+    """The Hessian of the loss at W = 0 maps Δ to Σ_u Δ M_v."""
+    return lab.identity(
+        data["hessian"], tolerance=1e-4
+    )  # at Δ = ∇L(0), against the derivative of the gradient, in float32
 
 
 def tables(config: Config, data: xr.Dataset) -> list[lab.Table]:
     """Losses, interactions and signals by d."""
     title = f"N = {config.n}, α = {config.alpha:g}; the loss of W = 0 is log N = {np.log(config.n):.3f}"
     shown = ("loss_muon", "loss_gd", "unrecovered_muon", "interaction", "signal", "difference")
-    return [judging.table(title, {name: data[name] for name in shown})]
+    return [lab.table_by_size(title, {name: data[name] for name in shown}, "d")]
 
 
 EXPERIMENT = lab.Experiment(
@@ -290,7 +264,7 @@ EXPERIMENT = lab.Experiment(
     statements=states,
     # Sizes and draws were chosen by runs with smaller seeds.
     scales={
-        "quick": {"seed": 2},
+        "quick": {"seed": 3},
         "smoke": {"n": 300, "dims": (12, 16, 32), "items": (0, 20), "seeds": 10},
         "paper": {"n": 20_000, "dims": (32, 64, 96, 128, 256), "seeds": 16},
     },

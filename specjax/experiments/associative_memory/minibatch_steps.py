@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.associative_memory import judging, sweeps
 from specjax.experiments.associative_memory.judging import Data, changed
+from specjax.lab.drawing import draw_curves
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize, active, mask
 from specjax.theory.finite_capacity import distinct_items
@@ -33,20 +34,17 @@ class Config(lab.Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         sweeps.check_items(self.n, (*self.dims, self.d))
-        large, small = self.batches[-1], self.batches[-2]
-        if large % small or large // small > self.steps:
+        batches, steps, (small, large) = self.batches, self.steps, self.batches[-2:]
+        if large % small or large // small > steps:
             raise ValueError(
-                f"The largest of batches={self.batches} must be the one before it times a whole number of at most steps={self.steps}, "
-                "so that both see equally many samples."
+                f"The largest of batches={batches} must be the one before it times a number up to steps={steps}."
             )
-        if distinct_items(self.n, self.alpha, self.batches[0] * self.steps) > self.d / 2:
-            raise ValueError(
-                f"The smallest of batches={self.batches} needs to hold fewer than d/2 = {self.d / 2:g} items in steps={self.steps} steps; "
-                "take a smaller one, or fewer steps."
-            )
+        if distinct_items(self.n, self.alpha, batches[0] * steps) > self.d / 2:
+            room = f"d/2 = {self.d / 2:g} items in steps={steps} steps"
+            raise ValueError(f"The smallest of batches={batches} needs to hold fewer than {room}; take a smaller one.")
         if not _with_items_beyond(self):
             raise ValueError(
-                f"n={self.n} must be above {2 * BEYOND} B^(1/α) for one of batches={self.batches}; take more items or a smaller batch."
+                f"n={self.n} must be above {2 * BEYOND} B^(1/α) for one of batches={batches}; take more items."
             )
 
 
@@ -95,39 +93,29 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         found = jax.lax.map(smallest, jnp.concatenate([memory.minibatches(of_batch, p, tried), p[None]]))
         return {"draws": jnp.asarray(tried, float)[jnp.argmax(4 * found[:-1] > found[-1])]}
 
-    axes = {"t": range(1, config.steps + 1), "batch": config.batches}
+    t, dims = range(1, config.steps + 1), {"d": sweep.widths(*config.dims)}
     of_items, of_hessian = (sizes.stream(key, f"items and batches of {name}") for name in ("figure 5b", "the Hessian"))
-    dims = {"d": sweep.widths(*config.dims)}
-    return {
-        "capacity": sweeps.run(of_seed, (config.d,), config.seeds, of_items, axes).isel(d=0),
-        "hessian": sweep.run(hessian, dims, seeds=config.hessian_seeds, key=of_hessian),
-    }
+    capacity = sweeps.run(of_seed, (config.d,), config.seeds, of_items, t=t, batch=config.batches).isel(d=0)
+    return {"capacity": capacity, "hessian": sweep.run(hessian, dims, seeds=config.hessian_seeds, key=of_hessian)}
 
 
 states = lab.Statements()
 NOTHING = judging.nothing("capacity")
 ALL_STORED = {"all that is seen is stored": lab.replacing("count", "seen", of="capacity")}
+EXCHANGED = lab.changing(lambda data: judging.reverse(data, "batch"), of="capacity")
 
 
-def batches_exchanged(config: Config, data: Data) -> Data:
-    return {**data, "capacity": judging.reverse(data["capacity"], "batch")}
-
-
-@states(
-    "figure-5b",
-    "In the smallest batches Muon stores more than four fifths of the items seen so far, after every step.",
-    controls=NOTHING | {"the batches exchanged": batches_exchanged},
-)
+@states("figure-5b", controls=NOTHING | {"the batches exchanged": EXCHANGED})
 def small_batches_are_stored(config: Config, data: Data) -> lab.Relation:
-    """The information-theoretic limit, the number of items that can be observed after T steps."""
-    one = data["capacity"].isel(batch=0, drop=True)
+    """In the smallest batches Muon stores more than four fifths of the items seen so far, after every step."""
+    one = data["capacity"].isel(
+        batch=0, drop=True
+    )  # the information-theoretic limit is what can be observed after T steps
     return lab.above((one["count"] / one["seen"]).rename("stored / seen"), 0.8, "0.8 of the items seen")
 
 
 @states(
     "figure-5b",
-    "In the smallest batches the capacity grows with the number of samples as the expected number of distinct items does, to half of "
-    "1 - 1/α.",
     controls=NOTHING
     | {
         "the number of samples": changed(lambda count: count.t + 0 * count, "capacity"),
@@ -136,66 +124,61 @@ def small_batches_are_stored(config: Config, data: Data) -> lab.Relation:
     post_hoc="It asked for 0.05, which a smoke run showed to be less than what a finite d adds; judged on a fresh seed.",
 )
 def small_batches_rate(config: Config, data: Data) -> lab.Relation:
-    """It is (B T)^(1/α) for many samples of many more items, up to a factor, where the number of samples has the exponent 1."""
+    """In the smallest batches the capacity grows with the number of samples as the expected number of distinct items does, to half of
+    1 - 1/α.
+    """
+    # That number is (B T)^(1/α) for many samples of many more items, up to a factor; the number of samples has the exponent 1.
     slope = judging.pseudo_slopes(data["capacity"]["count"].isel(batch=0, drop=True), "t")
     samples = [float(t * config.batches[0]) for t in data["capacity"].t.values]
     expected = np.polyfit(np.log(samples), np.log([distinct_items(config.n, config.alpha, m) for m in samples]), 1)[0]
-    return judging.near(slope, float(expected), (1 - 1 / config.alpha) / 2, "half of 1 - 1/α")
+    return lab.near(slope, float(expected), (1 - 1 / config.alpha) / 2, "half of 1 - 1/α")
 
 
-@states(
-    "figure-5b",
-    "Larger batches saturate: the share of the items seen that is stored after the last step is in the largest batches less than half of "
-    "that in the smallest.",
-    controls=ALL_STORED | {"the smallest batches in the place of the largest": batches_exchanged},
-)
+@states("figure-5b", controls=ALL_STORED | {"the smallest batches in the place of the largest": EXCHANGED})
 def large_batches_saturate(config: Config, data: Data) -> lab.Relation:
+    """Larger batches saturate: the share of the items seen that is stored after the last step is in the largest batches less than half of
+    that in the smallest.
+    """
     share = (data["capacity"]["count"] / data["capacity"]["seen"]).isel(t=-1, drop=True)
     small, large = (share.isel(batch=place, drop=True) for place in (0, -1))
     return lab.ahead(small.rename("half the share in the smallest") / 2, large.rename("largest"), least=0)
 
 
-@states(
-    "figure-5b",
-    "Their sample efficiency is worse: of equally many samples one step with all stores less than several with the batch before.",
-    controls=NOTHING | ALL_STORED,
-)
+@states("figure-5b", controls=NOTHING | ALL_STORED)
 def sample_efficiency_worsens(config: Config, data: Data) -> lab.Relation:
-    """Paired by draw; batches are the start of one another."""
+    """Their sample efficiency is worse: of equally many samples one step with all stores less than several with the batch before."""
+    # Paired by draw; batches are the start of one another.
     count, factor = data["capacity"]["count"].astype(float), config.batches[-1] // config.batches[-2]
     several, one = count.isel(batch=-2, drop=True).sel(t=factor, drop=True), count.isel(batch=-1, t=0, drop=True)
     return lab.ahead(several.rename("several steps"), one.rename("one step"), least=0)
 
 
-@states(
-    "section-3-tightness",
-    "Of the items beyond 16 B^(1/α) fewer than a fiftieth are recovered by a step on a batch of B.",
-    controls={"items below B^(1/α)/16": lab.replacing("rare", "frequent", of="capacity")},
-)
+@states("section-3-tightness", controls={"items below B^(1/α)/16": lab.replacing("rare", "frequent", of="capacity")})
 def rare_items_are_sporadic(config: Config, data: Data) -> lab.Relation:
-    """At every B with at least as many items again; a fiftieth is several times the probability to be in the batch."""
+    """Of the items beyond 16 B^(1/α) fewer than a fiftieth are recovered by a step on a batch of B."""
+    # At every B with at least as many items again; a fiftieth is several times the probability to be in the batch.
     rare = data["capacity"]["rare"].isel(t=0, drop=True).sel(batch=_with_items_beyond(config))
     return lab.below(rare.rename("share recovered"), 0.02, "0.02 of them")
 
 
-@states(
-    "appendix-b-1-batch",
-    "The batch from which on the smallest eigenvalue of the Hessian at W = 0 is that of the population, up to a factor of 4, grows as d^α, "
-    "to 1/4.",
-    controls=judging.exponents_off(0.5, "hessian", "draws", "the exponent {:+}")
-    | judging.sizes_exchanged("hessian", "draws"),
-)
+OFF = judging.exponents_off(0.5, "hessian", "draws", "the exponent {:+}")
+
+
+@states("appendix-b-1-batch", controls=OFF | judging.sizes_exchanged("hessian", "draws"))
 def batch_of_the_hessian(config: Config, data: Data) -> lab.Relation:
-    """With fewer draws the Hessian is singular; 1/4 is half of what is between d^α and Muon's critical batch d^(α+1/2)."""
+    """The batch from which on the smallest eigenvalue of the Hessian at W = 0 is that of the population, up to a factor of 4, grows as d^α,
+    to 1/4.
+    """
+    # With fewer draws the Hessian is singular; 1/4 is half of what is between d^α and Muon's critical batch d^(α+1/2).
     slope = judging.slopes(judging.log(data["hessian"]["draws"]))
-    return judging.near(slope, config.alpha, 0.25, "1/4")
+    return lab.near(slope, config.alpha, 0.25, "1/4")
 
 
 def figure(config: Config, data: Data) -> Figure:
     """Figure 5b: items stored against samples seen, one curve per batch size, with the number of distinct items."""
     drawn = Figure(figsize=(6.5, 4.2), layout="constrained")
     axes = drawn.subplots()
-    judging.draw_means(axes, data["capacity"]["count"], "t", "batch", "B = {}", per_curve=True)
+    draw_curves(axes, data["capacity"]["count"], "t", "batch", "B = {}".format, per_curve=True)
     samples = np.geomspace(config.batches[0], config.batches[-1] * config.steps, 60)
     axes.plot(samples, [distinct_items(config.n, config.alpha, m) for m in samples], "k--", label="distinct items")
     axes.set(xscale="log", yscale="log", xlabel="samples B t", ylabel=f"items stored of {config.n}")
@@ -217,7 +200,7 @@ EXPERIMENT = lab.Experiment(
     scales={
         "quick": {"seed": 1},
         "smoke": {"n": 1000, "d": 32, "batches": (4, 256, 1024), "steps": 4, "dims": (16, 24, 32), "hessian_seeds": 20},
-        "paper": {"n": 100_000, "d": 256, "batches": (8, 128, 2048, 8192, 32_768), "steps": 20},
+        "paper": {"n": 40_000, "d": 128, "batches": (8, 128, 2048, 8192, 32_768), "steps": 20, "seeds": 16},
     },
     figure=figure,
 )

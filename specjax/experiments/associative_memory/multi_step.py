@@ -4,6 +4,7 @@ Theorems 4.1 and 4.2 are about the gradient of eq. 5, and judged in memory-thres
 and what the figures say of the true one. Their N of 250,000 and 100,000 is far larger.
 """
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -13,9 +14,10 @@ import xarray as xr
 from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
-from specjax import lab, sizes, spectral
+from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.associative_memory import judging, sweeps
 from specjax.experiments.associative_memory.judging import Data, changed, first
+from specjax.lab.drawing import COLORS, draw_curves, draw_slopes, log_axes
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize, active
 from specjax.theory import capacity
@@ -33,6 +35,7 @@ class Config(lab.Config):
     n: int = lab.integer(1000, least=2, help="items N")
     dims: tuple[int, ...] = lab.sizes(24, 64, least=4, points=2, help="dimensions d")
     alpha: float = lab.number(1.5, above=1, help="exponent of the frequencies")
+    others: tuple[float, ...] = lab.numbers(1.25, 2.0, above=1, help="those of further runs of Muon, as in figure 4")
     seeds: int = lab.seeds(32, least=10, help="draws of the embeddings")
     many_n: int = lab.integer(500, least=2, help="items N of many steps")
     many_dims: tuple[int, ...] = lab.sizes(16, 48, least=4, points=2, help="dimensions d of these")
@@ -45,13 +48,14 @@ class Config(lab.Config):
         super().__post_init__()
         for n, dims in ((self.n, self.dims), (self.many_n, self.many_dims), (self.newton_n, self.newton_dims)):
             sweeps.check_items(n, dims)
-        if rare_from(self.alpha, self.dims[-1]) >= self.n:
-            raise ValueError(f"n={self.n} must exceed {rare_from(self.alpha, self.dims[-1]):.0f}, to have rare items.")
+        rare_from = self.dims[-1] ** capacity.one_step_exponent("muon", self.alpha)
+        if rare_from >= self.n:
+            raise ValueError(f"n={self.n} must exceed {rare_from:.0f}, to have rare items.")
 
 
-def rare_from(alpha: float, d: Any) -> Any:
-    """i* without its logarithms: d^(1+1/(2α))."""
-    return d ** (1 + 1 / (2 * alpha))
+def further(alpha: float) -> str:
+    """The name of a further run of Muon."""
+    return f"muon, α = {alpha:g}"
 
 
 def growing(d: AnySize, alpha: float, steps: int) -> Array:
@@ -62,77 +66,89 @@ def growing(d: AnySize, alpha: float, steps: int) -> Array:
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    """Counts after few and after many steps; how far eq. 5 is from the gradient; signals of rare items; Newton; and what is unstable."""
+    """Few steps, many steps, Newton's method, and runs that diverge, each of items of its own."""
 
-    def few(key: Array, d: AnySize) -> dict[str, Array]:
-        u, v = sweeps.draw(key, config.n, d)
-        q = memory.power_law(config.n, config.alpha)
-        size = jnp.asarray(active(d), u.dtype)
-        root = jnp.sqrt(size)
-        rates = jnp.stack([jnp.full(STEPS, 2 * root), jnp.full(STEPS, root), growing(d, config.alpha, STEPS)])
-        is_descent = jnp.arange(len(RUNS)) == RUNS.index("gd")
-        found = jax.lax.map(lambda inputs: trajectory(u, v, q, *inputs), (is_descent, rates))
-        item = jnp.arange(1, config.n + 1, dtype=u.dtype)
-        signal = jnp.sum(u * (v @ found["w"][0, 0].T), axis=1) / rates[0, 0] * root
-        return {
-            "count": found["count"].T,
-            "error": found["error"][0],
-            "rare": jnp.mean(signal, where=item > rare_from(config.alpha, size)),
-            "frequent": jnp.mean(signal, where=item <= 4),
-        }
+    def swept(measure: Any, of: str, dims: tuple[int, ...], seeds: int, **axes: Any) -> xr.Dataset:
+        return sweeps.run(partial(measure, config), dims, seeds, sizes.stream(key, f"items of {of}"), **axes)
 
-    def many(key: Array, d: AnySize) -> dict[str, Array]:
-        u, v = sweeps.draw(key, config.many_n, d)
-        q = memory.power_law(config.many_n, config.alpha)
-        root = jnp.sqrt(jnp.asarray(active(d), u.dtype))
-
-        def step(ws: Array, rate: Array) -> tuple[Array, Array]:
-            muon, gd = memory.loss_and_gradient(ws, u, v, q).gradient
-            ws = ws - jnp.stack([2 * root * spectral.polar(muon), rate * gd])
-            return ws, sweeps.capacities(u, v, ws)["count"]
-
-        start = jnp.zeros((2, u.shape[1], u.shape[1]), u.dtype)
-        return {"count": jax.lax.scan(step, start, growing(d, config.alpha, config.many_steps))[1]}
-
-    def unstable(key: Array, d: AnySize) -> dict[str, Array]:
-        u, v = sweeps.draw(key, config.newton_n, d)
-
-        def of_alpha(alpha: float) -> dict[str, Array]:
-            q = memory.power_law(config.newton_n, alpha)
-
-            def step(w: Array, rate: Array) -> tuple[Array, None]:
-                return w - rate * memory.loss_and_gradient(w, u, v, q).gradient, None
-
-            def last(rates: Array) -> Array:
-                w, _ = jax.lax.scan(step, jnp.zeros((u.shape[1], u.shape[1]), u.dtype), rates)
-                return jnp.log(memory.loss(w, u, v, q) / jnp.log(config.newton_n))
-
-            # Of twelve steps the last few have rates near the largest.
-            rates = growing(d, alpha, 12)
-            growing_rates, constant = jax.lax.map(last, jnp.stack([rates, 0 * rates + rates[0]]))
-            return {"growing": growing_rates, "constant": constant}
-
-        return jax.tree.map(lambda *of: jnp.stack(of), *map(of_alpha, (SMOOTH_ALPHA, STEEP_ALPHA)))
-
-    def newton(key: Array, d: AnySize) -> dict[str, Array]:
-        u, v = sweeps.draw(key, config.newton_n, d)
-        q = memory.power_law(config.newton_n, config.alpha)
-        ws = newton_and_muon(u, v, q, 2.0 * jnp.asarray(active(d), u.dtype))
-        return {"count": sweeps.capacities(u, v, ws)["count"]}
-
-    def of(items: str) -> Key[Array, ""]:
-        return sizes.stream(key, f"items of {items}")
-
-    draws, many_draws, one = config.seeds, config.many_seeds, config.newton_dims[-1:]
-    t, alphas = {"t": range(1, STEPS + 1)}, {"alpha": (SMOOTH_ALPHA, STEEP_ALPHA)}
-    many_axes = {"t": range(1, config.many_steps + 1), "optimizer": ("muon", "gd")}
-    newton_axes, before = t | {"optimizer": ("newton", "muon")}, {"after": range(STEPS)}
+    t, many_t = range(1, STEPS + 1), range(1, config.many_steps + 1)
+    of_few = swept(few, "a few steps", config.dims, config.seeds)
+    of_few = sweep.labelled(of_few, "after", outputs=("error",), after=range(STEPS))
+    both = {"t": many_t, "optimizer": ("muon", "gd")}, {"t": t, "optimizer": ("newton", "muon")}
+    of_unstable = {"alpha": (SMOOTH_ALPHA, STEEP_ALPHA)}
+    diverging = swept(unstable, "runs that diverge", config.newton_dims[-1:], config.many_seeds, **of_unstable)
     return {
-        "few": sweeps.run(few, config.dims, draws, of("a few steps"), t | {"run": RUNS}, error=before),
-        "many": sweeps.run(many, config.many_dims, many_draws, of("many steps of both"), many_axes),
-        "unstable": sweeps.run(unstable, one, many_draws, of("runs that diverge"), alphas).isel(d=0, drop=True),
-        "newton": sweeps.run(newton, config.newton_dims, draws, of("Newton's method"), newton_axes),
+        "few": sweep.labelled(of_few, "t", "run", t=t, run=[*RUNS, *map(further, config.others)]),
+        "many": swept(many, "many steps of both", config.many_dims, config.many_seeds, **both[0]),
+        "unstable": diverging.isel(d=0, drop=True),
+        "newton": swept(newton, "Newton's method", config.newton_dims, config.seeds, **both[1]),
     }
+
+
+def few(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
+    """Counts after few steps; how far eq. 5 is from the gradient; and signals of rare items."""
+    u, v = sweeps.draw(key, config.n, d)
+    # i* without its logarithms is a power of the size.
+    size, rare = jnp.asarray(active(d), u.dtype), capacity.one_step_exponent("muon", config.alpha)
+    root = jnp.sqrt(size)
+    alphas = (config.alpha,) * len(RUNS) + config.others
+    long, short = (jnp.full(STEPS, length * root) for length in (2, 1))
+    rates = jnp.stack([long, short, growing(d, config.alpha, STEPS)] + [long] * len(config.others))
+    qs = jnp.stack([memory.power_law(config.n, alpha) for alpha in alphas])
+    is_descent = jnp.arange(len(alphas)) == RUNS.index("gd")
+    found = jax.lax.map(lambda inputs: trajectory(u, v, *inputs), (qs, is_descent, rates))
+    item = jnp.arange(1, config.n + 1, dtype=u.dtype)
+    signal = jnp.sum(u * (v @ found["w"][0, 0].T), axis=1) / rates[0, 0] * root
+    return {
+        "count": found["count"].T,
+        "error": found["error"][0],
+        "rare": jnp.mean(signal, where=item > size**rare),
+        "frequent": jnp.mean(signal, where=item <= 4),
+    }
+
+
+def many(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
+    """Counts after many steps."""
+    u, v = sweeps.draw(key, config.many_n, d)
+    q = memory.power_law(config.many_n, config.alpha)
+    root = jnp.sqrt(jnp.asarray(active(d), u.dtype))
+
+    def step(ws: Array, rate: Array) -> tuple[Array, Array]:
+        muon, gd = memory.loss_and_gradient(ws, u, v, q).gradient
+        ws = ws - jnp.stack([2 * root * spectral.polar(muon), rate * gd])
+        return ws, sweeps.capacities(u, v, ws)["count"]
+
+    start = jnp.zeros((2, u.shape[1], u.shape[1]), u.dtype)
+    return {"count": jax.lax.scan(step, start, growing(d, config.alpha, config.many_steps))[1]}
+
+
+def unstable(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
+    """Log of the last loss over that at the start, with growing rates and with constant ones, at both α."""
+    u, v = sweeps.draw(key, config.newton_n, d)
+
+    def of_alpha(alpha: float) -> dict[str, Array]:
+        q = memory.power_law(config.newton_n, alpha)
+
+        def step(w: Array, rate: Array) -> tuple[Array, None]:
+            return w - rate * memory.loss_and_gradient(w, u, v, q).gradient, None
+
+        def last(rates: Array) -> Array:
+            w, _ = jax.lax.scan(step, jnp.zeros((u.shape[1], u.shape[1]), u.dtype), rates)
+            return jnp.log(memory.loss(w, u, v, q) / jnp.log(config.newton_n))
+
+        rates = growing(d, alpha, 12)  # the last few are near the largest
+        grown, constant = jax.lax.map(last, jnp.stack([rates, 0 * rates + rates[0]]))
+        return {"growing": grown, "constant": constant}
+
+    return jax.tree.map(lambda *of: jnp.stack(of), *map(of_alpha, (SMOOTH_ALPHA, STEEP_ALPHA)))
+
+
+def newton(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
+    """Counts of Newton's method and of Muon."""
+    u, v = sweeps.draw(key, config.newton_n, d)
+    q = memory.power_law(config.newton_n, config.alpha)
+    ws = newton_and_muon(u, v, q, 2.0 * jnp.asarray(active(d), u.dtype))
+    return {"count": sweeps.capacities(u, v, ws)["count"]}
 
 
 def trajectory(u: Array, v: Array, q: Array, descent: Array, rates: Array) -> dict[str, Array]:
@@ -151,7 +167,7 @@ def trajectory(u: Array, v: Array, q: Array, descent: Array, rates: Array) -> di
     return jax.lax.scan(step, start, rates)[1]
 
 
-@sweeps.in_float64()
+@spectral.in_float64()
 def newton_and_muon(u: Array, v: Array, q: Array, length: Array) -> Array:
     """W after each of four steps of both on the same items, (4, 2, d, d), with learning rates that give both first steps one length."""
     u, v, q, length = (x.astype(jnp.float64) for x in (u, v, q, length))
@@ -175,16 +191,23 @@ def counts(data: Data, run: str = "muon") -> xr.DataArray:
     return data["few"]["count"].sel(run=run, drop=True).astype(float)
 
 
+def by_alpha(config: Config, data: Data) -> xr.DataArray:
+    """Counts of Muon with η = 2√d at every α."""
+    of_runs = {config.alpha: "muon"} | {alpha: further(alpha) for alpha in config.others}
+    count = data["few"]["count"].sel(run=[of_runs[alpha] for alpha in sorted(of_runs)]).astype(float)
+    return count.rename(run="alpha").assign_coords(alpha=sorted(of_runs))
+
+
 def more(count: xr.DataArray) -> xr.DataArray:
     """Counts whose exponent gains 1/2 more after the first step."""
     return count * (count.d / count.d[0]) ** (0.5 * (count.t > 1))
 
 
-def gain_of_exponent(count: xr.DataArray, gain: float) -> lab.Relation:
+def gain_of_exponent(count: xr.DataArray, gain: xr.DataArray | float) -> lab.Relation:
     """From the first to the last step; the bend of both by finite d and N is much the same (memory-one-step), and drops out."""
     slope = judging.pseudo_slopes(count)
     difference = (slope.isel(t=-1, drop=True) - slope.isel(t=0, drop=True)).rename("gain of the exponent")
-    return judging.near(difference, gain, gain / 2, "half of the gain")
+    return lab.near(difference, gain, gain / 2, "half of the gain")
 
 
 states = lab.Statements()
@@ -192,12 +215,9 @@ NOTHING = judging.nothing("few")
 ONE_STEP = {"one step": changed(lambda count: first(count, "t"), "few")}
 
 
-@states(
-    "figure-4a-4b-4c",
-    "With η = 2√d the capacity of Muon after T = 2, 3 and 4 steps is larger than after one, at the largest d.",
-    controls=NOTHING | ONE_STEP,
-)
+@states("figure-4a-4b-4c", controls=NOTHING | ONE_STEP)
 def steps_gain(config: Config, data: Data) -> lab.Relation:
+    """With η = 2√d the capacity of Muon after T = 2, 3 and 4 steps is larger than after one, at the largest d."""
     count = counts(data).isel(d=-1, drop=True)
     later = slice(1, None)
     return lab.ahead(count.isel(t=later).rename("later"), first(count, "t").isel(t=later).rename("first step"), least=0)
@@ -205,54 +225,53 @@ def steps_gain(config: Config, data: Data) -> lab.Relation:
 
 @states(
     "figure-4a-4b-4c",
-    "With η = 2√d every one of the steps 2, 3 and 4 of Muon recovers more items than the one before, at every d.",
     holds=None,
     along="d",
     controls=NOTHING | {"counts that grow": changed(lambda count: first(count, "t") * count.t, "few")},
 )
 def every_step_gains(config: Config, data: Data) -> lab.Relation:
-    """Not at every d that can be run in minutes: the figure has N = 250,000."""
+    """With η = 2√d every one of the steps 2, 3 and 4 of Muon recovers more items than the one before, at every d."""
+    # Not at every d that can be run in minutes: the figure has N = 250,000.
     return lab.above(counts(data).diff("t").rename("gain of a step"), 0.0, "no gain")
 
 
 @states(
     ("figure-4e", "conjecture-h-2"),
-    "The exponent of straight lines after four steps of Muon exceeds that after one step by what Theorem 4.1 has, to half of it.",
     holds=None,
     controls=ONE_STEP | {"a gain that is larger by 1/2": changed(more, "few")},
 )
 def exponents_gain(config: Config, data: Data) -> lab.Relation:
-    exponents = capacity.multi_step_exponents("muon", config.alpha, STEPS)
-    return gain_of_exponent(counts(data), exponents[-1] - exponents[1])
+    """The exponent of straight lines after four steps of Muon exceeds that after one step by what Theorem 4.1 has, to half of it, at
+    every α.
+    """
+    count = by_alpha(config, data)
+    exponents = [capacity.multi_step_exponents("muon", alpha, STEPS) for alpha in count.alpha.values.tolist()]
+    return gain_of_exponent(count, xr.DataArray([of[-1] - of[1] for of in exponents], {"alpha": count.alpha}, "alpha"))
 
 
 @states(
     "eq-5",
-    "The gradient of the items that are not recovered is within half of its length of the true one, after one, two and three steps of Muon "
-    "with η = 2√d, at the largest d.",
     holds=False,
     controls={"before the first step": changed(lambda error: first(error, "after"), "few", "error")},
     post_hoc="The control is not the first that was tried; the threshold is. Judged on a fresh seed.",
 )
 def gradient_is_thresholded(config: Config, data: Data) -> lab.Relation:
-    """The items themselves, and not a prefix of them."""
-    return lab.below(data["few"]["error"].isel(d=-1, after=slice(1, None), drop=True), 0.5, "half")
+    """The gradient of the items that are not recovered is within half of its length of the true one, after one, two and three steps of Muon
+    with η = 2√d, at the largest d.
+    """
+    error = data["few"]["error"].isel(d=-1, after=slice(1, None), drop=True)  # of the items themselves, not of a prefix
+    return lab.below(error, 0.5, "half")
 
 
-@states(
-    "section-3-tightness",
-    "After one step of Muon the mean signal of the items beyond d^(1+1/(2α)) is below the standard deviation of their interactions.",
-    controls={"the first four items": lab.replacing("rare", "frequent", of="few")},
-)
+@states("section-3-tightness", controls={"the first four items": lab.replacing("rare", "frequent", of="few")})
 def rare_signals_are_as_interactions(config: Config, data: Data) -> lab.Relation:
-    """W/η is orthogonal, so that interactions have the standard deviation 1/√d; the largest of N is √(2 ln N) times as large."""
+    """After one step of Muon the mean signal of the items beyond d^(1+1/(2α)) is below the standard deviation of their interactions."""
+    # W/η is orthogonal, so that interactions have the standard deviation 1/√d; the largest of N is √(2 ln N) times as large.
     return lab.below(data["few"]["rare"].rename("signal times √d"), 1.0, "one standard deviation")
 
 
 @states(
     "figure-4d",
-    "After many steps of Muon with η = 2√d the exponent of straight lines is 1 - 1/(2α) above that after one step, to half of it: the "
-    "order is d², as far as that of one step is d^(1+1/(2α)).",
     controls={
         "one step": changed(lambda count: first(count, "t"), "many"),
         "a gain that is larger by 1/2": changed(more, "many"),
@@ -260,19 +279,24 @@ def rare_signals_are_as_interactions(config: Config, data: Data) -> lab.Relation
     post_hoc="It asked for d²/ln N items; the counts are a few hundredths of d², and the figure is about the order. Judged on fresh draws.",
 )
 def order_of_many_steps(config: Config, data: Data) -> lab.Relation:
-    """The figure stops where ten steps gain less than 0.5 %, or after 500."""
+    """After many steps of Muon with η = 2√d the exponent of straight lines is 1 - 1/(2α) above that after one step, to half of it: the
+    order is d², as far as that of one step is d^(1+1/(2α)).
+    """
+    # The figure stops where ten steps gain less than 0.5 %, or after 500.
     return gain_of_exponent(data["many"]["count"].sel(optimizer="muon", drop=True), 1 - 1 / (2 * config.alpha))
 
 
 @states(
     "figure-5a",
-    "After many steps gradient descent with growing rates has caught up: it has stored more than half as many items as Muon, at every d.",
     controls={
         "its first step": changed(lambda count: count.where(count.optimizer == "muon", first(count, "t")), "many"),
         "W = 0 for it": changed(lambda count: count.where(count.optimizer == "muon", 0), "many"),
     },
 )
 def descent_catches_up(config: Config, data: Data) -> lab.Relation:
+    """After many steps gradient descent with growing rates has caught up: it has stored more than half as many items as Muon,
+    at every d.
+    """
     count = data["many"]["count"].isel(t=-1, drop=True)
     muon, gd = (count.sel(optimizer=name, drop=True) for name in ("muon", "gd"))
     return lab.ahead(gd.rename("gradient descent"), (muon / 2).rename("half of Muon"), least=0)
@@ -280,24 +304,22 @@ def descent_catches_up(config: Config, data: Data) -> lab.Relation:
 
 @states(
     ("figure-5a", "section-4-early"),
-    "At the largest d Muon with η = √d has stored more than four times as many items as gradient descent with growing rates, after each of "
-    "the first three steps.",
     controls={
-        "gradient descent in Muon's place": changed(
-            lambda count: judging.exchange(count, "run", {"short": "gd"}), "few"
-        ),
+        "gradient descent in Muon's place": changed(lambda c: judging.exchange(c, "run", {"short": "gd"}), "few"),
         "W = 0": changed(lambda count: count.where(count.run != "short", 0), "few"),
     },
 )
 def muon_is_ahead_early(config: Config, data: Data) -> lab.Relation:
-    """The first ⌈2α⌉ steps at α = 1.5."""
+    """At the largest d Muon with η = √d has stored more than four times as many items as gradient descent with growing rates, after each of
+    the first three steps.
+    """
+    # They are the first ⌈2α⌉ at α = 1.5.
     muon, gd = (counts(data, run).isel(d=-1, t=slice(0, 3), drop=True) for run in ("short", "gd"))
     return lab.ahead(muon.rename("Muon"), (4.0 * gd).rename("4 GD"), least=0)
 
 
 @states(
     "appendix-d-1-instability",
-    "With growing rates the loss after twelve steps is larger than at the start at α = 3, and smaller at α = 1.25.",
     controls={
         "constant rates": lab.replacing("growing", "constant", of="unstable"),
         "the two α exchanged": changed(lambda loss: judging.reverse(loss, "alpha"), "unstable", "growing"),
@@ -305,6 +327,7 @@ def muon_is_ahead_early(config: Config, data: Data) -> lab.Relation:
     post_hoc="It was about the growth of a small change of the first step, which falls where the loss diverges; judged on fresh draws.",
 )
 def growing_rates_are_unstable(config: Config, data: Data) -> lab.Relation:
+    """With growing rates the loss after twelve steps is larger than at the start at α = 3, and smaller at α = 1.25."""
     sign = xr.DataArray([-1.0, 1.0], {"alpha": data["unstable"].alpha}, ("alpha",))
     return lab.above((sign * data["unstable"]["growing"]).rename("±log of the loss over ln N"), 0.0, "no change")
 
@@ -313,33 +336,44 @@ def half_of_first(count: xr.DataArray) -> xr.DataArray:
     return count.where(count.optimizer != "muon", first(count, "t") / 2)
 
 
-@states(
-    "conjecture-h-2",
-    "Muon matches Newton's method: they recover numbers of items within a factor of 2 of each other after each of four steps, at every d.",
-    holds=None,
-    controls={"half of Muon's first step": changed(half_of_first, "newton")},
-)
+@states("conjecture-h-2", holds=None, controls={"half of Muon's first step": changed(half_of_first, "newton")})
 def muon_matches_newton(config: Config, data: Data) -> lab.Relation:
-    """Both with one learning rate, such that their first steps have one length, 2 d."""
-    logs = judging.jackknife(data["newton"]["count"], judging.log)
+    """Muon matches Newton's method: they recover numbers of items within a factor of 2 of each other after each of four steps,
+    at every d.
+    """
+    # Both with one learning rate, such that their first steps have one length, 2 d.
+    logs = sweep.jackknife(data["newton"]["count"], judging.log)
     muon, newton = (logs.sel(optimizer=name, drop=True) for name in ("muon", "newton"))
     return judging.within_a_factor_of_2((muon - newton).rename("log of Muon / Newton"))
 
 
 def figure(config: Config, data: Data) -> Figure:
-    """Figures 4a to 4c, and 5a: counts over d after each step, and over steps at the largest d of many."""
-    drawn = Figure(figsize=(9, 4), layout="constrained")
-    left, right = drawn.subplots(1, 2)
-    judging.draw_means(left, counts(data), "d", "t", "T = {}")
-    left.plot(config.dims, np.square(config.dims), "k:", label="d²")
-    left.set(xscale="log", yscale="log", xlabel="dimension d", ylabel="items recovered", title=f"Muon, N = {config.n}")
-    left.set_xticks(config.dims, map(str, config.dims))
-    left.minorticks_off()
-    judging.draw_means(right, data["many"]["count"].isel(d=-1), "t", "optimizer", "")
-    right.set(xlabel="steps T", ylabel="items recovered", yscale="log", title=f"d = {config.many_dims[-1]}")
-    for axes in (left, right):
+    """Figures 4a to 4c, counts over d after T steps at every α, with the theorem's slopes; 4d; 4e, the exponents; and 5a."""
+    drawn = Figure(figsize=(12, 7), layout="constrained")
+    *of_steps, of_many, exponents, of_both = np.ravel(drawn.subplots(2, 3))
+    few, many = by_alpha(config, data), data["many"]["count"].astype(float)
+    for steps, axes in enumerate(of_steps, 2):
+        draw_curves(axes, few.sel(t=steps), "d", "alpha", "α = {:g}".format)
+        draw_slopes(axes, few.sel(t=steps), "d", "alpha", [exponent(a, steps) for a in few.alpha.values])
+        axes.set(title=f"4: Muon, η = 2√d, T = {steps}, N = {config.n}", xlabel="dimension d", ylabel="items recovered")
+    draw_curves(of_many, many.isel(t=[0, -1]).sel(optimizer="muon"), "d", "t", "T = {}".format)
+    of_many.plot(config.many_dims, np.square(config.many_dims), "k:", label="d²")
+    of_many.set(title=f"4d: Muon, N = {config.many_n}", xlabel="dimension d", ylabel="items recovered")
+    for axes in (*of_steps, of_many):
+        log_axes(axes, few.d.values if axes is not of_many else many.d.values)
+    draw_curves(exponents, judging.pseudo_slopes(few), "t", "alpha", "α = {:g}".format)
+    for a, color in zip(few.alpha.values, COLORS, strict=False):
+        exponents.plot(few.t, [exponent(a, t) for t in few.t.values], "--", color=color)
+    exponents.set(title="4e: exponents, theory dashed", xlabel="steps T", ylabel="slope in d", xticks=few.t.values)
+    draw_curves(of_both, many.isel(d=-1), "t", "optimizer", judging.NAMES.__getitem__)
+    of_both.set(title=f"5a: d = {config.many_dims[-1]}", xlabel="steps T", ylabel="items recovered", yscale="log")
+    for axes in (of_steps[0], of_many, exponents, of_both):
         axes.legend(fontsize="small")
     return drawn
+
+
+def exponent(alpha: float, steps: int) -> float:
+    return capacity.multi_step_exponents("muon", float(alpha), int(steps))[-1]
 
 
 EXPERIMENT = lab.Experiment(
@@ -356,8 +390,8 @@ EXPERIMENT = lab.Experiment(
         "quick": {"seed": 1},
         "smoke": {"n": 400, "dims": (16, 32), "seeds": 10, "many_n": 200, "many_dims": (8, 16), "many_seeds": 10}
         | {"newton_n": 100, "newton_dims": (8, 12)},
-        "paper": {"n": 20_000, "dims": (32, 64, 96, 128, 192), "newton_n": 600, "newton_dims": (12, 16, 24, 32)}
-        | {"many_n": 4000, "many_dims": (16, 32, 64, 96), "many_steps": 100},
+        "paper": {"n": 8000, "dims": (12, 24, 48, 128), "seeds": 16, "newton_n": 600, "newton_dims": (12, 16, 24, 32)}
+        | {"many_n": 2000, "many_dims": (16, 32, 64), "many_steps": 100, "many_seeds": 20},
     },
     figure=figure,
 )

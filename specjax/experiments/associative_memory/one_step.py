@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from specjax import lab, sizes, sweep
 from specjax.experiments.associative_memory import judging, sweeps
 from specjax.experiments.associative_memory.judging import Data
-from specjax.lab.drawing import COLORS
+from specjax.lab.drawing import COLORS, draw_slopes
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize
 from specjax.theory import capacity, finite_capacity
@@ -61,7 +61,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     def of_seed(key: Array, d: AnySize) -> dict[str, Array]:
         def of_alpha(key: Array, alpha: Array) -> dict[str, Array]:
             u, v = sweeps.draw(key, config.n, d)
-            return sweeps.capacities(u, v, sweeps.one_step(u, v, memory.power_law(config.n, alpha), OPTIMIZERS))
+            return sweeps.capacities(u, v, memory.one_step(u, v, memory.power_law(config.n, alpha), OPTIMIZERS))
 
         return sweeps.at_alphas(of_alpha, config.alphas, key)
 
@@ -69,20 +69,19 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         def of_alpha(key: Array, alpha: Array) -> Array:
             u, v = sweeps.draw(key, config.descent_n, d)
             w = -memory.gradient_at_zero(u, v, memory.power_law(config.descent_n, alpha))
-            return sweeps.count_of_few(u, v, w)
+            return memory.count_of_few(u, v, w)
 
         # Draws of their own at every d too, so that means over them have as little noise as they can.
         return {"count": sweeps.at_alphas(of_alpha, config.alphas, jax.random.fold_in(key, sizes.active(d)))}
 
-    axes = {"alpha": config.alphas, "optimizer": OPTIMIZERS}
-    of_items, of_descent = (sizes.stream(key, name) for name in ("items", "items of gradient descent"))
-    of_far = sizes.stream(key, "far")
-    count, theorem = finite_capacity.expected_count, capacity.one_step_exponent
+    of_items, of_descent, of_far = (sizes.stream(key, name) for name in ("items", "items of gradient descent", "far"))
     # So few items leave the machine idle when a seed runs alone.
     few_items = {"d": sweep.widths(*config.descent_dims)}
     many = sweep.run(descent, few_items, seeds=config.descent_seeds, key=of_descent)
+    axes = {"alpha": config.alphas, "optimizer": OPTIMIZERS}
+    count, theorem = finite_capacity.expected_count, capacity.one_step_exponent
     return {
-        "capacity": sweeps.run(of_seed, config.dims, config.seeds, of_items, axes),
+        "capacity": sweeps.run(of_seed, config.dims, config.seeds, of_items, **axes),
         "descent": sweep.labelled(many, "alpha", alpha=list(config.alphas), optimizer="gd"),
         "far": judging.far_out(FAR, config.alphas, config.far_seeds, of_far, count, theorem),
     }
@@ -118,62 +117,51 @@ def exact_power(of: str) -> dict[str, judging.Control]:
 
 
 states = lab.Statements()
-NOTHING = judging.nothing("capacity")
 EXCHANGED = judging.in_place({"muon": "gd", "newton": "gd", "gd": "muon"}, "capacity")
 DESCENT_FOR_MUON = {"gradient descent's data in Muon's place": judging.in_place({"muon": "gd"}, "capacity")}
-SIZES_EXCHANGED = judging.sizes_exchanged("capacity")
+NOTHING, SIZES_EXCHANGED = judging.nothing("capacity"), judging.sizes_exchanged("capacity")
 CONTROLS = NOTHING | SIZES_EXCHANGED | {"gradient descent's data in Muon's and Newton's place": EXCHANGED}
 DESCENT_CONTROLS = judging.nothing("descent") | judging.sizes_exchanged("descent")
 
 
-@states(
-    ("theorem-3-1", "theorem-b-1"),
-    "The mean counts of Muon and of Newton are those of the finite-size formula, to 5 % in the mean over d, at every α.",
-    controls=CONTROLS,
-)
+@states(("theorem-3-1", "theorem-b-1"), controls=CONTROLS)
 def counts_by_formula(config: Config, data: Data) -> lab.Relation:
-    """The formula is the leading order in 1/d: 5 % is 3/d at the smallest d judged."""
-    count = judged(config, data)
+    """The mean counts of Muon and of Newton are those of the finite-size formula, to 5 % in the mean over d, at every α."""
+    count = judged(config, data)  # the formula is of leading order in 1/d: 5 % is 3/d at the smallest d judged
     return judging.counts_by_formula(count, judging.formula(count, config.n), "d", 0.05)
 
 
 @states(
     ("theorem-3-1", "theorem-b-1"),
-    "The counts of Muon and of Newton grow with d by the formula's exponents, to 0.05 in the mean over α.",
     controls=CONTROLS | judging.exponents_off(0.05, "capacity"),
     post_hoc="It asked for 0.025, at every α by itself, of which the noise of these draws is more than half; judged on a fresh seed.",
 )
 def exponents_by_formula(config: Config, data: Data) -> lab.Relation:
+    """The counts of Muon and of Newton grow with d by the formula's exponents, to 0.05 in the mean over α."""
     count = judged(config, data)
     return judging.exponents_by_formula(straight(count), judging.formula(count, config.n), SLOPE, ["alpha"])
 
 
-@states(
-    "theorem-3-3",
-    "The mean counts of gradient descent are those of the finite-size formula, to 1 % in the mean over α and d.",
-    controls=judging.nothing("descent")
-    | {f"{by:g} times the counts": judging.changed(judging.times(by), "descent") for by in (0.98, 1.02)},
-)
+@states("theorem-3-3", controls=judging.nothing("descent") | judging.times("descent", 0.98, 1.02))
 def descent_by_formula(config: Config, data: Data) -> lab.Relation:
-    """The formula keeps the law of the first competitors; many draws, for counts are of three to twenty items."""
+    """The mean counts of gradient descent are those of the finite-size formula, to 1 % in the mean over α and d."""
     count = data["descent"]["count"].astype(float)
     return judging.counts_by_formula(count, judging.formula(count, config.descent_n), ["d", "alpha"], 0.01)
 
 
 @states(
     "theorem-3-3",
-    "The counts of gradient descent grow with d by the formula's exponents, to 0.05, at every α.",
     controls=DESCENT_CONTROLS | judging.exponents_off(0.05, "descent"),
     post_hoc="It asked for 0.025, of which the noise of these draws is more than half; judged on a fresh seed.",
 )
 def descent_exponents_by_formula(config: Config, data: Data) -> lab.Relation:
+    """The counts of gradient descent grow with d by the formula's exponents, to 0.05, at every α."""
     formula = judging.formula(data["descent"]["count"], config.descent_n)
     return judging.exponents_by_formula(straight(of_groups(data)), formula, SLOPE)
 
 
 @states(
     ("theorem-3-1", "theorem-3-3", "theorem-b-1"),
-    "Far out, where N = d^(2α+2), the formula's local exponents are the theorems', for Muon and Newton less 1/(2α ln d).",
     controls=judging.FAR_CONTROLS
     | {
         "d": judging.theorem(lambda e: 1 + 0 * e),
@@ -182,62 +170,43 @@ def descent_exponents_by_formula(config: Config, data: Data) -> lab.Relation:
     },
 )
 def exponents_far_out(config: Config, data: Data) -> lab.Relation:
-    """What log log N leaves is less than 0.005; 1/(2α ln d) is 0.013 and more."""
+    """Far out, where N = d^(2α+2), the formula's local exponents are the theorems', for Muon and Newton less 1/(2α ln d)."""
+    # What log log N leaves is less than 0.005; 1/(2α ln d) is 0.013 and more.
     return judging.exponents_far_out(data["far"], data["far"].optimizer == "gd", 0.005)
 
 
-@states(
-    ("figure-2b", "figure-2-fit"),
-    "Straight lines through the counts of Muon, d from `fit_from` on, have the exponent 1 + 1/(2α) to 0.05 in the mean over α.",
-    holds=None,
-    controls=exact_power("capacity") | CONTROLS,
-)
+@states(("figure-2b", "figure-2-fit"), holds=None, controls=exact_power("capacity") | CONTROLS)
 def straight_lines(config: Config, data: Data) -> lab.Relation:
-    """What the figure's fits say: the theorem's exponents are not to be seen by them at these sizes."""
+    """Straight lines through the counts of Muon, d from `fit_from` on, have the exponent 1 + 1/(2α) to 0.05 in the mean over α."""
     slope = straight(judged(config, data, "muon"))
     excess = (slope - 1 - 1 / (2 * slope.alpha)).mean("alpha").rename("slope less the theorem's")
-    return judging.near(excess, 0.0, SLOPE, f"{SLOPE}, as a figure shows it,")
+    return lab.near(excess, 0.0, SLOPE, f"{SLOPE}, as a figure shows it,")
 
 
-@states(
-    ("figure-2a", "figure-2-fit"),
-    "Straight lines through the counts of gradient descent have the exponent 1/(2α) to 0.05, at every α.",
-    holds=False,
-    controls=exact_power("descent") | DESCENT_CONTROLS,
-)
+@states(("figure-2a", "figure-2-fit"), holds=False, controls=exact_power("descent") | DESCENT_CONTROLS)
 def straight_lines_of_descent(config: Config, data: Data) -> lab.Relation:
+    """Straight lines through the counts of gradient descent have the exponent 1/(2α) to 0.05, at every α."""
     slope = straight(of_groups(data))
-    return judging.near(slope, 1 / (2 * slope.alpha), SLOPE, f"{SLOPE}, as a figure shows it,")
+    return lab.near(slope, 1 / (2 * slope.alpha), SLOPE, f"{SLOPE}, as a figure shows it,")
 
 
-@states(
-    ("theorem-b-1", "section-3-newton"),
-    "Muon recovers between half and twice as many items as Newton, at every α and d.",
-    controls=DESCENT_FOR_MUON,
-)
+@states(("theorem-b-1", "section-3-newton"), controls=DESCENT_FOR_MUON)
 def muon_matches_newton(config: Config, data: Data) -> lab.Relation:
-    """Up to logarithms, of which a factor of 2 is one."""
-    muon, newton = (judging.log(judged(config, data, name)) for name in SPECTRAL)
+    """Muon recovers between half and twice as many items as Newton, at every α and d."""
+    muon, newton = (judging.log(judged(config, data, name)) for name in SPECTRAL)  # up to logarithms: a factor of 2
     return judging.within_a_factor_of_2((muon - newton).rename("log of Muon / Newton"))
 
 
-@states(
-    "section-3-muon-above-sgd",
-    "At the largest d one step of Muon recovers more than four times as many items as one of gradient descent, at every α.",
-    controls=NOTHING | {"the two exchanged": EXCHANGED},
-)
+@states("section-3-muon-above-sgd", controls=NOTHING | {"the two exchanged": EXCHANGED})
 def muon_above_descent(config: Config, data: Data) -> lab.Relation:
-    """The theorems have a factor of d."""
+    """At the largest d one step of Muon recovers more than four times as many items as one of gradient descent, at every α."""
     muon, gd = (judged(config, data, name).isel(d=-1, drop=True) for name in ("muon", "gd"))
     return lab.ahead(muon.rename("Muon"), (4 * gd).rename("4 GD"), least=0.0)
 
 
-@states(
-    "section-1-superposition",
-    "At the largest d and the smallest α one population step of Muon stores more than d items.",
-    controls=NOTHING | SIZES_EXCHANGED | DESCENT_FOR_MUON,
-)
+@states("section-1-superposition", controls=NOTHING | SIZES_EXCHANGED | DESCENT_FOR_MUON)
 def superposition(config: Config, data: Data) -> lab.Relation:
+    """At the largest d and the smallest α one population step of Muon stores more than d items."""
     count = judged(config, data, "muon").sel(alpha=min(config.alphas), drop=True).isel(d=-1, drop=True)
     return lab.above(count, float(config.dims[-1]), "d, the most that orthogonal embeddings allow,")
 
@@ -249,22 +218,21 @@ def tables(config: Config, data: Data) -> list[lab.Table]:
     shown = {"count": data["capacity"]["count"], "formula": judging.formula(counts, config.n)}
     of_descent = {"count": descent, "formula": judging.formula(descent, config.descent_n)}
     return [
-        judging.table(f"Items recovered, N = {config.n}", shown | {"prefix / count": prefixes / counts}),
-        judging.table(f"Items that gradient descent recovers, N = {config.descent_n}", of_descent),
+        lab.table_by_size(f"Items recovered, N = {config.n}", shown | {"prefix / count": prefixes / counts}, "d"),
+        lab.table_by_size(f"Items that gradient descent recovers, N = {config.descent_n}", of_descent, "d"),
     ]
 
 
 def figure(config: Config, data: Data) -> Figure:
     """Figure 2: counts against d, with the formula as lines and the theorem's slope dashed."""
     count = data["capacity"]["count"]
-    drawn, panels = judging.panels(count, "d", "alpha", "α = {:g}", fmt="")
+    drawn, panels = judging.panels(count, "d", "alpha", "α = {:g}".format, fmt="")
     formula = judging.formula(count, config.n).transpose("d", "alpha", "optimizer")
     for optimizer, axes in panels.items():
+        slopes = [capacity.one_step_exponent(optimizer, alpha) for alpha in config.alphas]
+        draw_slopes(axes, count.sel(optimizer=optimizer), "d", "alpha", slopes)
         for alpha, color in zip(config.alphas, COLORS * 2, strict=False):
-            line = formula.sel(alpha=alpha, optimizer=optimizer)
-            power = line[-1] * (line.d / line.d[-1]) ** capacity.one_step_exponent(optimizer, alpha)
-            axes.plot(line.d, line, color=color, linewidth=1)
-            axes.plot(line.d, power, "--", color=color, linewidth=0.7)
+            axes.plot(count.d, formula.sel(alpha=alpha, optimizer=optimizer), color=color, linewidth=1)
     drawn.suptitle(f"N = {config.n}; lines: formula at finite d and N; dashed: the theorem's slope")
     return drawn
 

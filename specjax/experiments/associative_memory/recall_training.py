@@ -1,12 +1,10 @@
 """Transformers that learn to recall in context, by Muon, AdamW and SGD on the same batches (associative-memory, Appendix D.2).
 
-The models of the three optimizers lie along one axis, so that forward and backward passes compile once. Batches are drawn inside the
-training loop. What the paper leaves unsaid: W_O is folded into W_V, as in Bietti et al. (2023) and in R(W_V); Muon's steps have the root
-mean square of AdamW's, 0.2 √max(out, in), so that its learning rate serves the AdamW of embedding, positions and head too; weight decay
-is decoupled for Muon and AdamW, and part of the gradient for SGD, as in torch.
+Batches are drawn inside the training loop. What the paper leaves unsaid: W_O is folded into W_V, as in Bietti et al. (2023) and in R(W_V);
+Muon's steps have the root mean square of AdamW's, 0.2 √max(out, in), so that its learning rate serves the AdamW of embedding, positions and
+head too; weight decay is decoupled for Muon and AdamW, and part of the gradient for SGD, as in torch.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -15,7 +13,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from specjax import optim, spectral
+from specjax import optim, spectral, training
 from specjax.models import recall, transformer
 from specjax.models.recall import Recall
 from specjax.models.transformer import Architecture, Sequences, Transformer
@@ -43,12 +41,6 @@ class Trained(NamedTuple):
     diverged: Bool[Array, "records 3"]
 
 
-class _State(NamedTuple):
-    params: PyTree
-    moments: tuple[PyTree, ...]
-    alive: Bool[Array, " 3"]
-
-
 def train(
     key: Key[Array, ""],
     task: Recall,
@@ -72,47 +64,32 @@ def train(
         evaluation: Sequences of each distribution.
     """
     width = architecture.width
-    params = transformer.init(stream(key, "weights"), architecture)
-    steps = [_muon(rates[0], width), _adamw(rates[1]), _sgd(rates[2])]
-    state = _State(
-        jax.tree.map(lambda leaf: jnp.stack([leaf] * len(steps)), params),
-        tuple(one.init(params) for one in steps),
-        jnp.ones(len(steps), bool),
-    )
     held_out = jax.vmap(lambda one, trigger, output: recall.sample(one, task, evaluation, trigger, output))(
         jnp.stack([stream(key, "inside"), stream(key, "outside")]),
         *(jnp.stack([exponent, jnp.zeros_like(exponent)]) for exponent in exponents),
     )
     batches = stream(key, "batches")
 
-    def step(t: Int[Array, ""], state: _State) -> _State:
-        sequences = recall.sample(jax.random.fold_in(batches, t), task, batch, *exponents)
-        losses, gradients = _each(jax.value_and_grad(transformer.loss), state.params, sequences, width)
-        alive = state.alive & jnp.isfinite(losses)
-        moved, moments = [], []
-        for i, (one, before) in enumerate(zip(steps, state.moments, strict=True)):
-            weights, gradient = (jax.tree.map(lambda leaf, i=i: leaf[i], tree) for tree in (state.params, gradients))
-            updates, after = one.update(gradient, before, weights)
-            moved.append(optax.apply_updates(weights, updates))
-            moments.append(after)
-        stepped = jax.tree.map(lambda *leaves: jnp.stack(leaves), *moved)
-        kept = jax.tree.map(
-            lambda new, old: jnp.where(alive.reshape((-1,) + (1,) * (new.ndim - 1)), new, old), stepped, state.params
-        )
-        return _State(kept, tuple(moments), alive)
+    def loss(model: Transformer, sequences: Sequences) -> Array:
+        return transformer.loss(model, sequences, width)
 
-    def record(state: _State, stretch: tuple[Int[Array, ""], Int[Array, ""]]) -> tuple[_State, Trained]:
-        state = jax.lax.fori_loop(*stretch, step, state)
+    def batch_of(t: Int[Array, ""]) -> Sequences:
+        return recall.sample(jax.random.fold_in(batches, t), task, batch, *exponents)
+
+    def record(models: PyTree) -> dict[str, Array]:
+        def accuracies(sequences: Sequences) -> Array:
+            return jax.vmap(lambda model: transformer.accuracy(model, sequences, width))(models)
+
         # Not vmapped: batched products of more than eight axes fail on a CPU (jaxlib 0.10).
-        inside, outside = jax.lax.map(lambda one: _each(transformer.accuracy, state.params, one, width), held_out)
-        recalled, shuffled = (
-            jax.vmap(lambda model, of=of: recall.memory_recall(of(model, task), task))(state.params)
-            for of in (lambda model, _: model, moved_on)
-        )
-        return state, Trained(inside, outside, recalled, shuffled, ~state.alive)
+        inside, outside = jax.lax.map(accuracies, held_out)
+        recalled = jax.vmap(lambda model: recall.memory_recall(model, task))(models)
+        shuffled = jax.vmap(lambda model: recall.memory_recall(moved_on(model, task), task))(models)
+        return {"inside": inside, "outside": outside, "recalled": recalled, "shuffled": shuffled}
 
-    ends = jnp.asarray((0, *iterations))
-    return jax.lax.scan(record, state, (jnp.concatenate([ends[:1], ends[:-1]]), ends))[1]
+    optimizers = [_muon(rates[0], width), _adamw(rates[1]), _sgd(rates[2])]
+    params = transformer.init(stream(key, "weights"), architecture)
+    found, stopped = training.train_side_by_side(optimizers, params, loss, batch_of, (0, *iterations), record)
+    return Trained(**found, diverged=stopped)
 
 
 def moved_on(model: Transformer, task: Recall) -> Transformer:
@@ -120,11 +97,6 @@ def moved_on(model: Transformer, task: Recall) -> Transformer:
     assert model.head is not None  # of an architecture that has one
     head = jnp.concatenate([model.head[: padded(task.items)], jnp.roll(model.head[padded(task.items) :], 1, axis=0)])
     return eqx.tree_at(lambda one: one.head, model, head)
-
-
-def _each(function: Callable, params: PyTree, sequences: Sequences, width: AnySize) -> PyTree:
-    """`function` of the model of every optimizer."""
-    return jax.vmap(lambda model: function(model, sequences, width))(params)
 
 
 def _muon(rate: Float[Array, ""], width: AnySize) -> optax.GradientTransformation:

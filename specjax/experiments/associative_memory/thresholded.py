@@ -75,7 +75,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
             q, item = memory.power_law(config.n, alpha), jnp.arange(1, config.n + 1, dtype=u.dtype)
 
             def step(w: Array, bound: Array) -> tuple[Array, Array]:
-                w = w + sweeps.polar_step(u, v, jnp.where(item > bound, q, 0))
+                w = w + memory.polar_step(u, v, jnp.where(item > bound, q, 0))
                 return w, memory.count(memory.recovered(u, v, w))
 
             return jax.lax.scan(step, jnp.zeros((u.shape[1], u.shape[1])), bounds("muon", d, exponent))[1]
@@ -95,7 +95,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
                 done = jnp.where(jnp.arange(STEPS) < t, rates, 0)
                 left = item[:, None] > bounds("gd", d, exponent)[None, :]
                 c = q * jnp.sum(jnp.where(left, done[None, :], 0), axis=1)
-                return sweeps.count_of_few(u, v, (u * c[:, None]).T @ v)
+                return memory.count_of_few(u, v, (u * c[:, None]).T @ v)
 
             steps = jnp.tile(jnp.arange(1, STEPS + 1), 2)
             schedules = jnp.repeat(jnp.stack([rates, rates * factors]), STEPS, axis=0)
@@ -107,11 +107,10 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         return {"count": both[:, 0], "other": both[:, 1]}
 
     axes = {"alpha": config.alphas, "t": range(1, STEPS + 1)}
-    of_muon, of_descent = (sizes.stream(key, name) for name in ("thresholded Muon", "thresholded descent"))
-    of_far = sizes.stream(key, "far")
+    of_muon, of_descent, of_far = (sizes.stream(key, of) for of in ("thresholded Muon", "thresholded descent", "far"))
     return {
-        "muon": sweeps.run(muon, config.dims, config.seeds, of_muon, axes),
-        "gd": sweeps.run(descent, config.descent_dims, config.descent_seeds, of_descent, axes),
+        "muon": sweeps.run(muon, config.dims, config.seeds, of_muon, **axes),
+        "gd": sweeps.run(descent, config.descent_dims, config.descent_seeds, of_descent, **axes),
         "far": judging.far_out(FAR, config.alphas, config.far_seeds, of_far, far_capacities, theorem),
     }
 
@@ -161,25 +160,17 @@ def by_formula(name: str, other: str, cites: str, says: str, start: int) -> None
         "the other theorem's exponents": changed(of_other, name),
     }
     controls |= judging.nothing(name) | judging.sizes_exchanged(name)
+    of_counts = f"The mean counts after each step of {says} are those of the finite-size formula, to 10 % in the mean over d, at every α."
+    of_slopes = f"The counts of {says} grow with d by the formula's exponents at each step, to 0.1 in the mean over α."
+    scaled, off = judging.times(name, 0.8, 1.2), judging.exponents_off(SLOPE, name)
 
-    @states(
-        cites,
-        f"The mean counts after each step of {says} are those of the finite-size formula, to 10 % in the mean over d, at every α.",
-        name=f"{name}-counts-by-formula",
-        controls=controls | {f"{by:g} times the counts": changed(judging.times(by), name) for by in (0.8, 1.2)},
-    )
+    @states(cites, of_counts, name=f"{name}-counts-by-formula", controls=controls | scaled)
     def counts(config: Config, data: Data) -> lab.Relation:
-        """The formula is of leading order in 1/d at every step."""
-        steps = slice(start, None)
+        steps = slice(start, None)  # the formula is of leading order in 1/d at every step
         count, predicted = (of.sel(t=steps) for of in (data[name]["count"], formula(config, data, name)))
         return judging.counts_by_formula(count, predicted, "d", 0.1)
 
-    @states(
-        cites,
-        f"The counts of {says} grow with d by the formula's exponents at each step, to 0.1 in the mean over α.",
-        name=f"{name}-exponents-by-formula",
-        controls=controls | judging.exponents_off(SLOPE, name),
-    )
+    @states(cites, of_slopes, name=f"{name}-exponents-by-formula", controls=controls | off)
     def exponents(config: Config, data: Data) -> lab.Relation:
         slope = judging.pseudo_slopes(data[name]["count"]).sel(t=slice(start, None))
         return judging.exponents_by_formula(slope, formula(config, data, name), SLOPE, ["alpha"])
@@ -192,8 +183,6 @@ by_formula("gd", "muon", "theorem-4-2", "thresholded gradient descent with growi
 
 @states(
     ("theorem-4-1", "theorem-4-2", "section-4-early"),
-    "Far out, where N = d^(2α+2), the formula's local exponents after each step are the theorems', less 1/(2α ln d) but for the first step "
-    "of gradient descent.",
     controls=judging.FAR_CONTROLS
     | {
         "the first step's exponents": judging.theorem(lambda e: judging.first(e, "t")),
@@ -204,23 +193,21 @@ by_formula("gd", "muon", "theorem-4-2", "thresholded gradient descent with growi
     },
 )
 def exponents_far_out(config: Config, data: Data) -> lab.Relation:
-    """Each step by itself; 0.015 is what logarithms leave, half of 1/(2α ln d) at α = 1.25 and less."""
-    far = data["far"]
+    """Far out, where N = d^(2α+2), the formula's local exponents after each step are the theorems', less 1/(2α ln d) but for the first step
+    of gradient descent.
+    """
+    far = data["far"]  # 0.015 is what logarithms leave, half of 1/(2α ln d) at α = 1.25 and less
     return judging.exponents_far_out(far, (far.optimizer == "gd") & (far.t == 1), 0.015)
 
 
-@states(
-    "theorem-4-2",
-    "Learning rates that are up to 4 times larger or smaller, each by itself, recover no more than 1.5 times as many items.",
-    controls={
-        "items of a step more": lab.replacing(
-            "other", lambda data: data["other"] * data.d ** (1 / (2 * data.alpha)), of="gd"
-        )
-    },
-)
+def of_a_step_more(data: xr.Dataset) -> xr.DataArray:
+    return data["other"] * data.d ** (1 / (2 * data.alpha))
+
+
+@states("theorem-4-2", controls={"items of a step more": lab.replacing("other", of_a_step_more, of="gd")})
 def no_better_rates(config: Config, data: Data) -> lab.Relation:
-    """A better order would be a power of d; the ratio of means by the jackknife would say the same of counts this large."""
-    ratio = data["gd"]["other"] / data["gd"]["count"].mean("seed")
+    """Learning rates that are up to 4 times larger or smaller, each by itself, recover no more than 1.5 times as many items."""
+    ratio = data["gd"]["other"] / data["gd"]["count"].mean("seed")  # a better order would be a power of d
     return lab.below(ratio.rename("other rates / growing rates").isel(t=slice(1, None)), 1.5, "1.5 times")
 
 

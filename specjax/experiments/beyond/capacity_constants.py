@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from specjax import lab, sizes
 from specjax.experiments.associative_memory import judging, sweeps
 from specjax.experiments.associative_memory.judging import Data
-from specjax.lab.drawing import COLORS
+from specjax.lab.drawing import COLORS, draw_curves
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize
 from specjax.theory import sharp_capacity
@@ -49,11 +49,11 @@ def counts(n: int, dims: Sequence[int], seeds: int, optimizers: tuple[str, ...],
     def of_seed(key: Array, d: AnySize) -> dict[str, Array]:
         def of_alpha(key: Array, alpha: Array) -> dict[str, Array]:
             u, v = sweeps.draw(key, n, d)
-            return sweeps.capacities(u, v, sweeps.one_step(u, v, memory.power_law(n, alpha), optimizers))
+            return sweeps.capacities(u, v, memory.one_step(u, v, memory.power_law(n, alpha), optimizers))
 
         return sweeps.at_alphas(of_alpha, alphas, key)
 
-    return sweeps.run(of_seed, dims, seeds, key, {"alpha": alphas, "optimizer": optimizers})
+    return sweeps.run(of_seed, dims, seeds, key, alpha=alphas, optimizer=optimizers)
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
@@ -125,7 +125,7 @@ def muon_constant(config: Config, data: Data) -> lab.Relation:
     """What is left out is of order (ln N/d)², two per cent here."""
     count = data["dimensions"]["count"].astype(float).sel(optimizer="muon", drop=True).isel(d=[-1])
     share = (count / sharp(count.d, config.n, count.alpha)).rename("count / sharp count")
-    return judging.near(share.mean(["d", "alpha"]), 1.0, 0.04, "4 % of the sharp count")
+    return lab.near(share.mean(["d", "alpha"]), 1.0, 0.04, "4 % of the sharp count")
 
 
 @states(
@@ -141,7 +141,7 @@ def power_of_the_logarithm(config: Config, data: Data) -> lab.Relation:
     """Half of 1/(2α), which is 0.33 in the mean."""
     count = data["items"]["count"].astype(float)
     excess = of_logarithm(count) - of_logarithm(sharp(config.d, count.n, count.alpha))
-    return judging.near(excess.mean("alpha").rename("slope less the sharp one"), 0.0, 0.2, "0.2")
+    return lab.near(excess.mean("alpha").rename("slope less the sharp one"), 0.0, 0.2, "0.2")
 
 
 @states(
@@ -159,7 +159,7 @@ def power_of_the_logarithm(config: Config, data: Data) -> lab.Relation:
 )
 def ratio_by_formula(config: Config, data: Data) -> lab.Relation:
     share = (ratio(data) / by_formula(data, config.n)).isel(d=slice(-2, None)).mean("d")
-    return judging.near(share.rename("ratio / formula"), 1.0, 0.04, "4 % of the formula")
+    return lab.near(share.rename("ratio / formula"), 1.0, 0.04, "4 % of the formula")
 
 
 @states("ratio", "At α = 1.2 and the largest d Muon recovers at least 5 % more items than Newton.", controls=OF_BOTH)
@@ -189,7 +189,7 @@ def figure(config: Config, data: Data) -> Figure:
     drawn = Figure(figsize=(9, 3.8), layout="constrained")
     left, right = drawn.subplots(1, 2)
     found, formula = ratio(data), by_formula(data, config.n)
-    judging.draw_means(left, found, "alpha", "d", "d = {}", fmt="")
+    draw_curves(left, found, "alpha", "d", "d = {}".format, fmt="")
     for d, color in zip(found.d.values, COLORS, strict=False):
         left.plot(found.alpha, formula.sel(d=d), color=color, linewidth=1)
     fine = xr.DataArray(np.linspace(EARLY, LATE, 50), dims="alpha")
@@ -197,7 +197,7 @@ def figure(config: Config, data: Data) -> Figure:
     left.axhline(1, color="gray", linewidth=0.7)
     left.set(xlabel="α", ylabel="items of Muon / of Newton", title=f"N = {config.n}; lines: formula at this d and N")
     items = data["items"]["count"]
-    judging.draw_means(right, items, "n", "alpha", "α = {:g}", fmt="")
+    draw_curves(right, items, "n", "alpha", "α = {:g}".format, fmt="")
     for alpha, color in zip(items.alpha.values, COLORS, strict=False):
         right.plot(
             items.n, sharp(config.d, items.n, items.alpha.sel(alpha=[alpha])).squeeze("alpha"), color=color, linewidth=1
@@ -216,8 +216,8 @@ def tables(config: Config, data: Data) -> list[lab.Table]:
     muon = count.sel(optimizer="muon", drop=True)
     shown = {"Muon": muon, "Muon, sharp": sharp(muon.d, config.n, muon.alpha), "Muon / Newton": ratio(data)}
     return [
-        judging.table(
-            f"Items recovered, N = {config.n}", shown | {"Muon / Newton, formula": by_formula(data, config.n)}
+        lab.table_by_size(
+            f"Items recovered, N = {config.n}", shown | {"Muon / Newton, formula": by_formula(data, config.n)}, "d"
         )
     ]
 

@@ -7,7 +7,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from specjax.lab import finding
-from specjax.lab.drawing import draw_estimates, first_dim
+from specjax.lab.drawing import draw_estimates, draw_line, first_dim
 from specjax.lab.estimates import Estimator, Number, draw_dim, estimate
 from specjax.lab.finding import Finding, Verdict
 from specjax.lab.relations.relation import Relation
@@ -19,7 +19,7 @@ class Near(Relation):
 
     draws: xr.DataArray
     target: Number
-    within: float
+    within: Number
     called: str
     by: Estimator
 
@@ -35,7 +35,8 @@ class Near(Relation):
     def judge(self, rivals: Mapping[str, Number]) -> Finding:
         """Confirmed if every interval lies within the margin; refuted if one lies beyond it."""
         found = estimate(self.draws, self.by)
-        found.require_points_of(self.target)
+        for number in (self.target, self.within):
+            found.require_points_of(number)
         low, high = found.low - self.target, found.high - self.target
         verdict: Verdict = "inconclusive"
         if bool(((low > -self.within) & (high < self.within)).all()):
@@ -45,7 +46,7 @@ class Near(Relation):
         return Finding(
             verdict,
             f"confirmed if every interval (4 standard errors) is nearer to the target than {self.called}, refuted if one is farther",
-            finding.points(found, self.target, first=abs(found.value - self.target)),
+            finding.points(found, self.target, first=abs(found.value - self.target) - self.within),
             found.draws,
             finding.distances(found, rivals),
         )
@@ -53,13 +54,15 @@ class Near(Relation):
     def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
         """The estimate less the target at each point, and the margin."""
         found = estimate(self.draws - self.target, self.by)
-        draw_estimates(axes, found, first_dim(found.value))
-        axes.axhspan(-self.within, self.within, color="black", alpha=0.1, label=self.called)
+        dim = first_dim(found.value)
+        draw_estimates(axes, found, dim)
+        for sign, label in ((1, self.called), (-1, "_")):
+            draw_line(axes, sign * xr.DataArray(self.within), found.value, dim, label=label, color="black")
         zero = isinstance(self.target, (int, float)) and self.target == 0
         axes.set_ylabel(str(self.draws.name or "estimate") + ("" if zero else " less the target"))
 
 
-def near(draws: xr.DataArray, target: Number, *, within: float | int, called: str, by: Estimator = "mean") -> Near:
+def near(draws: xr.DataArray, target: Number, within: Number, called: str, *, by: Estimator = "mean") -> Near:
     """The mean of `draws`, or another estimate, is less than `within` from `target` at every point.
 
     `lab.equals` is for forms that are exact.
@@ -67,7 +70,7 @@ def near(draws: xr.DataArray, target: Number, *, within: float | int, called: st
     Args:
         draws: Dimensions of the points, and "seed" or "batch".
         target: A number, or one for each point.
-        within: The margin, in units of the draws.
+        within: The margin, in units of the draws: the smallest distance that counts; one for each point, if need be.
         called: What the margin is, in words that a reader of the record understands.
         by: What is estimated.
 
@@ -75,6 +78,6 @@ def near(draws: xr.DataArray, target: Number, *, within: float | int, called: st
         ValueError: no draws, or a margin that is not positive.
     """
     draw_dim(draws)
-    if not within > 0:
+    if not bool((xr.DataArray(within) > 0).all()):
         raise ValueError(f"A margin is positive, got {within}; for a form that is exact take lab.equals.")
-    return Near(draws, target, float(within), called, by)
+    return Near(draws, target, within, called, by)

@@ -1,7 +1,7 @@
 """Linear associative memory: N facts (v_i, u_i) in one d×d matrix W, read out by the largest u_jᵀ W v_i (associative-memory paper).
 
 Embeddings, frequencies of the items, the cross-entropy loss with its exact gradients and its Hessian at zero, and the exact number of
-items that a W recovers. Every function is O(N d) in memory.
+items that a W recovers, its logits. Every function is O(N d) in memory.
 """
 
 from specjax.models.associative_memory.embeddings import anisotropic as anisotropic
@@ -21,6 +21,13 @@ from specjax.models.associative_memory.newton import hessian_at_zero as hessian_
 from specjax.models.associative_memory.newton import newton_direction as newton_direction
 from specjax.models.associative_memory.newton import newton_step as newton_step
 from specjax.models.associative_memory.recovery import count as count
+from specjax.models.associative_memory.recovery import count_of_few as count_of_few
 from specjax.models.associative_memory.recovery import prefix as prefix
 from specjax.models.associative_memory.recovery import queries as queries
 from specjax.models.associative_memory.recovery import recovered as recovered
+from specjax.models.associative_memory.signals import largest_interaction as largest_interaction
+from specjax.models.associative_memory.signals import signal_slope as signal_slope
+from specjax.models.associative_memory.steps import mapped_steps as mapped_steps
+from specjax.models.associative_memory.steps import one_step as one_step
+from specjax.models.associative_memory.steps import polar_step as polar_step
+from specjax.models.associative_memory.steps import stabilized_steps as stabilized_steps

@@ -66,6 +66,13 @@ def prefix(mask: Bool[Array, "*batch n"]) -> Int[Array, "*batch"]:
     return jnp.sum(jnp.cumprod(mask, axis=-1, dtype=jnp.int32), axis=-1, dtype=jnp.int32)
 
 
+def count_of_few(u: Float[Array, "n d"], v: Float[Array, "n d"], w: Float[Array, "d d"]) -> Int[Array, ""]:
+    """The count by all logits at once, which is fast for few items."""
+    logits = v @ w.T @ u.T
+    others = jnp.where(jnp.eye(len(u), dtype=bool), -jnp.inf, logits)
+    return jnp.sum(jnp.diagonal(logits) > jnp.max(others, axis=1))
+
+
 @sequential_vmap
 def _recovered(u: Array, v: Array, w: Array) -> Array:
     u, y = exactly_scaled(u), queries(v, w)

@@ -1,0 +1,32 @@
+"""Slopes in every draw, where draws at all sizes are paired, and functions of means where single draws have no logarithm."""
+
+from collections.abc import Callable
+
+import numpy as np
+import xarray as xr
+
+
+def slopes(logs: xr.DataArray, dim: str) -> xr.DataArray:
+    """The slope of the straight line through `logs` over log `dim`, in every draw and at every other point."""
+    x = np.log(logs[dim].astype(float))
+    x = x - x.mean()
+    return ((x * logs).sum(dim) / (x**2).sum()).rename(f"slope of {logs.name}")
+
+
+def jackknife(draws: xr.DataArray, of: Callable[[xr.DataArray], xr.DataArray], dim: str = "seed") -> xr.DataArray:
+    """A smooth function of the mean over draws, as pseudo-values: draws with its mean and spread, but for terms of the order of 1/draws.
+
+    For counts of a few items, whose single logarithms are biased, or do not exist (Tukey 1958).
+
+    Args:
+        draws: Along `dim`, at least two.
+        of: Of an array without that dimension, or with the means that leave one draw out along it.
+        dim: The draws.
+
+    Raises:
+        ValueError: fewer than two draws.
+    """
+    n, values = draws.sizes[dim], draws.astype(float)
+    if n < 2:
+        raise ValueError(f"A jackknife leaves out one draw of two or more, got {n}.")
+    return n * of(values.mean(dim)) - (n - 1) * of((values.sum(dim) - values) / (n - 1))
