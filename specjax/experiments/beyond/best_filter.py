@@ -43,7 +43,8 @@ class Config(lab.Config):
 
 def maps(x: Float[Array, " d"], best: Float[Array, " nodes"], share: Float[Array, ""]) -> Float[Array, "filters d"]:
     """The new singular values by all filters, from those over their median."""
-    tabulated = jnp.interp(jnp.log(x), jnp.log(jnp.asarray(NODES)), best)
+    best, share = best.astype(x.dtype), share.astype(x.dtype)
+    tabulated = jnp.interp(jnp.log(x), jnp.log(jnp.asarray(NODES, x.dtype)), best)
     return jnp.stack([jnp.ones_like(x), tabulated, *(x / (x**2 + (by * share) ** 2) for by in (1.0, 4.0, 0.25))])
 
 
