@@ -1,7 +1,10 @@
 """Expectations, variances and covariances against the enumeration of pairings and against identities that need no enumeration."""
 
+import functools
 import itertools
 import math
+import operator
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -13,7 +16,7 @@ from specjax.moments.expression import contract
 from tests.moments import pairings
 
 SIZES = ({"d": 2, "k": 3}, {"d": 3, "k": 1})
-SHAPES = {"U": ("d", "k"), "W": ("d", "d"), "X": ("k", "d"), "M": ("d", "k"), "S": ("d", "d"), "v": ("k",)}
+SHAPES = {"U": ("d", "k"), "V": ("d", "k"), "W": ("d", "d"), "X": ("k", "d"), "M": ("d", "k"), "S": ("d", "d"), "v": ("k",)}
 S = moments.constant("S", "d", "d", symmetric=True)
 SYMBOLS = {
     "U": moments.gaussian("U", "d", "k"),
@@ -43,6 +46,45 @@ def agrees(word, nodes, out):
         wanted = pairings.expectation(nodes, out, SHAPES, sizes, constants, COVARIANCES)
         used = {name: array for name, array in constants.items() if name in found.symbols}
         np.testing.assert_array_equal(found(**sizes, **used), wanted)
+
+
+FACTORS = [(name, *SHAPES[name], turned) for name in ("U", "V", "W") for turned in (False, True)]
+"""Name, rows and columns of a matrix, and whether it stands transposed."""
+
+
+def ends(factor):
+    _, rows, columns, turned = factor
+    return (columns, rows) if turned else (rows, columns)
+
+
+def closed_words(length):
+    """Every word of these factors whose sizes chain to a ring and that is not odd, one of those that rotation and transposition make."""
+    words = [(factor,) for factor in FACTORS]
+    for _ in range(length - 1):
+        words = [(*word, factor) for word in words for factor in FACTORS if ends(word[-1])[1] == ends(factor)[0]]
+    seen = set()
+    for word in words:
+        counts = Counter(name for name, *_ in word).values()
+        if word in seen or ends(word[-1])[1] != ends(word[0])[0] or any(count % 2 for count in counts):
+            continue
+        back = tuple((*factor[:3], not factor[3]) for factor in word[::-1])
+        seen.update(each[i:] + each[:i] for each in (word, back) for i in range(length))
+        yield word
+
+
+@pytest.mark.integration
+def test_every_trace_of_up_to_eight_factors_is_the_count_of_its_pairings():
+    """Of three matrices, two of one shape; the polynomials are compared, so that one wrong coefficient is seen."""
+    gaussian = {name: moments.gaussian(name, *SHAPES[name]) for name in ("U", "V", "W")}
+    words = 0
+    for word in itertools.chain.from_iterable(map(closed_words, (2, 4, 6, 8))):
+        product = functools.reduce(
+            operator.matmul, (gaussian[name].T if turned else gaussian[name] for name, *_, turned in word)
+        )
+        found = moments.expectation(moments.trace(product)).value
+        assert dict(found.terms) == pairings.trace_polynomial(word), word
+        words += 1
+    assert words > 300
 
 
 @st.composite
@@ -202,6 +244,21 @@ def test_the_variance_of_wishart_entries_is_k_and_twice_k():
     assert moments.variance(w[2, 2]).value == 2 * k
     assert moments.total_variance(w).value == k * moments.symbol("d") * (moments.symbol("d") + 1)
     assert moments.covariance(w[0, 0], w[1, 1]).value == 0
+
+
+def test_some_matrices_are_averaged_over_with_the_others_given():
+    """E[f | others], and the law of total variance: Var f = E Var(f | U) + Var E(f | U)."""
+    u, w = SYMBOLS["U"], SYMBOLS["W"]
+    word = moments.trace(w @ u @ u.T @ w.T @ S) + moments.trace(w) * moments.squared_norm(u)
+    given = moments.expectation(word, over="W")
+    assert given == moments.trace(S) * moments.squared_norm(u)
+    assert moments.expectation(given) == moments.expectation(word) == moments.expectation(word, over=("U", "W"))
+    within, between = moments.variance(word, over=["W"]), moments.variance(given)
+    assert set(within.symbols) == {"S", "U"}
+    assert moments.expectation(within) + between == moments.variance(word)
+    assert moments.total_variance(w @ u, over="W") == moments.symbol("d") * moments.squared_norm(u)
+    with pytest.raises(ValueError, match=r"^The word has no Gaussian symbol S, x to average over; it has U, W\.$"):
+        moments.expectation(word, over=("x", "U", "S"))
 
 
 def test_a_variance_scales_each_pair():
