@@ -108,7 +108,7 @@ def _averaged_names(over: Names, *words: Expression) -> frozenset[str]:
     symbols = {name: symbol for word in words for name, symbol in word.symbols.items()}
     if orthogonal := [name for name, symbol in symbols.items() if isinstance(symbol, Orthogonal)]:
         raise ValueError(
-            f"The word has the orthogonal matrices {', '.join(orthogonal)}; average it by haar_expectation, haar_variance or haar_covariance."
+            f"The word has the orthogonal matrices {', '.join(orthogonal)}; average it by haar_expectation, and haar_variance."
         )
     gaussian = gaussian_names(*words)
     names = gaussian if over is None else frozenset((over,) if isinstance(over, str) else over)

@@ -6,25 +6,25 @@ with the Weingarten function of the two. Sizes stand below fractions then, so an
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from specjax.moments.expectation import check_expressions, duration, gaussian_names, given_others
 from specjax.moments.expression import Expression
-from specjax.moments.graph import Assembled, Graph, Node, Orthogonal, Size, Vertex, assemble, merge, unpack
-from specjax.moments.polynomial import Monomial, Polynomial, polynomial, summed, symbol
+from specjax.moments.graph import Assembled, Constant, Graph, Node, Orthogonal, Size, Vertex, assemble, merge, unpack
+from specjax.moments.polynomial import Monomial, Polynomial, polynomial, summed, symbol, times
 from specjax.moments.quotient import Quotient, Shift, in_lowest_terms, too_small
-from specjax.moments.weingarten import Lengths, Pairing, loop_lengths, pairings, weingarten
+from specjax.moments.weingarten import Lengths, loop_lengths, pairings, weingarten
 
-SECONDS = 5e-5
-"""About what one pair of pairings takes."""
+SECONDS = 1e-5
+"""What a pair of pairings takes, about, where all are different."""
 
 
-def haar_expectation(word: Expression, *, most: int = 8) -> Quotient:
+def haar_expectation(word: Expression, *, most: int = 10) -> Quotient:
     """E[word] over its orthogonal matrices and its Gaussian ones, exact at every size from half the number of factors on.
 
     Args:
         word: A scalar, a matrix or an array of any rank, with matrices made by `haar`.
-        most: How many factors of one orthogonal matrix a term may have: 8 are 105² pairs of pairings, 10 are 945².
+        most: How many factors of one orthogonal matrix a term may have: 10 are 945² pairs of pairings, 12 are 10395².
 
     Returns:
         The average, in lowest terms. A matrix whose size is a number has no denominator.
@@ -34,22 +34,22 @@ def haar_expectation(word: Expression, *, most: int = 8) -> Quotient:
         ValueError: a term of more than `most` factors, a size that is a number below half of them, or as `expectation`.
     """
     check_expressions(word)
-    matrices = {name: found for name, found in word.symbols.items() if isinstance(found, Orthogonal)}
+    matrices = [found for found in word.symbols.values() if isinstance(found, Orthogonal)]
     average = given_others(word, gaussian_names(word), most=20_000)
     below: Counter[Shift] = Counter()
     least: Counter[str] = Counter()
-    for name, matrix in matrices.items():
-        average, shifts, half = _averaged(average, name, matrix.shape[0], most)
+    for matrix in matrices:
+        average, shifts, half = _averaged(average, matrix, most)
         if isinstance(size := matrix.shape[0], str):
             below += Counter({(size, shift): power for shift, power in shifts.items()})
             least |= Counter({size: half})
     return in_lowest_terms(average, below, least)
 
 
-def haar_covariance(a: Expression, b: Expression, *, most: int = 8) -> Quotient:
+def haar_covariance(a: Expression, b: Expression, *, most: int = 10) -> Quotient:
     """E[a b] - E[a] E[b], entry by entry of two expressions of one shape; arguments and errors as `haar_expectation`, and for two shapes.
 
-    A term of a b has the factors of both: with four factors each these are the eight that `most` allows.
+    A term of a b has the factors of both: with five factors each these are the ten that `most` allows.
     """
     check_expressions(a, b)
     if a.shape != b.shape:
@@ -58,13 +58,14 @@ def haar_covariance(a: Expression, b: Expression, *, most: int = 8) -> Quotient:
     return product - mean_a * mean_b
 
 
-def haar_variance(word: Expression, *, most: int = 8) -> Quotient:
+def haar_variance(word: Expression, *, most: int = 10) -> Quotient:
     """The variance of each entry over orthogonal and Gaussian matrices, exact; arguments and errors as `haar_covariance`."""
     return haar_covariance(word, word, most=most)
 
 
-def _averaged(word: Expression, name: str, size: Size, most: int) -> tuple[Expression, Mapping[int, int], int]:
+def _averaged(word: Expression, matrix: Orthogonal, most: int) -> tuple[Expression, Mapping[int, int], int]:
     """The average over one matrix times a denominator, the shifts of that, and half the factors of the longest term."""
+    name, size = matrix.name, matrix.shape[0]
     halves: dict[Graph, int] = {}
     for graph in word.terms:
         count = sum(found.name == name for component in graph for found, _ in component.nodes)
@@ -72,7 +73,7 @@ def _averaged(word: Expression, name: str, size: Size, most: int) -> tuple[Expre
             pairs = math.prod(range(count - 1, 0, -2)) ** 2
             raise ValueError(
                 f"A term has {count} factors of the orthogonal matrix {name}, more than most={most}: its pairs of pairings would take "
-                f"about {duration(SECONDS * pairs)}; shorten the word, or raise most."
+                f"up to {duration(SECONDS * pairs)}; shorten the word, or raise most."
             )
         if count % 2 == 0:
             halves[graph] = count // 2
@@ -83,7 +84,7 @@ def _averaged(word: Expression, name: str, size: Size, most: int) -> tuple[Expre
     terms: dict[Graph, list[Polynomial]] = {}
     for graph, k in halves.items():
         factors = _numerators(k, size, shifts)
-        for joined, number, monomial, lengths in _joined(graph, name, k):
+        for joined, number, monomial, lengths in _joined(graph, matrix, k):
             part = factors[lengths] * Polynomial({monomial: number}) * word.terms[graph]
             terms.setdefault(joined, []).append(part)
     return Expression(word.shape, {graph: summed(parts) for graph, parts in terms.items()}), shifts, half
@@ -103,26 +104,42 @@ def _numerators(k: int, size: Size, shifts: Mapping[int, int]) -> dict[Lengths, 
     }
 
 
-def _joined(graph: Graph, name: str, k: int) -> list[tuple[Graph, int, Monomial, Lengths]]:
+def _joined(graph: Graph, matrix: Orthogonal, k: int) -> list[tuple[Graph, int, Monomial, Lengths]]:
     """What is left of a graph for each pair of pairings of rows and columns, with its factor; equal ones are one."""
-    vertices, nodes = unpack(graph)
-    ends = [legs for found, legs in nodes if found.name == name]
-    rest = [node for node in nodes if node[0].name != name]
+    columns = pairings(2 * k)
+    rows = tuple((2 * i, 2 * i + 1) for i in range(k))
+    lengths = [loop_lengths(rows, pairing) for pairing in columns]
     total: Counter[tuple[Graph, Monomial, Lengths]] = Counter()
-    for rows in pairings(2 * k):
-        for columns in pairings(2 * k):
-            left = _left(vertices, rest, ends, rows, columns)
+    for (half, monomial), count in _rows_joined(graph, matrix, k).items():
+        vertices, nodes = unpack(half)
+        ends = [leg for found, legs in nodes if found.name == matrix.name for leg in legs]
+        rest = [node for node in nodes if node[0].name != matrix.name]
+        for pairing, loops in zip(columns, lengths, strict=True):
+            left = _left(vertices, rest, [(ends[a], ends[b]) for a, b in pairing])
             if left is not None:
-                total[left.graph, left.monomial, loop_lengths(rows, columns)] += left.number
-    return [(joined, number, monomial, lengths) for (joined, monomial, lengths), number in total.items()]
+                total[left.graph, times(monomial, left.monomial), loops] += count * left.number
+    return [(joined, number, monomial, loops) for (joined, monomial, loops), number in total.items()]
 
 
-def _left(
-    vertices: list[Vertex], rest: list[Node], ends: list[tuple[int, ...]], rows: Pairing, columns: Pairing
-) -> Assembled | None:
-    same = [(ends[a][axis], ends[b][axis]) for axis, pairing in enumerate((rows, columns)) for a, b in pairing]
+def _rows_joined(graph: Graph, matrix: Orthogonal, k: int) -> Counter[tuple[Graph, Monomial]]:
+    """What is left for each pairing of the rows, with one node between the columns of each pair; few of them are different."""
+    vertices, nodes = unpack(graph)
+    factors = [legs for found, legs in nodes if found.name == matrix.name]
+    rest = [node for node in nodes if node[0].name != matrix.name]
+    pair = Constant(matrix.name, matrix.shape, symmetric=True)
+    total: Counter[tuple[Graph, Monomial]] = Counter()
+    for pairing in pairings(2 * k):
+        joined = [(pair, (factors[a][1], factors[b][1])) for a, b in pairing]
+        left = _left(vertices, [*rest, *joined], [(factors[a][0], factors[b][0]) for a, b in pairing])
+        if left is not None:
+            total[left.graph, left.monomial] += left.number
+    return total
+
+
+def _left(vertices: list[Vertex], nodes: Sequence[Node], same: Sequence[tuple[int, int]]) -> Assembled | None:
+    """The graph after pairs of vertices became one; None where two are held at different places."""
     merged = merge(vertices, same)
     if merged is None:
         return None
     kept, place = merged
-    return assemble(kept, [(found, tuple(place[leg] for leg in legs)) for found, legs in rest])
+    return assemble(kept, [(found, tuple(place[leg] for leg in legs)) for found, legs in nodes])

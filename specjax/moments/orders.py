@@ -63,7 +63,9 @@ def orders(word: Expression | Quotient, along: str, **sizes: PolynomialLike) -> 
     above, below = (word.numerator, word.denominator) if isinstance(word, Quotient) else (word, polynomial(1))
     names = above.names | below.names
     if lacking := sorted(set(sizes) - names - {size for size in above.shape if isinstance(size, str)}):
-        raise ValueError(f"The expression has no {', '.join(lacking)}; it has {', '.join(sorted(names)) or 'no sizes'}.")
+        raise ValueError(
+            f"The expression has no {', '.join(lacking)}; it has {', '.join(sorted(names)) or 'no sizes'}."
+        )
     put = {name: polynomial(value) for name, value in sizes.items()}
     dividend = _powers(above, along, put)
     divisor = {power: part.value for power, part in _powers(as_expression(below), along, put).items()}

@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Array
 
 from specjax.moments.evaluation import check_names, known_sizes
-from specjax.moments.expression import Expression, as_expression
-from specjax.moments.polynomial import Polynomial, PolynomialLike, polynomial, symbol
+from specjax.moments.expression import Expression, Operand, as_expression
+from specjax.moments.polynomial import Polynomial, polynomial, symbol
 
 Shift = tuple[str, int]
 """A factor (name + number) of a denominator."""
@@ -23,7 +23,7 @@ Shift = tuple[str, int]
 class Quotient:
     """An expression over a product of factors such as n, n - 1 and n + 2: the average of a word with orthogonal matrices.
 
-    Quotients of one shape are added and multiplied entry by entry, and numbers and polynomials multiply them.
+    Quotients and expressions of one shape are added and multiplied entry by entry, and numbers and polynomials multiply them.
 
     Attributes:
         numerator: An expression without random symbols, with no factor in common with the denominator.
@@ -60,18 +60,15 @@ class Quotient:
         above, below = (part.exact(**values) for part in (self.numerator, as_expression(self.denominator)))
         return above * (1 / np.frompyfunc(Fraction, 1, 1)(below))
 
-    def __add__(self, other: "Quotient") -> "Quotient":
-        if not isinstance(other, Quotient):
-            return NotImplemented
+    def __add__(self, other: "Quotient | Operand") -> "Quotient":
+        other = _as_quotient(other)
         mine, others = (Counter(dict(each.below)) for each in (self, other))
         common = mine | others
         above = self.numerator * _product(common - mine) + other.numerator * _product(common - others)
         return in_lowest_terms(above, common, Counter(dict(self.least)) | Counter(dict(other.least)))
 
-    def __mul__(self, other: "Quotient | PolynomialLike") -> "Quotient":
-        """Entry by entry, as products of expressions are."""
-        if not isinstance(other, Quotient):
-            return in_lowest_terms(self.numerator * other, Counter(dict(self.below)), Counter(dict(self.least)))
+    def __mul__(self, other: "Quotient | Operand") -> "Quotient":
+        other = _as_quotient(other)
         below = Counter(dict(self.below)) + Counter(dict(other.below))
         least = Counter(dict(self.least)) | Counter(dict(other.least))
         return in_lowest_terms(self.numerator * other.numerator, below, least)
@@ -79,9 +76,13 @@ class Quotient:
     def __neg__(self) -> "Quotient":
         return self * -1
 
-    def __sub__(self, other: "Quotient") -> "Quotient":
-        return self + -other
+    def __sub__(self, other: "Quotient | Operand") -> "Quotient":
+        return self + _as_quotient(other) * -1
 
+    def __rsub__(self, other: "Quotient | Operand") -> "Quotient":
+        return _as_quotient(other) - self
+
+    __radd__ = __add__
     __rmul__ = __mul__
 
     def latex(self) -> str:
@@ -124,6 +125,10 @@ def in_lowest_terms(above: Expression, below: Mapping[Shift, int], least: Mappin
                 break
             above = Expression(above.shape, {graph: quotient for graph, quotient in divided.items() if quotient})
     return Quotient(above, tuple(sorted(left.items())), tuple(sorted(least.items())))
+
+
+def _as_quotient(value: Quotient | Operand) -> Quotient:
+    return value if isinstance(value, Quotient) else Quotient(as_expression(value), (), ())
 
 
 def _product(shifts: Mapping[Shift, int]) -> Polynomial:

@@ -44,8 +44,8 @@ def of(
         An expression for each array that the function returns, in the same structure.
 
     Raises:
-        ValueError: an operation that is not polynomial, or that is not known here, by name; an argument that is both Gaussian and
-            constant.
+        ValueError: an operation that is not polynomial, or that is not known here, by name; arguments that the function does not have,
+            or that are both Gaussian and constant.
     """
     constant = constant or {}
     if both := sorted(set(gaussian) & set(constant)):
@@ -122,7 +122,14 @@ def _rounds(equation: Any) -> bool:
 
 def _called(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
     """The function at arguments by name, which are passed in place where it takes them so: `jax.grad` counts those."""
-    bound = inspect.signature(function).bind(**given)
+    signature = inspect.signature(function)
+    try:
+        bound = signature.bind(**given)
+    except TypeError as error:
+        raise ValueError(
+            f"The function has the arguments {', '.join(signature.parameters) or 'none'}; `gaussian` and `constant` name "
+            f"{', '.join(given) or 'none'}."
+        ) from error
     return function(*bound.args, **bound.kwargs)
 
 

@@ -50,5 +50,5 @@ def off_diagonal_1() -> moments.Expression:
 def _over_units(word: moments.Expression) -> moments.Expression:
     """The average over s, of which the first two moments are d_1/2 and d_1 (d_1 + 1)/4."""
     d1 = moments.symbol("d1")
-    mean = {1: d1 / 2, 2: d1 * (d1 + 1) / 4}
-    return reduce(add, (part * mean[power] for power, part in moments.orders(word, "s").parts))
+    mean = (1, d1 / 2, d1 * (d1 + 1) / 4)
+    return reduce(add, (part * mean[int(power)] for power, part in moments.orders(word, "s").parts))

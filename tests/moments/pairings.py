@@ -1,7 +1,7 @@
 """Expectations by enumeration of all pairings, without graphs: the oracle of the engine.
 
-At given sizes a word is a list of nodes, each a name with the labels of its axes. By Isserlis' theorem every pair of equal Gaussian symbols is replaced
-by one identity (or covariance) matrix for each axis, and the rest is one `einsum`.
+At given sizes a word is a list of nodes, each a name with the labels of its axes. By Isserlis' theorem every pair of equal Gaussian
+symbols is replaced by one identity (or covariance) matrix for each axis, and the rest is one `einsum`.
 """
 
 from collections import Counter
@@ -47,14 +47,16 @@ def expectation(nodes, out, shapes, sizes, constants, covariances=()):
 
 
 def trace_polynomial(word):
-    """E tr of a product of Gaussian matrices as a polynomial: of a word of (name, rows, columns, turned), how many pairings have which loops.
+    """E tr of a product of Gaussian matrices (name, rows, columns, turned) as a polynomial: how many pairings have which loops.
 
     A pairing makes one index of the rows and one of the columns of its two factors, and what is left counts its size.
     """
     length = len(word)
     ends = [(i, (i + 1) % length)[::-1] if turned else (i, (i + 1) % length) for i, (*_, turned) in enumerate(word)]
     sizes = [columns if turned else rows for _, rows, columns, turned in word]
-    places = [[i for i, factor in enumerate(word) if factor[0] == name] for name in sorted({factor[0] for factor in word})]
+    places = [
+        [i for i, factor in enumerate(word) if factor[0] == name] for name in sorted({factor[0] for factor in word})
+    ]
     total = Counter()
     for chosen in product(*(list(pairings(found)) for found in places)):
         root = list(range(length))

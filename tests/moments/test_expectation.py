@@ -16,7 +16,15 @@ from specjax.moments.expression import contract
 from tests.moments import pairings
 
 SIZES = ({"d": 2, "k": 3}, {"d": 3, "k": 1})
-SHAPES = {"U": ("d", "k"), "V": ("d", "k"), "W": ("d", "d"), "X": ("k", "d"), "M": ("d", "k"), "S": ("d", "d"), "v": ("k",)}
+SHAPES = {
+    "U": ("d", "k"),
+    "V": ("d", "k"),
+    "W": ("d", "d"),
+    "X": ("k", "d"),
+    "M": ("d", "k"),
+    "S": ("d", "d"),
+    "v": ("k",),
+}
 S = moments.constant("S", "d", "d", symmetric=True)
 SYMBOLS = {
     "U": moments.gaussian("U", "d", "k"),

@@ -1,5 +1,7 @@
 """Random words, and statistics of trainings, against draws."""
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -123,15 +125,18 @@ MEANS = {
 DRAWN = 100_000
 
 
-def word_of(function, gaussian, constants):
-    shapes = {name: np.shape(value) for name, value in constants.items()}
+def word_of(name):
+    function, gaussian, constants = MEANS[name]
+    shapes = {argument: np.shape(value) for argument, value in constants.items()}
     if "m" in shapes:
         shapes["m"] = moments.constant("m", *shapes["m"], symmetric=True)
     return moments.of(function, gaussian=gaussian, constant=shapes)
 
 
-def draws_of(function, gaussian, constants):
+@cache
+def draws_of(name):
     """The function at each draw, in float64."""
+    function, gaussian, constants = MEANS[name]
     leaves, tree = jax.tree.flatten(gaussian, is_leaf=lambda leaf: isinstance(leaf, tuple))
     keys = jax.random.split(jax.random.key(1), len(leaves))
     with jax.enable_x64(True):
@@ -147,25 +152,39 @@ def standard_errors(sample, mean):
 
 @pytest.mark.parametrize("name", [name for name in MEANS if name.startswith("momentum")])
 def test_no_order_of_the_step_size_up_to_the_second_can_be_left_out(name):
-    function, gaussian, constants = MEANS[name]
-    mean = moments.expectation(word_of(function, gaussian, constants))
-    draws = draws_of(function, gaussian, constants)
+    constants = MEANS[name][2]
+    mean = moments.expectation(word_of(name))
     for power, part in moments.orders(mean, "eta").parts[-3:]:
-        wrong = np.asarray(mean(**constants) - constants["eta"] ** power * part(**constants))
-        assert standard_errors(draws, wrong) > 8, power
+        wrong = np.asarray(mean(**constants)) - constants["eta"] ** power * np.asarray(part(**constants))
+        assert standard_errors(draws_of(name), wrong) > 8, power
 
 
 @pytest.mark.parametrize("name", MEANS)
 def test_the_mean_of_every_entry_is_that_of_draws(name):
-    function, gaussian, constants = MEANS[name]
-    mean = np.asarray(moments.expectation(word_of(function, gaussian, constants))(**constants))
-    assert standard_errors(draws_of(function, gaussian, constants), mean) < 4
+    mean = np.asarray(moments.expectation(word_of(name))(**MEANS[name][2]))
+    assert standard_errors(draws_of(name), mean) < 4
 
 
 @pytest.mark.parametrize("name", [name for name in MEANS if name.startswith(("first gradient", "a narrow layer"))])
 def test_the_variance_of_the_diagonal_is_that_of_draws(name):
-    function, gaussian, constants = MEANS[name]
-    diagonal = moments.diagonal(word_of(function, gaussian, constants))
+    diagonal, constants = moments.diagonal(word_of(name)), MEANS[name][2]
     mean, variance = (np.asarray(moment(diagonal)(**constants)) for moment in (moments.expectation, moments.variance))
-    draws = np.diagonal(draws_of(function, gaussian, constants), axis1=1, axis2=2)
+    draws = np.diagonal(draws_of(name), axis1=1, axis2=2)
     assert standard_errors((draws - mean) ** 2, variance) < 4
+
+
+@pytest.mark.parametrize("name", [name for name in MEANS if name.startswith("first gradient")])
+def test_neither_of_its_two_leading_orders_in_the_width_can_be_left_out(name):
+    """The word has the sizes by name here, and its variance is that of the same draws."""
+    word = moments.of(
+        first_gram, gaussian={"u": ("d", "k")}, constant={"m": moments.constant("m", "d", "d", symmetric=True)}
+    )
+    variance = moments.variance(moments.diagonal(word))
+    _, gaussian, constants = MEANS[name]
+    _, k = gaussian["u"]
+    draws = np.diagonal(draws_of(name), axis1=1, axis2=2)
+    squares = (draws - draws.mean(axis=0)) ** 2
+    right = np.asarray(variance(**constants, k=k))
+    assert standard_errors(squares, right) < 4
+    for power, part in moments.orders(variance, "k").parts[:2]:
+        assert standard_errors(squares, right - k**power * np.asarray(part(**constants))) > 8, power

@@ -86,6 +86,7 @@ def test_gradients_at_one_input_have_these_averages_and_none_of_their_terms_is_l
 
     forms = [relu_one_input.diagonal_1(), relu_one_input.off_diagonal_1(), relu_one_input.outer_product_2()]
     assert apart(*forms).max() < 4
-    for place, form in enumerate(forms):
-        for name, wrong in form.dropped().items():
+    # The smallest monomials are lost in the noise, and no power of a width is.
+    for place, (form, along) in enumerate(zip(forms, ("d1", "d2", "d1"), strict=True)):
+        for name, wrong in form.dropped(along).items():
             assert apart(*forms[:place], wrong, *forms[place + 1 :]).max() > 4, name
