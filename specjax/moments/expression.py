@@ -85,8 +85,9 @@ class Expression:
 
     def __getitem__(self, places: int | slice | tuple[int | slice, ...]) -> "Expression":
         places = places if isinstance(places, tuple) else (places,)
-        pins = {axis: int(p) for axis, p in enumerate(places) if isinstance(p, Integral) and p >= 0}
-        if len(places) > self.ndim or any(p != slice(None) for axis, p in enumerate(places) if axis not in pins):
+        pins = {axis: place for axis, place in enumerate(places) if not isinstance(place, slice)}
+        whole = all(place == slice(None) for place in places if isinstance(place, slice))
+        if len(places) > self.ndim or not whole or not all(isinstance(p, Integral) and p >= 0 for p in pins.values()):
             raise ValueError(
                 f"An entry of shape {self.shape} has up to {self.ndim} places, each counted from 0 or ':', got {places}."
             )
@@ -95,7 +96,7 @@ class Expression:
                 raise ValueError(f"An axis of size {size} has the places 0 to {size - 1}, got {place}.")
         every = tuple(range(self.ndim))
         kept = tuple(axis for axis in every if axis not in pins)
-        return contract((self,), (every,), kept, pins=pins)
+        return contract((self,), (every,), kept, pins={axis: int(place) for axis, place in pins.items()})
 
     def __matmul__(self, other: "Expression") -> "Expression":
         if not isinstance(other, Expression):

@@ -54,6 +54,7 @@ def of(
         **{name: _symbols(name, given, gaussian_symbol) for name, given in gaussian.items()},
         **{name: _symbols(name, given, _constant) for name, given in constant.items()},
     }
+    _check_arguments(function, arguments)
     leaves = jax.tree.leaves(arguments)
     dims = _symbolic_dims(leaves)
     specs = jax.tree.map(
@@ -120,16 +121,20 @@ def _rounds(equation: Any) -> bool:
     return name == "div" and made in "iu"
 
 
-def _called(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
-    """The function at arguments by name, which are passed in place where it takes them so: `jax.grad` counts those."""
+def _check_arguments(function: Callable[..., Any], given: Mapping[str, Any]) -> None:
     signature = inspect.signature(function)
     try:
-        bound = signature.bind(**given)
+        signature.bind(**given)
     except TypeError as error:
         raise ValueError(
             f"The function has the arguments {', '.join(signature.parameters) or 'none'}; `gaussian` and `constant` name "
             f"{', '.join(given) or 'none'}."
         ) from error
+
+
+def _called(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
+    """The function at arguments by name, which are passed in place where it takes them so: `jax.grad` counts those."""
+    bound = inspect.signature(function).bind(**given)
     return function(*bound.args, **bound.kwargs)
 
 

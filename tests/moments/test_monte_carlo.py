@@ -134,6 +134,11 @@ def word_of(name):
 
 
 @cache
+def mean_of(name):
+    return moments.expectation(word_of(name))
+
+
+@cache
 def draws_of(name):
     """The function at each draw, in float64."""
     function, gaussian, constants = MEANS[name]
@@ -153,7 +158,7 @@ def standard_errors(sample, mean):
 @pytest.mark.parametrize("name", [name for name in MEANS if name.startswith("momentum")])
 def test_no_order_of_the_step_size_up_to_the_second_can_be_left_out(name):
     constants = MEANS[name][2]
-    mean = moments.expectation(word_of(name))
+    mean = mean_of(name)
     for power, part in moments.orders(mean, "eta").parts[-3:]:
         wrong = np.asarray(mean(**constants)) - constants["eta"] ** power * np.asarray(part(**constants))
         assert standard_errors(draws_of(name), wrong) > 8, power
@@ -161,7 +166,7 @@ def test_no_order_of_the_step_size_up_to_the_second_can_be_left_out(name):
 
 @pytest.mark.parametrize("name", MEANS)
 def test_the_mean_of_every_entry_is_that_of_draws(name):
-    mean = np.asarray(moments.expectation(word_of(name))(**MEANS[name][2]))
+    mean = np.asarray(mean_of(name)(**MEANS[name][2]))
     assert standard_errors(draws_of(name), mean) < 4
 
 
@@ -181,10 +186,10 @@ def test_neither_of_its_two_leading_orders_in_the_width_can_be_left_out(name):
     )
     variance = moments.variance(moments.diagonal(word))
     _, gaussian, constants = MEANS[name]
-    _, k = gaussian["u"]
+    d, k = gaussian["u"]
     draws = np.diagonal(draws_of(name), axis1=1, axis2=2)
     squares = (draws - draws.mean(axis=0)) ** 2
     right = np.asarray(variance(**constants, k=k))
     assert standard_errors(squares, right) < 4
     for power, part in moments.orders(variance, "k").parts[:2]:
-        assert standard_errors(squares, right - k**power * np.asarray(part(**constants))) > 8, power
+        assert standard_errors(squares, right - k**power * np.asarray(part(**constants, d=d))) > 8, power
