@@ -112,17 +112,17 @@ def closed_forms(d0: int, d1: int, d2: int, norm_squared: float) -> xr.DataArray
 
 @cache
 def at_one_input() -> Mapping[str, moments.Expression]:
-    """The four numbers of the gradient at one input, by the engine."""
-    output = relu_one_input.outer_product_2()
-    _, on_target = output.parts(along=())
-    (coefficient,) = on_target.terms.values()
+    """The four numbers of the gradient at one input, by the engine: in d0, d1, d2, pi and norm_squared."""
+    parts = [form().parts(along=()) for form in (relu_one_input.outer_product_2, relu_one_input.diagonal_1)]
+    (on_identity, on_target), (noise, signal) = ([next(iter(p.terms.values())) for p in each] for each in parts)
+    norm_squared = moments.symbol("norm_squared")
     forms = (
-        moments.trace(output) / moments.symbol("d2"),
-        coefficient * moments.ones(),
-        relu_one_input.diagonal_1(),
-        relu_one_input.off_diagonal_1(),
+        on_identity + on_target * norm_squared / moments.symbol("d2"),
+        on_target,
+        noise + signal * norm_squared,
+        relu_one_input.off_diagonal_1().value,
     )
-    return dict(zip(ROWS, forms, strict=True))
+    return {row: form * moments.ones() for row, form in zip(ROWS, forms, strict=True)}
 
 
 def batch_bias(
@@ -137,11 +137,10 @@ def batch_bias(
 
     `instead` has other forms of rows at one input.
     """
-    one_input = [
-        float(form(d0=d0, d1=d1, d2=d2, pi=np.pi, Phi=_target(d0, d2, norm_squared)))
-        for form in {**at_one_input(), **instead}.values()
-    ]
-    return (by_row(*one_input) - closed_forms(d0, d1, d2, norm_squared)) / samples
+    sizes_and_scales = {"d0": d0, "d1": d1, "d2": d2, "norm_squared": norm_squared, "pi": np.pi}
+    forms = {**at_one_input(), **instead}
+    one_input = by_row(*(float(form.value.evaluate(sizes_and_scales)) for form in forms.values()))
+    return (one_input - closed_forms(d0, d1, d2, norm_squared)) / samples
 
 
 def by_row(*values: float | int) -> xr.DataArray:
@@ -167,17 +166,12 @@ PARTS: dict[str, Callable[[int, int, int, float], xr.DataArray]] = {
 def _expectations(d0: int, d1: int, d2: int, norm_squared: float) -> tuple[float, ...]:
     """The four numbers of the exact gradient."""
     with jax.enable_x64(True):
-        # Two of its rows tell ĉ and the mean diagonal of all.
-        target = jnp.asarray(_target(d0, 2, 2 * norm_squared / d2))
+        # Any target of that norm, of which two outputs tell those of all: they depend on nothing else of it.
+        target = jnp.full((2, d0), np.sqrt(norm_squared / (d0 * d2)))
         output = theory.expected_outer_product_2(target, d1)
         of_g2 = spectral.diagonal_mean(output), spectral.off_diagonal_coefficient(output, gram(target))
         of_g1 = theory.diagonal_1(d0, d1, d2, norm_squared), theory.off_diagonal_1(d0, d2)
         return tuple(map(float, (*of_g2, *of_g1)))
-
-
-def _target(d0: int, d2: int, norm_squared: float) -> np.ndarray:
-    """One of the targets of that norm; the four numbers depend on nothing else of it."""
-    return np.full((d2, d0), np.sqrt(norm_squared / (d0 * d2)))
 
 
 def relu_output_control(

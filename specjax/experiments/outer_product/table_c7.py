@@ -97,8 +97,13 @@ def each_row(
     return {f"{what} {label}": of(row) for row, label in QUANTITIES.items()}
 
 
-ALONG = {"g2_diagonal": "d1", "g2_coefficient": "d1", "g1_diagonal": "d1", "g1_off_diagonal": "d2"}
-"""By the powers of which size the terms of a row at one input are told apart: every one stands out of the noise."""
+ALONG = {
+    "g2_diagonal": ("d1", "norm_squared"),
+    "g2_coefficient": ("d1",),
+    "g1_diagonal": ("d1", "norm_squared"),
+    "g1_off_diagonal": ("d2",),
+}
+"""By the powers of what the terms of a row at one input are told apart: every one stands out of the noise."""
 
 
 def without_terms() -> dict[str, Rival]:
