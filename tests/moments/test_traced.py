@@ -162,6 +162,34 @@ def test_a_kernel_is_followed_through_jacobians():
     assert moments.expectation(found) == 2 * moments.symbol("d1") * (x @ y) * moments.identity("d2")
 
 
+def basis(u):
+    """The matrices with one entry 1, of shape (d, k, d, k)."""
+    return jnp.einsum("ai,bj->abij", jnp.eye(u.shape[0], dtype=u.dtype), jnp.eye(u.shape[1], dtype=u.dtype))
+
+
+def test_the_hessian_by_a_matrix_is_followed_along_a_basis():
+    """All of it against the directions of one more matrix, and its trace against the mean over Gaussian ones (Hutchinson, 1989)."""
+    gradient = jax.grad(loss)
+
+    def along(u, m, v):
+        return jax.jvp(lambda w: gradient(w, m), (u,), (v,))[1]
+
+    def hessian(u, m):
+        return jax.vmap(jax.vmap(lambda e: along(u, m, e)))(basis(u))
+
+    one, all_of_it, total = (
+        moments.of(function, gaussian={**SHAPE, **more}, constant={"m": M})
+        for function, more in (
+            (lambda u, m, v: jnp.sum(v * along(u, m, v)), {"v": ("d", "k")}),
+            (lambda u, m, v: jnp.einsum("abij,ab,ij->", hessian(u, m), v, v), {"v": ("d", "k")}),
+            (lambda u, m: jnp.einsum("abab->", hessian(u, m)), {}),
+        )
+    )
+    assert one == all_of_it
+    wanted = (D + K + 1) * moments.squared_norm(U) - K * moments.trace(M)
+    assert moments.expectation(one, over="v") == total == wanted
+
+
 def test_second_derivatives_by_a_vector_are_followed():
     hessian = moments.of(jax.hessian(lambda v: jnp.sum(v**2) ** 2), gaussian={"v": ("d",)})
     v = moments.gaussian("v", "d")
