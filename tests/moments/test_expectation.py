@@ -97,46 +97,47 @@ def test_every_trace_of_up_to_eight_factors_is_the_count_of_its_pairings():
 
 @st.composite
 def chains(draw):
-    """A product of up to eight Gaussian factors and some constants, whose sizes chain, and whether its trace is taken."""
+    """A product of eight Gaussian factors at most, whose sizes chain, with some constants between, and whether its trace is taken.
+
+    Its second half has the factors of the first in reverse, so that the word is not odd.
+    """
     start = here = draw(st.sampled_from(["d", "k"]))
-    factors, random = [], 0
-    length = draw(st.integers(2, 10))
-    while len(factors) < length or here != start:
-        name = draw(st.sampled_from(["U", "W", "X", "U", "M", "S"]))
-        if name not in ("M", "S"):
-            random += 1
-        if random > 8:
-            name = "M"
+    half = []
+    for _ in range(draw(st.integers(1, 4))):
+        name = draw(st.sampled_from([name for name in ("U", "W", "X") if here in SHAPES[name]]))
         rows, columns = SHAPES[name]
-        if here not in (rows, columns):
-            continue
-        turned = here != rows or (rows == columns and draw(st.booleans()))
-        factors.append((name, turned))
-        here = rows if turned else columns
-    return factors, draw(st.booleans())
+        half.append((name, here != rows))
+        here = rows if here != rows else columns
+    factors = [*half, *((name, not turned) for name, turned in half[::-1])]
+    word, here = [], start
+    for name, turned in factors:
+        if here == "d" and draw(st.booleans()):
+            word.append(("S", False))
+        word.append((name, draw(st.booleans()) if name == "W" else turned))
+        here = ends((name, *SHAPES[name], turned))[1]
+    return word, draw(st.booleans())
 
 
 @pytest.mark.integration
 @given(chains())
 def test_random_products_agree_with_the_pairings(chain):
     factors, traced = chain
-    word = None
-    for name, turned in factors:
-        factor = SYMBOLS[name].T if turned else SYMBOLS[name]
-        word = factor if word is None else word @ factor
+    word = functools.reduce(operator.matmul, (SYMBOLS[name].T if turned else SYMBOLS[name] for name, turned in factors))
     last = 0 if traced else len(factors)
-    ends = [*range(len(factors)), last]
-    nodes = [
-        (name, (ends[i + 1], ends[i]) if turned else (ends[i], ends[i + 1])) for i, (name, turned) in enumerate(factors)
-    ]
+    labels = [*itertools.pairwise([*range(len(factors)), last])]
+    nodes = [(name, pair[::-1] if turned else pair) for (name, turned), pair in zip(factors, labels, strict=True)]
     agrees(moments.trace(word) if traced else word, nodes, () if traced else (0, last))
 
 
 @st.composite
 def contractions(draw):
-    """Up to eight nodes whose axes share labels in any way, as in elementwise powers and diagonals, and some labels as axes."""
+    """Up to eight nodes, Gaussian ones in pairs, whose axes share labels in any way, and some labels as axes.
+
+    Elementwise powers and diagonals are such.
+    """
     labels = {"d": (0, 1, 2), "k": (3, 4)}
-    names = draw(st.lists(st.sampled_from(["U", "X", "W", "X", "U", "M", "S", "v"]), min_size=1, max_size=7))
+    random = draw(st.lists(st.sampled_from(["U", "X", "W"]), min_size=1, max_size=3))
+    names = [*random, *random, *draw(st.lists(st.sampled_from(["M", "S", "v"]), max_size=2))]
     nodes = [(name, tuple(draw(st.sampled_from(labels[size])) for size in SHAPES[name])) for name in names]
     used = sorted({label for _, ends in nodes for label in ends})
     out = draw(st.lists(st.sampled_from(used), max_size=2, unique=True))
