@@ -5,14 +5,16 @@ from specjax.moments.expectation import expectation as expectation
 from specjax.moments.expectation import total_variance as total_variance
 from specjax.moments.expectation import variance as variance
 from specjax.moments.expression import Expression as Expression
-from specjax.moments.haar import Quotient as Quotient
+from specjax.moments.haar import haar_covariance as haar_covariance
 from specjax.moments.haar import haar_expectation as haar_expectation
+from specjax.moments.haar import haar_variance as haar_variance
 from specjax.moments.hermite import Hermite as Hermite
 from specjax.moments.hermite import hermite as hermite
 from specjax.moments.orders import Orders as Orders
 from specjax.moments.orders import orders as orders
 from specjax.moments.polynomial import Polynomial as Polynomial
 from specjax.moments.polynomial import symbol as symbol
+from specjax.moments.quotient import Quotient as Quotient
 from specjax.moments.traced import of as of
 from specjax.moments.words import constant as constant
 from specjax.moments.words import diagonal as diagonal

@@ -46,8 +46,8 @@ def evaluate(shape: Sequence[Size], terms: Mapping[Graph, Polynomial], values: M
         batch = jnp.broadcast_shapes(*(jnp.shape(value) for value in sizes.values()))
         numbers = {name: jnp.broadcast_to(jnp.asarray(value, jnp.float64), batch) for name, value in sizes.items()}
         constants = {name: jnp.asarray(value, jnp.float64) for name, value in arrays.items()}
-        extent = {size: size if isinstance(size, int) else sizes[size] for size in shape}
-        total = jnp.zeros((*batch, *(int(extent[size]) for size in shape)))
+        extent = {size: size if isinstance(size, int) else _length(size, sizes[size]) for size in shape}
+        total = jnp.zeros((*batch, *(extent[size] for size in shape)))
         for graph, coefficient in terms.items():
             factor = jnp.broadcast_to(_number(coefficient, numbers), batch)
             array = _array(graph, shape, extent, constants)
@@ -119,7 +119,16 @@ def _number(coefficient: Polynomial, numbers: Mapping[str, Array]) -> Array:
     return total
 
 
-def _array(graph: Graph, shape: Sequence[Size], extent: Mapping[Size, Any], constants: Mapping[str, Array]) -> Array:
+def _length(name: str, size: Any) -> int:
+    """The length of an axis; ValueError for something else than one whole number."""
+    if np.ndim(size) or size != int(size) or size < 0:
+        raise ValueError(
+            f"The size {name} is the length of an axis of the result, one whole number of at least 0, got {size}."
+        )
+    return int(size)
+
+
+def _array(graph: Graph, shape: Sequence[Size], extent: Mapping[Size, int], constants: Mapping[str, Array]) -> Array:
     """The product of the components, its axes in order."""
     operands: list[Any] = []
     count = len(shape)
@@ -133,7 +142,7 @@ def _array(graph: Graph, shape: Sequence[Size], extent: Mapping[Size, Any], cons
 
 
 def _operands(
-    component: Component, shape: Sequence[Size], extent: Mapping[Size, Any], constants: Mapping[str, Array], count: int
+    component: Component, shape: Sequence[Size], extent: Mapping[Size, int], constants: Mapping[str, Array], count: int
 ) -> tuple[list[Any], int]:
     """What a component adds to the arguments of `einsum`, and how many labels there are then; axis s has the label s."""
     operands: list[Any] = []
@@ -155,7 +164,7 @@ def _operands(
         operands += [array, kept[::-1]]
     for vertex in component.vertices:
         for place, slot in enumerate(vertex.slots):
-            size = int(extent[shape[slot]])
+            size = extent[shape[slot]]
             if vertex.pin >= 0:
                 operands += [jnp.zeros(size).at[_within(vertex.pin, size, "the identity")].set(1), [slot]]
             elif place > 0:

@@ -10,6 +10,7 @@ graphs are left at any length.
 import math
 import time
 from collections import Counter
+from collections.abc import Collection
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -17,41 +18,37 @@ from specjax.moments.expression import Expression, contract
 from specjax.moments.graph import Component, Gaussian, Graph, Node, Orthogonal, Vertex, assemble, merge, unpack
 from specjax.moments.polynomial import Exact, Monomial, Polynomial, times
 
+Names = str | Collection[str] | None
+"""Which Gaussian symbols: one, several, or all."""
 _Coefficient = dict[Monomial, Exact]
 
 
-def expectation(word: Expression, *, most: int = 20_000) -> Expression:
+def expectation(word: Expression, *, over: Names = None, most: int = 20_000) -> Expression:
     """E[word], exact at every size: polynomials in sizes and scales times contractions of the constants.
 
     Args:
         word: A scalar, a matrix or an array of any rank; the expectation is that of each entry.
+        over: The names of the Gaussian symbols that are averaged over, with the others given, as over the inputs "x" at given weights;
+            by default all. What the word does not have changes nothing.
         most: How many different words may be left at once, which bounds memory and time.
 
     Returns:
-        An expression of the same shape without Gaussian symbols. A word with an odd number of factors of a symbol adds nothing.
+        An expression of the same shape without these symbols. A word with an odd number of factors of one of them adds nothing.
 
     Raises:
         TypeError: something else than an expression.
         ValueError: a word of which more than `most` different ones are left at some stage; the message says for how long it would run.
-            Orthogonal matrices in the word.
+            Orthogonal matrices in the word. A name in `over` that is another symbol's.
     """
-    if not isinstance(word, Expression):
-        raise TypeError(
-            f"An expectation is that of an Expression, got {type(word).__name__}; of several at once, jax.tree.map(expectation, words)."
-        )
-    if orthogonal := [name for name, symbol in word.symbols.items() if isinstance(symbol, Orthogonal)]:
-        raise ValueError(
-            f"The word has the orthogonal matrices {', '.join(orthogonal)}; average it by haar_expectation."
-        )
-    return given_constants(word, most=most)
+    return given_others(word, _averaged_names(over, word), most=most)
 
 
-def given_constants(word: Expression, *, most: int) -> Expression:
-    """The average over the Gaussian symbols alone, with all others as they are; ValueError for a word that is too long."""
+def given_others(word: Expression, names: frozenset[str], *, most: int) -> Expression:
+    """The average over the Gaussian symbols of these names, with all others as they are; ValueError for a word that is too long."""
     started = time.perf_counter()
     levels: dict[int, dict[Graph, _Coefficient]] = {}
     for graph, polynomial in word.terms.items():
-        counts = _counts(graph)
+        counts = _counts(graph, names)
         if all(count % 2 == 0 for count in counts.values()):
             level = levels.setdefault(counts.total(), {})
             level[graph] = dict(polynomial.terms)
@@ -61,32 +58,65 @@ def given_constants(word: Expression, *, most: int) -> Expression:
         below = levels.setdefault(length - 2, {})
         for graph, coefficient in levels.pop(length, {}).items():
             expanded += 1
-            for paired in _paired(graph):
+            for paired in _paired(graph, names):
                 _add(below.setdefault(paired.graph, {}), coefficient, paired.monomial, paired.number)
             if len(below) > most:
-                raise ValueError(_too_long(below, length, longest, most, (time.perf_counter() - started) / expanded))
+                seconds = (time.perf_counter() - started) / expanded
+                raise ValueError(_too_long(below, names, length, longest, most, seconds))
     return Expression(word.shape, {graph: Polynomial(c) for graph, c in levels.get(0, {}).items()})
 
 
-def covariance(a: Expression, b: Expression, *, most: int = 20_000) -> Expression:
-    """E[a b] - E[a] E[b], entry by entry of two expressions of one shape; ValueError as `expectation`, and for two shapes."""
+def covariance(a: Expression, b: Expression, *, over: Names = None, most: int = 20_000) -> Expression:
+    """E[a b] - E[a] E[b], entry by entry of two expressions of one shape; arguments and errors as `expectation`, and for two shapes."""
+    names = _averaged_names(over, a, b)
     if a.shape != b.shape:
         raise ValueError(f"A covariance entry by entry needs equal shapes, got {a.shape} and {b.shape}.")
-    means = [expectation(each, most=most) for each in (a, b)]
-    return expectation(a * b, most=most) - means[0] * means[1]
+    mean_a, mean_b, product = (given_others(each, names, most=most) for each in (a, b, a * b))
+    return product - mean_a * mean_b
 
 
-def variance(word: Expression, *, most: int = 20_000) -> Expression:
-    """The variance of each entry, exact; ValueError as `expectation`."""
-    return covariance(word, word, most=most)
+def variance(word: Expression, *, over: Names = None, most: int = 20_000) -> Expression:
+    """The variance of each entry, exact; arguments and errors as `expectation`."""
+    return covariance(word, word, over=over, most=most)
 
 
-def total_variance(word: Expression, *, most: int = 20_000) -> Expression:
-    """E‖word‖_F² - ‖E word‖_F², the sum of the variances of all entries, a scalar; ValueError as `expectation`."""
+def total_variance(word: Expression, *, over: Names = None, most: int = 20_000) -> Expression:
+    """E‖word‖_F² - ‖E word‖_F², the sum of the variances of all entries, a scalar; arguments and errors as `expectation`."""
+    names = _averaged_names(over, word)
     axes = tuple(range(word.ndim))
-    mean = expectation(word, most=most)
-    squared = contract((word, word), (axes, axes), ())
-    return expectation(squared, most=most) - contract((mean, mean), (axes, axes), ())
+    square, mean = contract((word, word), (axes, axes), ()), given_others(word, names, most=most)
+    return given_others(square, names, most=most) - contract((mean, mean), (axes, axes), ())
+
+
+def check_expressions(*words: Expression) -> None:
+    """TypeError for something else than expressions."""
+    for word in words:
+        if not isinstance(word, Expression):
+            raise TypeError(
+                f"An expectation is that of an Expression, got {type(word).__name__}; of several at once, jax.tree.map(expectation, words)."
+            )
+
+
+def gaussian_names(*words: Expression) -> frozenset[str]:
+    """The names of their Gaussian symbols."""
+    return frozenset(name for word in words for name, symbol in word.symbols.items() if isinstance(symbol, Gaussian))
+
+
+def _averaged_names(over: Names, *words: Expression) -> frozenset[str]:
+    """The names of the Gaussian symbols that words are averaged over: `over`, or all of them."""
+    check_expressions(*words)
+    symbols = {name: symbol for word in words for name, symbol in word.symbols.items()}
+    if orthogonal := [name for name, symbol in symbols.items() if isinstance(symbol, Orthogonal)]:
+        raise ValueError(
+            f"The word has the orthogonal matrices {', '.join(orthogonal)}; average it by haar_expectation, and haar_variance."
+        )
+    gaussian = gaussian_names(*words)
+    names = gaussian if over is None else frozenset((over,) if isinstance(over, str) else over)
+    if unknown := sorted(names - gaussian):
+        raise ValueError(
+            f"The word has no Gaussian symbol {', '.join(unknown)} to average over; it has {', '.join(sorted(gaussian)) or 'none'}."
+        )
+    return names
 
 
 class _Paired(NamedTuple):
@@ -98,9 +128,9 @@ class _Paired(NamedTuple):
 
 
 @lru_cache(maxsize=1 << 12)
-def _paired(graph: Graph) -> tuple[_Paired, ...]:
-    """One step of integration by parts: the graphs without one Gaussian node and another of its symbol, each with its multiple."""
-    counts = _counts(graph)
+def _paired(graph: Graph, names: frozenset[str]) -> tuple[_Paired, ...]:
+    """One step of integration by parts: the graphs without one node of these names and another of its symbol, each with its multiple."""
+    counts = _counts(graph, names)
     name = min(counts, key=lambda name: (counts[name], name))
     first = next(c for c, component in enumerate(graph) if any(symbol.name == name for symbol, _ in component.nodes))
     total: Counter[tuple[Graph, Monomial]] = Counter()
@@ -155,16 +185,18 @@ def _add(total: _Coefficient, coefficient: _Coefficient, monomial: Monomial, num
         total[product] = total.get(product, 0) + value * number
 
 
-def _counts(graph: Graph) -> Counter[str]:
-    """How often each Gaussian symbol occurs."""
-    return Counter(symbol.name for component in graph for symbol, _ in component.nodes if isinstance(symbol, Gaussian))
+def _counts(graph: Graph, names: frozenset[str]) -> Counter[str]:
+    """How often each symbol of these names occurs."""
+    return Counter(symbol.name for component in graph for symbol, _ in component.nodes if symbol.name in names)
 
 
-def _too_long(graphs: dict[Graph, _Coefficient], length: int, longest: int, most: int, seconds: float) -> str:
+def _too_long(
+    graphs: dict[Graph, _Coefficient], names: frozenset[str], length: int, longest: int, most: int, seconds: float
+) -> str:
     """What came, and how long the rest takes where no two of the words that are left turn out to be the same."""
     steps = 0
     for graph in graphs:
-        pairings = math.prod(math.prod(range(count - 1, 0, -2)) for count in _counts(graph).values())
+        pairings = math.prod(math.prod(range(count - 1, 0, -2)) for count in _counts(graph, names).values())
         steps += pairings
     return (
         f"The word is too long: of {longest} Gaussian factors, after {(longest - length) // 2 + 1} of {longest // 2} pairings, more than "

@@ -24,8 +24,9 @@ from specjax.moments.text import expression_text
 class Expression:
     """An array of symbolic shape, polynomial in the entries of Gaussian and constant symbols; immutable.
 
-    As in NumPy, `@` is the product of matrices and vectors, `.T` the transpose, `*` and `**` are elementwise, `x[i, j]` is an entry and
-    `x[i]` a row at literal places. Numbers and polynomials in sizes and scales multiply any expression and are added to scalars only.
+    As in NumPy, `@` is the product of matrices and vectors, `.T` the transpose, `*` and `**` are elementwise, `x[i, j]` is an entry,
+    `x[i]` a row and `x[:, j]` a column at literal places. Numbers and polynomials in sizes and scales multiply any expression and are
+    added to scalars only.
     Two expressions are equal if they are the same sum of the same contractions, in whatever order and notation these were written.
 
     Attributes:
@@ -82,17 +83,20 @@ class Expression:
         every = tuple(range(self.ndim))
         return contract((self,), (every,), tuple(a for a in every if a not in summed_axes))
 
-    def __getitem__(self, places: int | tuple[int, ...]) -> "Expression":
+    def __getitem__(self, places: int | slice | tuple[int | slice, ...]) -> "Expression":
         places = places if isinstance(places, tuple) else (places,)
-        if len(places) > self.ndim or not all(isinstance(p, Integral) and p >= 0 for p in places):
+        pins = {axis: place for axis, place in enumerate(places) if not isinstance(place, slice)}
+        whole = all(place == slice(None) for place in places if isinstance(place, slice))
+        if len(places) > self.ndim or not whole or not all(isinstance(p, Integral) and p >= 0 for p in pins.values()):
             raise ValueError(
-                f"An entry of shape {self.shape} has up to {self.ndim} places counted from 0, got {places}."
+                f"An entry of shape {self.shape} has up to {self.ndim} places, each counted from 0 or ':', got {places}."
             )
-        for place, size in zip(places, self.shape, strict=False):
-            if isinstance(size, int) and place >= size:
+        for axis, place in pins.items():
+            if isinstance(size := self.shape[axis], int) and place >= size:
                 raise ValueError(f"An axis of size {size} has the places 0 to {size - 1}, got {place}.")
         every = tuple(range(self.ndim))
-        return contract((self,), (every,), every[len(places) :], pins=dict(enumerate(int(p) for p in places)))
+        kept = tuple(axis for axis in every if axis not in pins)
+        return contract((self,), (every,), kept, pins={axis: int(place) for axis, place in pins.items()})
 
     def __matmul__(self, other: "Expression") -> "Expression":
         if not isinstance(other, Expression):
@@ -109,6 +113,8 @@ class Expression:
         return contract((self, other), (left, right), tuple(a for a in (0, 2) if a in (*left, *right)))
 
     def __add__(self, other: "Operand") -> "Expression":
+        if not isinstance(other, Expression | Polynomial | Real):
+            return NotImplemented
         other = as_expression(other)
         if self.shape != other.shape:
             raise ValueError(
@@ -149,6 +155,8 @@ class Expression:
         return self * -1
 
     def __sub__(self, other: "Operand") -> "Expression":
+        if not isinstance(other, Expression | Polynomial | Real):
+            return NotImplemented
         return self + -as_expression(other)
 
     def __rsub__(self, other: "Operand") -> "Expression":

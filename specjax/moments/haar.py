@@ -1,4 +1,4 @@
-"""Averages of words with random orthogonal matrices, at every size that has as many rows as half the factors.
+"""Averages, variances and covariances of words with random orthogonal matrices, at every size of at least half as many rows as factors.
 
 The average over a matrix Q of 2k factors joins their rows by one pairing and their columns by another, and counts the graph that is left
 with the Weingarten function of the two. Sizes stand below fractions then, so an average is a `Quotient`.
@@ -6,106 +6,25 @@ with the Weingarten function of the two. Sizes stand below fractions then, so an
 
 import math
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
-from fractions import Fraction
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array
+from specjax.moments.expectation import check_expressions, duration, gaussian_names, given_others
+from specjax.moments.expression import Expression
+from specjax.moments.graph import Assembled, Constant, Graph, Node, Orthogonal, Size, Vertex, assemble, merge, unpack
+from specjax.moments.polynomial import Monomial, Polynomial, polynomial, summed, symbol, times
+from specjax.moments.quotient import Quotient, Shift, in_lowest_terms, too_small
+from specjax.moments.weingarten import Lengths, loop_lengths, pairings, weingarten
 
-from specjax.moments.evaluation import check_names, known_sizes
-from specjax.moments.expectation import duration, given_constants
-from specjax.moments.expression import Expression, as_expression
-from specjax.moments.graph import Assembled, Graph, Node, Orthogonal, Size, Vertex, assemble, merge, unpack
-from specjax.moments.polynomial import Monomial, Polynomial, polynomial, summed, symbol
-from specjax.moments.weingarten import Lengths, Pairing, loop_lengths, pairings, weingarten
-
-Shift = tuple[str, int]
-"""A factor (name + number) of a denominator."""
-SECONDS = 5e-5
-"""About what one pair of pairings takes."""
+SECONDS = 1e-5
+"""What a pair of pairings takes, about, where all are different."""
 
 
-@dataclass(frozen=True)
-class Quotient:
-    """An expression over a product of factors such as n, n - 1 and n + 2: the average of a word with orthogonal matrices.
-
-    Attributes:
-        numerator: An expression without random symbols, with no factor in common with the denominator.
-        below: The factors of the denominator with their powers.
-        least: The size from which on the formula holds, for each size of an orthogonal matrix: half as many as there are factors.
-
-    """
-
-    numerator: Expression
-    below: tuple[tuple[Shift, int], ...]
-    least: tuple[tuple[str, int], ...]
-
-    @property
-    def denominator(self) -> Polynomial:
-        """The product of the factors."""
-        total = polynomial(1)
-        for (name, shift), power in self.below:
-            total = total * (symbol(name) + shift) ** power
-        return total
-
-    def __call__(self, **values: Any) -> Array:
-        """The number or the array, in float64, as of an `Expression`; ValueError for sizes at which the formula does not hold."""
-        sizes = known_sizes(self.numerator.symbols, values)
-        self._check(sizes)
-        axes = self.numerator.ndim
-        with jax.enable_x64(True):
-            above, below = self.numerator(**values), jnp.ones(())
-            for (name, shift), power in self.below:
-                below = below * (jnp.asarray(sizes[name], jnp.float64) + shift) ** power
-            batch = jnp.broadcast_shapes(above.shape[: above.ndim - axes], below.shape)
-            below = jnp.broadcast_to(below, batch).reshape(batch + (1,) * axes)
-            return jnp.broadcast_to(above, batch + above.shape[above.ndim - axes :]) / below
-
-    def exact(self, **values: Any) -> Any:
-        """A scalar without constants at integer sizes: a Fraction, or an object array; ValueError as `Expression.exact` and a call."""
-        self._check(values)
-        above, below = (part.exact(**values) for part in (self.numerator, as_expression(self.denominator)))
-        return above * (1 / np.frompyfunc(Fraction, 1, 1)(below))
-
-    def latex(self) -> str:
-        """The quotient in LaTeX, without dollars."""
-        above = self.numerator.latex()
-        return f"\\frac{{{above}}}{{{' '.join(self._factors(latex=True))}}}" if self.below else above
-
-    def __str__(self) -> str:
-        factors = self._factors()
-        if not factors:
-            return str(self.numerator)
-        above = f"({self.numerator})" if len(self.numerator.parts()) > 1 else str(self.numerator)
-        return f"{above} / {factors[0]}" if len(factors) == 1 else f"{above} / ({' '.join(factors)})"
-
-    __repr__ = __str__
-
-    def _factors(self, latex: bool = False) -> list[str]:
-        written = []
-        for (name, shift), power in self.below:
-            factor = (symbol(name) + shift).text(latex)
-            factor = factor if shift == 0 else f"({factor})"
-            written.append(factor if power == 1 else f"{factor}^{power}")
-        return written
-
-    def _check(self, sizes: Mapping[str, Any]) -> None:
-        check_names({name for name, _ in self.least}, sizes, sizes)
-        for name, least in self.least:
-            if not isinstance(sizes[name], jax.core.Tracer) and np.any(np.asarray(sizes[name]) < least):
-                raise ValueError(_too_small(least, np.min(np.asarray(sizes[name]))))
-
-
-def haar_expectation(word: Expression, *, most: int = 8) -> Quotient:
+def haar_expectation(word: Expression, *, most: int = 10) -> Quotient:
     """E[word] over its orthogonal matrices and its Gaussian ones, exact at every size from half the number of factors on.
 
     Args:
         word: A scalar, a matrix or an array of any rank, with matrices made by `haar`.
-        most: How many factors of one orthogonal matrix a term may have: 8 are 105² pairs of pairings, 10 are 945².
+        most: How many factors of one orthogonal matrix a term may have: 10 are 945² pairs of pairings, 12 are 10395².
 
     Returns:
         The average, in lowest terms. A matrix whose size is a number has no denominator.
@@ -114,23 +33,39 @@ def haar_expectation(word: Expression, *, most: int = 8) -> Quotient:
         TypeError: something else than an expression.
         ValueError: a term of more than `most` factors, a size that is a number below half of them, or as `expectation`.
     """
-    if not isinstance(word, Expression):
-        raise TypeError(f"An expectation is that of an Expression, got {type(word).__name__}.")
-    matrices = {name: found for name, found in word.symbols.items() if isinstance(found, Orthogonal)}
-    average = given_constants(word, most=20_000)
+    check_expressions(word)
+    matrices = [found for found in word.symbols.values() if isinstance(found, Orthogonal)]
+    average = given_others(word, gaussian_names(word), most=20_000)
     below: Counter[Shift] = Counter()
     least: Counter[str] = Counter()
-    for name, matrix in matrices.items():
-        average, shifts, half = _averaged(average, name, matrix.shape[0], most)
+    for matrix in matrices:
+        average, shifts, half = _averaged(average, matrix, most)
         if isinstance(size := matrix.shape[0], str):
             below += Counter({(size, shift): power for shift, power in shifts.items()})
             least |= Counter({size: half})
-    average, left = _in_lowest_terms(average, below)
-    return Quotient(average, tuple(sorted(left.items())), tuple(sorted(least.items())))
+    return in_lowest_terms(average, below, least)
 
 
-def _averaged(word: Expression, name: str, size: Size, most: int) -> tuple[Expression, Mapping[int, int], int]:
+def haar_covariance(a: Expression, b: Expression, *, most: int = 10) -> Quotient:
+    """E[a b] - E[a] E[b], entry by entry of two expressions of one shape; arguments and errors as `haar_expectation`, and for two shapes.
+
+    A term of a b has the factors of both: with five factors each these are the ten that `most` allows.
+    """
+    check_expressions(a, b)
+    if a.shape != b.shape:
+        raise ValueError(f"A covariance entry by entry needs equal shapes, got {a.shape} and {b.shape}.")
+    mean_a, mean_b, product = (haar_expectation(each, most=most) for each in (a, b, a * b))
+    return product - mean_a * mean_b
+
+
+def haar_variance(word: Expression, *, most: int = 10) -> Quotient:
+    """The variance of each entry over orthogonal and Gaussian matrices, exact; arguments and errors as `haar_covariance`."""
+    return haar_covariance(word, word, most=most)
+
+
+def _averaged(word: Expression, matrix: Orthogonal, most: int) -> tuple[Expression, Mapping[int, int], int]:
     """The average over one matrix times a denominator, the shifts of that, and half the factors of the longest term."""
+    name, size = matrix.name, matrix.shape[0]
     halves: dict[Graph, int] = {}
     for graph in word.terms:
         count = sum(found.name == name for component in graph for found, _ in component.nodes)
@@ -138,18 +73,18 @@ def _averaged(word: Expression, name: str, size: Size, most: int) -> tuple[Expre
             pairs = math.prod(range(count - 1, 0, -2)) ** 2
             raise ValueError(
                 f"A term has {count} factors of the orthogonal matrix {name}, more than most={most}: its pairs of pairings would take "
-                f"about {duration(SECONDS * pairs)}; shorten the word, or raise most."
+                f"up to {duration(SECONDS * pairs)}; shorten the word, or raise most."
             )
         if count % 2 == 0:
             halves[graph] = count // 2
     half = max(halves.values(), default=0)
     if isinstance(size, int) and size < half:
-        raise ValueError(_too_small(half, size))
+        raise ValueError(too_small(half, size))
     shifts = weingarten(half).shifts if isinstance(size, str) else {}
     terms: dict[Graph, list[Polynomial]] = {}
     for graph, k in halves.items():
         factors = _numerators(k, size, shifts)
-        for joined, number, monomial, lengths in _joined(graph, name, k):
+        for joined, number, monomial, lengths in _joined(graph, matrix, k):
             part = factors[lengths] * Polynomial({monomial: number}) * word.terms[graph]
             terms.setdefault(joined, []).append(part)
     return Expression(word.shape, {graph: summed(parts) for graph, parts in terms.items()}), shifts, half
@@ -169,46 +104,42 @@ def _numerators(k: int, size: Size, shifts: Mapping[int, int]) -> dict[Lengths, 
     }
 
 
-def _joined(graph: Graph, name: str, k: int) -> list[tuple[Graph, int, Monomial, Lengths]]:
+def _joined(graph: Graph, matrix: Orthogonal, k: int) -> list[tuple[Graph, int, Monomial, Lengths]]:
     """What is left of a graph for each pair of pairings of rows and columns, with its factor; equal ones are one."""
-    vertices, nodes = unpack(graph)
-    ends = [legs for found, legs in nodes if found.name == name]
-    rest = [node for node in nodes if node[0].name != name]
+    columns = pairings(2 * k)
+    rows = tuple((2 * i, 2 * i + 1) for i in range(k))
+    lengths = [loop_lengths(rows, pairing) for pairing in columns]
     total: Counter[tuple[Graph, Monomial, Lengths]] = Counter()
-    for rows in pairings(2 * k):
-        for columns in pairings(2 * k):
-            left = _left(vertices, rest, ends, rows, columns)
+    for (half, monomial), count in _rows_joined(graph, matrix, k).items():
+        vertices, nodes = unpack(half)
+        ends = [leg for found, legs in nodes if found.name == matrix.name for leg in legs]
+        rest = [node for node in nodes if node[0].name != matrix.name]
+        for pairing, loops in zip(columns, lengths, strict=True):
+            left = _left(vertices, rest, [(ends[a], ends[b]) for a, b in pairing])
             if left is not None:
-                total[left.graph, left.monomial, loop_lengths(rows, columns)] += left.number
-    return [(joined, number, monomial, lengths) for (joined, monomial, lengths), number in total.items()]
+                total[left.graph, times(monomial, left.monomial), loops] += count * left.number
+    return [(joined, number, monomial, loops) for (joined, monomial, loops), number in total.items()]
 
 
-def _left(
-    vertices: list[Vertex], rest: list[Node], ends: list[tuple[int, ...]], rows: Pairing, columns: Pairing
-) -> Assembled | None:
-    same = [(ends[a][axis], ends[b][axis]) for axis, pairing in enumerate((rows, columns)) for a, b in pairing]
+def _rows_joined(graph: Graph, matrix: Orthogonal, k: int) -> Counter[tuple[Graph, Monomial]]:
+    """What is left for each pairing of the rows, with one node between the columns of each pair; few of them are different."""
+    vertices, nodes = unpack(graph)
+    factors = [legs for found, legs in nodes if found.name == matrix.name]
+    rest = [node for node in nodes if node[0].name != matrix.name]
+    pair = Constant(matrix.name, matrix.shape, symmetric=True)
+    total: Counter[tuple[Graph, Monomial]] = Counter()
+    for pairing in pairings(2 * k):
+        joined = [(pair, (factors[a][1], factors[b][1])) for a, b in pairing]
+        left = _left(vertices, [*rest, *joined], [(factors[a][0], factors[b][0]) for a, b in pairing])
+        if left is not None:
+            total[left.graph, left.monomial] += left.number
+    return total
+
+
+def _left(vertices: list[Vertex], nodes: Sequence[Node], same: Sequence[tuple[int, int]]) -> Assembled | None:
+    """The graph after pairs of vertices became one; None where two are held at different places."""
     merged = merge(vertices, same)
     if merged is None:
         return None
     kept, place = merged
-    return assemble(kept, [(found, tuple(place[leg] for leg in legs)) for found, legs in rest])
-
-
-def _in_lowest_terms(word: Expression, below: Counter[Shift]) -> tuple[Expression, Counter[Shift]]:
-    """The expression and its denominator without the factors that divide both."""
-    left: Counter[Shift] = Counter()
-    for (name, shift), power in below.items():
-        for spent in range(power):
-            divided = {graph: c.divided(name, shift) for graph, c in word.terms.items()}
-            if any(quotient is None for quotient in divided.values()):
-                left[name, shift] = power - spent
-                break
-            word = Expression(word.shape, {graph: quotient for graph, quotient in divided.items() if quotient})
-    return word, left
-
-
-def _too_small(least: int, size: Any) -> str:
-    return (
-        f"The word has up to {2 * least} factors of an orthogonal matrix, and its average is known for matrices of {least} rows or more, "
-        f"got {size}."
-    )
+    return assemble(kept, [(found, tuple(place[leg] for leg in legs)) for found, legs in nodes])

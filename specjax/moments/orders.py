@@ -1,10 +1,12 @@
 """How an expectation grows with sizes that grow together: its exponents and coefficients, the first correction among them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from specjax.moments.expression import Expression
+from specjax.moments.expression import Expression, as_expression
 from specjax.moments.graph import Graph
 from specjax.moments.polynomial import Exact, Monomial, Polynomial, PolynomialLike, check_name, polynomial, summed
+from specjax.moments.quotient import Quotient
 
 
 @dataclass(frozen=True)
@@ -13,7 +15,7 @@ class Orders:
 
     Attributes:
         along: The size that grows.
-        parts: Each power of it with its coefficient, which does not depend on it.
+        parts: Each power of it with its coefficient, which does not depend on it; where the powers have no end, as those of 1/(n + 2), two.
 
     """
 
@@ -41,11 +43,11 @@ class Orders:
         return "\n".join(f"{power:<{width}}  {part}" for power, (_, part) in zip(powers, self.parts, strict=True))
 
 
-def orders(word: Expression, along: str, **sizes: PolynomialLike) -> Orders:
+def orders(word: Expression | Quotient, along: str, **sizes: PolynomialLike) -> Orders:
     """The powers of a size that grows, with sizes that grow with it.
 
     Args:
-        word: What `expectation` or `variance` has returned.
+        word: What `expectation`, `variance`, `haar_expectation` or another average has returned.
         along: The name of what grows: a size of `word`, or a new name.
         **sizes: Sizes and scales of `word` as polynomials, so that `orders(word, "w", d=w, k=rho * w**2)` with `w = symbol("w")` and
             `rho = symbol("rho")` has d = w and k = rho w². Those that are not named, constants among them, stay fixed.
@@ -54,24 +56,53 @@ def orders(word: Expression, along: str, **sizes: PolynomialLike) -> Orders:
         The powers with their coefficients.
 
     Raises:
-        ValueError: an expression that is zero, names that it lacks, or a sum put for a size that has a negative or fractional power.
+        ValueError: an expression that is zero, names that it lacks, or a sum put for a size that has a negative or fractional power, or
+            that leads a denominator.
     """
     check_name(along)
-    if lacking := sorted(set(sizes) - word.names - {size for size in word.shape if isinstance(size, str)}):
+    above, below = (word.numerator, word.denominator) if isinstance(word, Quotient) else (word, polynomial(1))
+    names = above.names | below.names
+    if lacking := sorted(set(sizes) - names - {size for size in above.shape if isinstance(size, str)}):
         raise ValueError(
-            f"The expression has no {', '.join(lacking)}; it has {', '.join(sorted(word.names)) or 'no sizes'}."
+            f"The expression has no {', '.join(lacking)}; it has {', '.join(sorted(names)) or 'no sizes'}."
         )
     put = {name: polynomial(value) for name, value in sizes.items()}
+    dividend = _powers(above, along, put)
+    divisor = {power: part.value for power, part in _powers(as_expression(below), along, put).items()}
+    if not dividend:
+        raise ValueError("An expression that is zero has no order of growth.")
+    if not divisor:
+        raise ValueError(f"The denominator {below} is zero at the sizes {sizes}.")
+    return Orders(along, tuple(sorted(_divided(dividend, divisor).items(), reverse=True)))
+
+
+def _powers(word: Expression, along: str, sizes: Mapping[str, Polynomial]) -> dict[Exact, Expression]:
     found: dict[Exact, dict[Graph, Polynomial]] = {}
     for graph, coefficient in word.terms.items():
-        for power, part in _by_power(_substituted(coefficient, put), along).items():
+        for power, part in _by_power(_substituted(coefficient, sizes), along).items():
             found.setdefault(power, {})[graph] = part
-    if not found:
-        raise ValueError("An expression that is zero has no order of growth.")
-    return Orders(along, tuple((power, Expression(word.shape, found[power])) for power in sorted(found, reverse=True)))
+    return {power: Expression(word.shape, terms) for power, terms in found.items()}
 
 
-def _substituted(coefficient: Polynomial, sizes: dict[str, Polynomial]) -> Polynomial:
+def _divided(above: dict[Exact, Expression], below: Mapping[Exact, Polynomial]) -> dict[Exact, Expression]:
+    """The powers of a quotient from the highest on, by long division: all of them, or two where the divisor is a sum of powers."""
+    top = max(below)
+    found: dict[Exact, Expression] = {}
+    while above and (len(below) == 1 or len(found) < 2):
+        power = max(above)
+        part = above.pop(power) / below[top]
+        found[power - top] = part
+        for lower, coefficient in below.items():
+            if lower == top:
+                continue
+            at = power - top + lower
+            rest = above.pop(at, 0 * part) - part * coefficient
+            if rest.terms:
+                above[at] = rest
+    return found
+
+
+def _substituted(coefficient: Polynomial, sizes: Mapping[str, Polynomial]) -> Polynomial:
     parts = []
     for monomial, number in coefficient.terms.items():
         part = polynomial(number)

@@ -101,6 +101,13 @@ def _pad(inputs: Sequence[Any], _: tuple[Size, ...], params: Mapping[str, Any]) 
     return inputs[0]
 
 
+def _split(inputs: Sequence[Any], _shape: tuple[Size, ...], params: Mapping[str, Any]) -> Value:
+    """Into one piece, as derivatives with respect to one array do."""
+    if len(params["sizes"]) != 1:
+        raise ValueError(f"The function splits an axis into {len(params['sizes'])} pieces; keep axes apart.")
+    return inputs[0]
+
+
 def _same(inputs: Sequence[Any], _shape: tuple[Size, ...], _params: Any) -> Value:
     return inputs[0]
 
@@ -168,6 +175,7 @@ RULES: Mapping[str, Rule] = {
     "reshape": _reshape,
     "rsqrt": _root(Fraction(-1, 2)),
     "sqrt": _root(Fraction(1, 2)),
+    "split": _split,
     "square": _square,
     "squeeze": _reshape,
     "stop_gradient": _same,

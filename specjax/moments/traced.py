@@ -44,8 +44,8 @@ def of(
         An expression for each array that the function returns, in the same structure.
 
     Raises:
-        ValueError: an operation that is not polynomial, or that is not known here, by name; an argument that is both Gaussian and
-            constant.
+        ValueError: an operation that is not polynomial, or that is not known here, by name; arguments that the function does not have,
+            or that are both Gaussian and constant.
     """
     constant = constant or {}
     if both := sorted(set(gaussian) & set(constant)):
@@ -54,6 +54,7 @@ def of(
         **{name: _symbols(name, given, gaussian_symbol) for name, given in gaussian.items()},
         **{name: _symbols(name, given, _constant) for name, given in constant.items()},
     }
+    _check_arguments(function, arguments)
     leaves = jax.tree.leaves(arguments)
     dims = _symbolic_dims(leaves)
     specs = jax.tree.map(
@@ -118,6 +119,17 @@ def _rounds(equation: Any) -> bool:
         given = np.dtype(equation.invars[0].aval.dtype).kind
         return (made in "iub" and given not in "iub") or (made == "b" and given != "b")
     return name == "div" and made in "iu"
+
+
+def _check_arguments(function: Callable[..., Any], given: Mapping[str, Any]) -> None:
+    signature = inspect.signature(function)
+    try:
+        signature.bind(**given)
+    except TypeError as error:
+        raise ValueError(
+            f"The function has the arguments {', '.join(signature.parameters) or 'none'}; `gaussian` and `constant` name "
+            f"{', '.join(given) or 'none'}."
+        ) from error
 
 
 def _called(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:

@@ -3,8 +3,7 @@
 W_1: d_1×d_0, W_2: d_2×d_1, target Φ: d_2×d_0. Everything is exact at every finite size (outer-product, Theorem 3) and
 vectorized over the sizes, in float64; sizes below 1 are a ValueError. The off-diagonal of layer 1 is sharper than the theorem.
 
-A batch of n independent inputs has another gradient Ĝ, the mean of the gradients g at one input each, and E[Ĝ Ĝᵀ] is E[G Gᵀ] +
-(E[g gᵀ] - E[G Gᵀ])/n: the functions `one_input_*` are E[g gᵀ]. [ours]
+What a batch of n independent inputs adds to it follows from the gradients at one input: `specjax.theory.relu_one_input`.
 """
 
 import jax.numpy as jnp
@@ -118,42 +117,3 @@ def off_diagonal_1_as_printed(d0: ArrayLike, d2: ArrayLike) -> _Numbers:
     check_in("[1, inf)", d0=d0, d2=d2)
     d0, d2 = floats(d0, d2)
     return d0 * d2 * kappa_2(d0)
-
-
-@in_float64
-def one_input_outer_product_2(target: Float[Array, "d2 d0"], d1: ArrayLike) -> Float[Array, "*d1 d2 d2"]:
-    """E[g_2 g_2ᵀ] = d_0 (d_0 + 2) d_1 (d_1 + 5)/4 I + d_1 (d_0 + 2)/2 Φ Φᵀ, g_2 = r hᵀ the gradient at one input x.
-
-    [ours] With h = σ(W_1 x) and r = W_2 h - Φ x: W_2 averages r rᵀ to ‖h‖² I + Φ x xᵀ Φᵀ, and W_1 then ‖h‖⁴ to ‖x‖⁴ d_1 (d_1 + 5)/4
-    and ‖h‖² to ‖x‖² d_1/2.
-    """
-    check_in("[1, inf)", d1=d1)
-    (target,) = floats(target)
-    d2, d0 = target.shape
-    width = floats(d1)[0][..., None, None]
-    each_d1 = (1,) * (width.ndim - 2) + (d2, d2)
-    isotropic = d0 * (d0 + 2) * width * (width + 5) / 4 * jnp.eye(d2).reshape(each_d1)
-    return isotropic + width * (d0 + 2) / 2 * (target @ target.T).reshape(each_d1)
-
-
-@in_float64
-def one_input_diagonal_1(d0: ArrayLike, d1: ArrayLike, d2: ArrayLike, target_norm_squared: ArrayLike) -> _Numbers:
-    """E[(g_1 g_1ᵀ)_aa] = d_0 (d_0 + 2) [d_2 (d_2 + 1)/2 + d_2 (d_1 + 1)/4] + (d_0 + 2) ‖Φ‖_F²/2.
-
-    [ours] Row a of g_1 is σ'(w_aᵀx) (W_2ᵀr)_a xᵀ, and W_2 averages (W_2ᵀr)_a² to d_2 (d_2 + 1) h_a² + d_2 ‖h‖² + ‖Φ x‖² (Lemma 26).
-    """
-    check_in("[1, inf)", d0=d0, d1=d1, d2=d2)
-    check_in("[0, inf)", target_norm_squared=target_norm_squared)
-    d0, d1, d2, norm_squared = floats(d0, d1, d2, target_norm_squared)
-    return d0 * (d0 + 2) * d2 * (2 * (d2 + 1) + d1 + 1) / 4 + (d0 + 2) * norm_squared / 2
-
-
-@in_float64
-def one_input_off_diagonal_1(d0: ArrayLike, d2: ArrayLike) -> _Numbers:
-    """E[(g_1 g_1ᵀ)_ac] = d_2 (d_2 + 1) d_0 (d_0 + 2)/2π for a != c.
-
-    [ours] As on the diagonal, of which the mean of d_2 (d_2 + 1) h_a h_c ‖x‖² is left.
-    """
-    check_in("[1, inf)", d0=d0, d2=d2)
-    d0, d2 = floats(d0, d2)
-    return d2 * (d2 + 1) * d0 * (d0 + 2) / (2 * np.pi)

@@ -1,9 +1,10 @@
-"""Expectations by enumeration of all pairings at given sizes, without graphs and without polynomials: the oracle of the engine.
+"""Expectations by enumeration of all pairings, without graphs: the oracle of the engine.
 
-A word is a list of nodes, each a name with the labels of its axes. By Isserlis' theorem every pair of equal Gaussian symbols is replaced
-by one identity (or covariance) matrix for each axis, and the rest is one `einsum`.
+At given sizes a word is a list of nodes, each a name with the labels of its axes. By Isserlis' theorem every pair of equal Gaussian
+symbols is replaced by one identity (or covariance) matrix for each axis, and the rest is one `einsum`.
 """
 
+from collections import Counter
 from itertools import product
 
 import numpy as np
@@ -42,4 +43,26 @@ def expectation(nodes, out, shapes, sizes, constants, covariances=()):
                     operands += [np.eye(extent[ends[0]]) if factor is None else constants[factor], list(ends)]
         operands = [list(operand) if isinstance(operand, tuple) else operand for operand in operands]
         total += np.einsum(*operands, list(out), optimize="greedy") if operands else 1.0
+    return total
+
+
+def trace_polynomial(word):
+    """E tr of a product of Gaussian matrices (name, rows, columns, turned) as a polynomial: how many pairings have which loops.
+
+    A pairing makes one index of the rows and one of the columns of its two factors, and what is left counts its size.
+    """
+    length = len(word)
+    ends = [(i, (i + 1) % length)[::-1] if turned else (i, (i + 1) % length) for i, (*_, turned) in enumerate(word)]
+    sizes = [columns if turned else rows for _, rows, columns, turned in word]
+    places = [
+        [i for i, factor in enumerate(word) if factor[0] == name] for name in sorted({factor[0] for factor in word})
+    ]
+    total = Counter()
+    for chosen in product(*(list(pairings(found)) for found in places)):
+        root = list(range(length))
+        for a, b in (pair for pairs in chosen for pair in pairs):
+            for x, y in zip(ends[a], ends[b], strict=True):
+                kept, gone = root[x], root[y]
+                root = [kept if r == gone else r for r in root]
+        total[tuple(sorted(Counter(sizes[r] for r in set(root)).items()))] += 1
     return total

@@ -1,7 +1,10 @@
 """Expectations, variances and covariances against the enumeration of pairings and against identities that need no enumeration."""
 
+import functools
 import itertools
 import math
+import operator
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -13,7 +16,15 @@ from specjax.moments.expression import contract
 from tests.moments import pairings
 
 SIZES = ({"d": 2, "k": 3}, {"d": 3, "k": 1})
-SHAPES = {"U": ("d", "k"), "W": ("d", "d"), "X": ("k", "d"), "M": ("d", "k"), "S": ("d", "d"), "v": ("k",)}
+SHAPES = {
+    "U": ("d", "k"),
+    "V": ("d", "k"),
+    "W": ("d", "d"),
+    "X": ("k", "d"),
+    "M": ("d", "k"),
+    "S": ("d", "d"),
+    "v": ("k",),
+}
 S = moments.constant("S", "d", "d", symmetric=True)
 SYMBOLS = {
     "U": moments.gaussian("U", "d", "k"),
@@ -45,48 +56,88 @@ def agrees(word, nodes, out):
         np.testing.assert_array_equal(found(**sizes, **used), wanted)
 
 
+FACTORS = [(name, *SHAPES[name], turned) for name in ("U", "V", "W") for turned in (False, True)]
+"""Name, rows and columns of a matrix, and whether it stands transposed."""
+
+
+def ends(factor):
+    _, rows, columns, turned = factor
+    return (columns, rows) if turned else (rows, columns)
+
+
+def closed_words(length):
+    """Every word of these factors whose sizes chain to a ring and that is not odd, one of those that rotation and transposition make."""
+    words = [(factor,) for factor in FACTORS]
+    for _ in range(length - 1):
+        words = [(*word, factor) for word in words for factor in FACTORS if ends(word[-1])[1] == ends(factor)[0]]
+    seen = set()
+    for word in words:
+        counts = Counter(name for name, *_ in word).values()
+        if word in seen or ends(word[-1])[1] != ends(word[0])[0] or any(count % 2 for count in counts):
+            continue
+        back = tuple((*factor[:3], not factor[3]) for factor in word[::-1])
+        seen.update(each[i:] + each[:i] for each in (word, back) for i in range(length))
+        yield word
+
+
+@pytest.mark.integration
+def test_every_trace_of_up_to_eight_factors_is_the_count_of_its_pairings():
+    """Of three matrices, two of one shape; the polynomials are compared, so that one wrong coefficient is seen."""
+    gaussian = {name: moments.gaussian(name, *SHAPES[name]) for name in ("U", "V", "W")}
+    words = 0
+    for word in itertools.chain.from_iterable(map(closed_words, (2, 4, 6, 8))):
+        product = functools.reduce(
+            operator.matmul, (gaussian[name].T if turned else gaussian[name] for name, *_, turned in word)
+        )
+        found = moments.expectation(moments.trace(product)).value
+        assert dict(found.terms) == pairings.trace_polynomial(word), word
+        words += 1
+    assert words > 300
+
+
 @st.composite
 def chains(draw):
-    """A product of up to eight Gaussian factors and some constants, whose sizes chain, and whether its trace is taken."""
+    """A product of eight Gaussian factors at most, whose sizes chain, with some constants between, and whether its trace is taken.
+
+    Its second half has the factors of the first in reverse, so that the word is not odd.
+    """
     start = here = draw(st.sampled_from(["d", "k"]))
-    factors, random = [], 0
-    length = draw(st.integers(2, 10))
-    while len(factors) < length or here != start:
-        name = draw(st.sampled_from(["U", "W", "X", "U", "M", "S"]))
-        if name not in ("M", "S"):
-            random += 1
-        if random > 8:
-            name = "M"
+    half = []
+    for _ in range(draw(st.integers(1, 4))):
+        name = draw(st.sampled_from([name for name in ("U", "W", "X") if here in SHAPES[name]]))
         rows, columns = SHAPES[name]
-        if here not in (rows, columns):
-            continue
-        turned = here != rows or (rows == columns and draw(st.booleans()))
-        factors.append((name, turned))
-        here = rows if turned else columns
-    return factors, draw(st.booleans())
+        half.append((name, here != rows))
+        here = rows if here != rows else columns
+    factors = [*half, *((name, not turned) for name, turned in half[::-1])]
+    word, here = [], start
+    for name, turned in factors:
+        if here == "d" and draw(st.booleans()):
+            word.append(("S", False))
+        word.append((name, draw(st.booleans()) if name == "W" else turned))
+        here = ends((name, *SHAPES[name], turned))[1]
+    return word, draw(st.booleans())
 
 
 @pytest.mark.integration
 @given(chains())
 def test_random_products_agree_with_the_pairings(chain):
     factors, traced = chain
-    word = None
-    for name, turned in factors:
-        factor = SYMBOLS[name].T if turned else SYMBOLS[name]
-        word = factor if word is None else word @ factor
+    word = functools.reduce(operator.matmul, (SYMBOLS[name].T if turned else SYMBOLS[name] for name, turned in factors))
     last = 0 if traced else len(factors)
-    ends = [*range(len(factors)), last]
-    nodes = [
-        (name, (ends[i + 1], ends[i]) if turned else (ends[i], ends[i + 1])) for i, (name, turned) in enumerate(factors)
-    ]
+    labels = [*itertools.pairwise([*range(len(factors)), last])]
+    nodes = [(name, pair[::-1] if turned else pair) for (name, turned), pair in zip(factors, labels, strict=True)]
     agrees(moments.trace(word) if traced else word, nodes, () if traced else (0, last))
 
 
 @st.composite
 def contractions(draw):
-    """Up to eight nodes whose axes share labels in any way, as in elementwise powers and diagonals, and some labels as axes."""
+    """Up to eight nodes, Gaussian ones in pairs, whose axes share labels in any way, and some labels as axes.
+
+    Elementwise powers and diagonals are such.
+    """
     labels = {"d": (0, 1, 2), "k": (3, 4)}
-    names = draw(st.lists(st.sampled_from(["U", "X", "W", "X", "U", "M", "S", "v"]), min_size=1, max_size=7))
+    random = draw(st.lists(st.sampled_from(["U", "X", "W"]), min_size=1, max_size=3))
+    names = [*random, *random, *draw(st.lists(st.sampled_from(["M", "S", "v"]), max_size=2))]
     nodes = [(name, tuple(draw(st.sampled_from(labels[size])) for size in SHAPES[name])) for name in names]
     used = sorted({label for _, ends in nodes for label in ends})
     out = draw(st.lists(st.sampled_from(used), max_size=2, unique=True))
@@ -202,6 +253,21 @@ def test_the_variance_of_wishart_entries_is_k_and_twice_k():
     assert moments.variance(w[2, 2]).value == 2 * k
     assert moments.total_variance(w).value == k * moments.symbol("d") * (moments.symbol("d") + 1)
     assert moments.covariance(w[0, 0], w[1, 1]).value == 0
+
+
+def test_some_matrices_are_averaged_over_with_the_others_given():
+    """E[f | others], and the law of total variance: Var f = E Var(f | U) + Var E(f | U)."""
+    u, w = SYMBOLS["U"], SYMBOLS["W"]
+    word = moments.trace(w @ u @ u.T @ w.T @ S) + moments.trace(w) * moments.squared_norm(u)
+    given = moments.expectation(word, over="W")
+    assert given == moments.trace(S) * moments.squared_norm(u)
+    assert moments.expectation(given) == moments.expectation(word) == moments.expectation(word, over=("U", "W"))
+    within, between = moments.variance(word, over=["W"]), moments.variance(given)
+    assert set(within.symbols) == {"S", "U"}
+    assert moments.expectation(within) + between == moments.variance(word)
+    assert moments.total_variance(w @ u, over="W") == moments.symbol("d") * moments.squared_norm(u)
+    with pytest.raises(ValueError, match=r"^The word has no Gaussian symbol S, x to average over; it has U, W\.$"):
+        moments.expectation(word, over=("x", "U", "S"))
 
 
 def test_a_variance_scales_each_pair():

@@ -29,6 +29,9 @@ def test_words_are_equal_up_to_rotation_transposition_and_order():
     assert moments.diagonal(a @ b).sum() == moments.trace(a @ b)
     assert moments.identity("d") @ a == a == a * moments.ones("d", "d")
     assert moments.trace(moments.identity("d")).value == D
+    assert U[:, 1] == U.T[1]
+    assert U[:] == U[:, :] == U
+    assert U[0, :][1] == U[0, 1]
     assert moments.ones("d", "k").sum().value == D * K
 
 
@@ -164,8 +167,20 @@ BAD = [
         lambda: moments.trace(SQUARE) @ U,
         "A product needs matrices or vectors, got shapes () and ('d', 'k'); numbers take *.",
     ),
-    (lambda: U[0, 1, 2], "An entry of shape ('d', 'k') has up to 2 places counted from 0, got (0, 1, 2)."),
-    (lambda: U[-1], "An entry of shape ('d', 'k') has up to 2 places counted from 0, got (-1,)."),
+    (lambda: U[0, 1, 2], "An entry of shape ('d', 'k') has up to 2 places, each counted from 0 or ':', got (0, 1, 2)."),
+    (lambda: U[-1], "An entry of shape ('d', 'k') has up to 2 places, each counted from 0 or ':', got (-1,)."),
+    (
+        lambda: U[0:2],
+        "An entry of shape ('d', 'k') has up to 2 places, each counted from 0 or ':', got (slice(0, 2, None),).",
+    ),
+    (
+        lambda: moments.identity("d")(d=2.5),
+        "The size d is the length of an axis of the result, one whole number of at least 0, got 2.5.",
+    ),
+    (
+        lambda: moments.identity("d")(d=np.array([2, 3])),
+        "The size d is the length of an axis of the result, one whole number of at least 0, got [2 3].",
+    ),
     (lambda: moments.gaussian("V", 2, 3)[2], "An axis of size 2 has the places 0 to 1, got 2."),
     (lambda: U.sum(2), "An expression of shape ('d', 'k') has no axis 2."),
     (lambda: U / U, "This is no polynomial in sizes and scales alone: U."),

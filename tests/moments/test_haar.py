@@ -3,12 +3,13 @@
 import math
 import re
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
-from scipy.stats import ortho_group
+from scipy.stats import beta, dirichlet, ortho_group
 
 from specjax import moments
 from specjax.moments.weingarten import loop_lengths, pairings, weingarten
@@ -57,17 +58,22 @@ def test_the_weingarten_functions_of_four_and_six_factors_are_those_of_the_liter
     assert three.at((3,), n) == Fraction(2, below)
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 4])
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 5])
 def test_an_entry_is_one_of_a_point_on_the_sphere(k):
     found = moments.haar_expectation(Q[0, 1] ** (2 * k))
     for n in (k, 9, 100):
         assert found.exact(n=n) == Fraction(math.prod(range(1, 2 * k, 2)), math.prod(range(n, n + 2 * k, 2)))
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 4])
+@cache
+def power_of_the_trace(power):
+    return moments.haar_expectation(moments.trace(Q) ** power)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 5])
 def test_powers_of_the_trace_have_the_moments_of_a_normal_variable(k):
     """Diaconis and Shahshahani (1994): exactly, at all sizes from k on."""
-    found = moments.haar_expectation(moments.trace(Q) ** (2 * k))
+    found = power_of_the_trace(2 * k)
     assert (found.numerator.value, found.below) == (math.prod(range(1, 2 * k, 2)), ())
     assert found.exact(n=k) == math.prod(range(1, 2 * k, 2))
 
@@ -119,6 +125,56 @@ def test_values_broadcast_over_sizes():
     assert list(found.exact(n=np.array([2, 5]))) == [Fraction(3, 8), Fraction(3, 35)]
 
 
+@pytest.mark.parametrize("n", [2, 3, 40])
+def test_squares_of_a_row_have_the_covariances_of_a_dirichlet_law(n):
+    """The squares of a point on the sphere are Dirichlet with parameters 1/2."""
+    same = moments.haar_variance(Q[0, 0] ** 2)
+    other = moments.haar_covariance(Q[0, 0] ** 2, Q[0, 1] ** 2)
+    assert float(same(n=n)) == pytest.approx(beta(1 / 2, (n - 1) / 2).var(), rel=1e-13)
+    assert float(other(n=n)) == pytest.approx(dirichlet(np.full(n, 1 / 2)).cov()[0, 1], rel=1e-13)
+    # A row has length 1.
+    assert float(same(n=n)) + (n - 1) * float(other(n=n)) == pytest.approx(0, abs=1e-15)
+
+
+def test_variances_are_in_lowest_terms():
+    assert str(moments.haar_variance(moments.trace(Q))) == "1"
+    assert str(moments.haar_variance(Q[0, 0] ** 2)) == "(2 n - 2) / (n^2 (n + 2))"
+    assert moments.haar_variance(Q @ Q.T).numerator.terms == {}
+    assert moments.haar_covariance(moments.trace(Q), moments.trace(Q @ Q)).numerator.terms == {}
+
+
+def test_quotients_are_added_and_multiplied():
+    second, fourth = (moments.haar_expectation(Q[0, 0] ** power) for power in (2, 4))
+    n = np.array([2, 5])
+    for found, wanted in (
+        (fourth - second * second, moments.haar_variance(Q[0, 0] ** 2)(n=n)),
+        (fourth + 2 * second, 3 / (n * (n + 2)) + 2 / n),
+        (N * second, 1.0),
+        (-(second * fourth), -3 / (n**2 * (n + 2))),
+    ):
+        np.testing.assert_allclose(found(n=n), wanted, rtol=1e-13)
+    x = moments.gaussian("X", "n", "n")
+    assert str(moments.haar_expectation(Q @ A @ Q.T) - moments.expectation(x @ A @ x.T)) == "((-n + 1) tr(A) I) / n"
+    assert (moments.expectation(x @ x.T) - N * moments.haar_expectation(Q @ Q.T)).numerator.terms == {}
+    assert (N * second).below == (fourth - fourth).below == ()
+    assert (fourth + second).least == (("n", 2),)
+
+
+def test_the_orders_of_a_quotient_are_its_expansion():
+    """3/(n (n + 2)) = 3/n² - 6/n³ + 12/n⁴ - …; two orders are kept, and the third is the size of what is left."""
+    fourth = moments.haar_expectation(Q[0, 0] ** 4)
+    grown = moments.orders(fourth, "n")
+    assert [(power, part.value) for power, part in grown.parts] == [(-2, 3), (-3, -6)]
+    n = 10_000
+    assert fourth.exact(n=n) - (Fraction(3, n**2) - Fraction(6, n**3)) == pytest.approx(12 / n**4, rel=1e-3)
+    # A denominator of one power ends, and a ratio of sizes stays.
+    assert [power for power, _ in moments.orders(moments.haar_expectation(Q @ A @ Q.T), "n").parts] == [-1]
+    w, c = moments.symbol("w"), moments.symbol("c")
+    assert str(moments.orders(fourth, "w", n=c * w).leading) == "3 c^(-2)"
+    with pytest.raises(ValueError, match=r"^Only one monomial has the power -1, got c\^2 \+ 2 c \+ 1\.$"):
+        moments.orders(fourth, "w", n=(c + 1) * w)
+
+
 def gaussian_instead(word):
     """The word with an independent N(0, 1/n) entry for each of Q: what it tends to, and is near at no small n."""
     return word(moments.gaussian("Q", "n", "n", variance=1 / N))
@@ -158,15 +214,47 @@ def test_words_have_the_mean_of_draws_and_gaussian_matrices_do_not(name):
     assert abs(values.mean() - wrong) > 8 * error
 
 
+SQUARES = {
+    "an entry": (lambda q: (q @ A @ q.T @ B)[0, 1], lambda product: product[:, 0, 1]),
+    "a trace": (lambda q: moments.trace(q @ A @ q.T @ B), lambda product: np.trace(product, axis1=1, axis2=2)),
+}
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", SQUARES)
+def test_the_variance_of_words_is_that_of_draws_and_of_gaussian_matrices_it_is_another(name):
+    n, count = 4, 200_000
+    rng = np.random.default_rng(8)
+    a, b = rng.normal(size=(2, n, n))
+    draws = ortho_group.rvs(n, size=count, random_state=rng)
+    word, value = SQUARES[name]
+    drawn = value(draws @ a @ draws.transpose(0, 2, 1) @ b)
+    squares = (drawn - drawn.mean()) ** 2
+    error = squares.std() / math.sqrt(count)
+    arrays = {"A": a, "B": b}
+    assert abs(squares.mean() - float(moments.haar_variance(word(Q))(**arrays))) < 4 * error
+    gaussian = word(moments.gaussian("Q", "n", "n", variance=1 / N))
+    assert abs(squares.mean() - float(moments.variance(gaussian)(**arrays))) > 8 * error
+
+
 TOO_SMALL = "The word has up to 8 factors of an orthogonal matrix, and its average is known for matrices of 4 rows or more, got 3."
+BY_HAAR = "The word has the orthogonal matrices Q; average it by haar_expectation, and haar_variance."
 EIGHT = moments.trace(Q) ** 8
 BAD = [
-    (lambda: moments.haar_expectation(EIGHT)(n=3), TOO_SMALL),
-    (lambda: moments.haar_expectation(EIGHT).exact(n=np.array([5, 3])), TOO_SMALL),
+    (lambda: power_of_the_trace(8)(n=3), TOO_SMALL),
+    (lambda: power_of_the_trace(8).exact(n=np.array([5, 3])), TOO_SMALL),
     (lambda: moments.haar_expectation(moments.trace(moments.haar("Q", 3)) ** 8), TOO_SMALL),
-    (lambda: moments.haar_expectation(EIGHT)(k=3), "A value needs n; got k."),
-    (lambda: moments.expectation(EIGHT), "The word has the orthogonal matrices Q; average it by haar_expectation."),
-    (lambda: moments.variance(Q), "The word has the orthogonal matrices Q; average it by haar_expectation."),
+    (lambda: power_of_the_trace(8)(k=3), "A value needs n; got k."),
+    (lambda: moments.expectation(EIGHT), BY_HAAR),
+    (lambda: moments.variance(Q), BY_HAAR),
+    (
+        lambda: moments.haar_covariance(Q, Q[0]),
+        "A covariance entry by entry needs equal shapes, got ('n', 'n') and ('n',).",
+    ),
+    (
+        lambda: moments.orders(moments.haar_expectation(Q[0, 0] ** 2), "w", k=3),
+        "The expression has no k; it has n.",
+    ),
     (lambda: Q(n=3), "An expression has a value after `expectation`, and the symbols Q are random."),
     (
         lambda: Q @ moments.constant("Q", "n", "n"),
@@ -186,6 +274,6 @@ def test_a_wrong_call_is_refused_in_one_sentence(call, message):
 def test_a_word_that_is_too_long_is_refused_with_its_time():
     with pytest.raises(
         ValueError,
-        match=r"^A term has 12 factors of the orthogonal matrix Q, more than most=8: .* take about .* minutes; ",
+        match=r"^A term has 12 factors of the orthogonal matrix Q, more than most=10: .* take up to .* minutes; ",
     ):
         moments.haar_expectation(moments.trace(Q) ** 12)

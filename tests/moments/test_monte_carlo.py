@@ -1,5 +1,7 @@
 """Random words, and statistics of trainings, against draws."""
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -90,8 +92,8 @@ def layer_gram(params, target):
     return gradient @ gradient.T
 
 
-def symmetric():
-    drawn = np.random.default_rng(2).normal(size=(3, 3))
+def symmetric(d=3):
+    drawn = np.random.default_rng(2).normal(size=(d, d))
     return drawn + drawn.T
 
 
@@ -106,6 +108,7 @@ MEANS = {
     "momentum": (momentum_gram, {"u": (3, 5)}, {"m": symmetric(), "eta": 0.01, "beta": 0.7}),
     "momentum, one column": (momentum_gram, {"u": (3, 1)}, {"m": symmetric(), "eta": 0.05, "beta": 0.7}),
     "momentum, many columns": (momentum_gram, {"u": (3, 30)}, {"m": symmetric(), "eta": 0.002, "beta": 0.7}),
+    "momentum, many rows": (momentum_gram, {"u": (12, 1)}, {"m": symmetric(12), "eta": 0.02, "beta": 0.7}),
     "a batch of a narrow network": (sampled_gram, *batch(30, 1, 2, 1)),
     "a small batch": (sampled_gram, *batch(6, 2, 1, 3)),
     "a wide network": (sampled_gram, *batch(1, 9, 4, 2)),
@@ -117,19 +120,28 @@ MEANS = {
     "first gradient": (first_gram, {"u": (3, 5)}, {"m": symmetric()}),
     "first gradient, one column": (first_gram, {"u": (3, 1)}, {"m": symmetric()}),
     "first gradient, many columns": (first_gram, {"u": (3, 30)}, {"m": symmetric()}),
+    "first gradient, many rows": (first_gram, {"u": (12, 1)}, {"m": symmetric(12)}),
 }
 DRAWN = 100_000
 
 
-def word_of(function, gaussian, constants):
-    shapes = {name: np.shape(value) for name, value in constants.items()}
+def word_of(name):
+    function, gaussian, constants = MEANS[name]
+    shapes = {argument: np.shape(value) for argument, value in constants.items()}
     if "m" in shapes:
-        shapes["m"] = moments.constant("m", 3, 3, symmetric=True)
+        shapes["m"] = moments.constant("m", *shapes["m"], symmetric=True)
     return moments.of(function, gaussian=gaussian, constant=shapes)
 
 
-def draws_of(function, gaussian, constants):
+@cache
+def mean_of(name):
+    return moments.expectation(word_of(name))
+
+
+@cache
+def draws_of(name):
     """The function at each draw, in float64."""
+    function, gaussian, constants = MEANS[name]
     leaves, tree = jax.tree.flatten(gaussian, is_leaf=lambda leaf: isinstance(leaf, tuple))
     keys = jax.random.split(jax.random.key(1), len(leaves))
     with jax.enable_x64(True):
@@ -143,19 +155,41 @@ def standard_errors(sample, mean):
     return np.abs((sample.mean(axis=0) - mean) / (sample.std(axis=0, ddof=1) / np.sqrt(len(sample)))).max()
 
 
+@pytest.mark.parametrize("name", [name for name in MEANS if name.startswith("momentum")])
+def test_no_order_of_the_step_size_up_to_the_second_can_be_left_out(name):
+    constants = MEANS[name][2]
+    mean = mean_of(name)
+    for power, part in moments.orders(mean, "eta").parts[-3:]:
+        wrong = np.asarray(mean(**constants)) - constants["eta"] ** power * np.asarray(part(**constants))
+        assert standard_errors(draws_of(name), wrong) > 8, power
+
+
 @pytest.mark.parametrize("name", MEANS)
 def test_the_mean_of_every_entry_is_that_of_draws(name):
-    function, gaussian, constants = MEANS[name]
-    mean = np.asarray(moments.expectation(word_of(function, gaussian, constants))(**constants))
-    assert standard_errors(draws_of(function, gaussian, constants), mean) < 4
+    mean = np.asarray(mean_of(name)(**MEANS[name][2]))
+    assert standard_errors(draws_of(name), mean) < 4
 
 
-@pytest.mark.parametrize(
-    "name", ["first gradient", "first gradient, one column", "first gradient, many columns", "a narrow layer"]
-)
+@pytest.mark.parametrize("name", [name for name in MEANS if name.startswith(("first gradient", "a narrow layer"))])
 def test_the_variance_of_the_diagonal_is_that_of_draws(name):
-    function, gaussian, constants = MEANS[name]
-    diagonal = moments.diagonal(word_of(function, gaussian, constants))
+    diagonal, constants = moments.diagonal(word_of(name)), MEANS[name][2]
     mean, variance = (np.asarray(moment(diagonal)(**constants)) for moment in (moments.expectation, moments.variance))
-    draws = np.diagonal(draws_of(function, gaussian, constants), axis1=1, axis2=2)
+    draws = np.diagonal(draws_of(name), axis1=1, axis2=2)
     assert standard_errors((draws - mean) ** 2, variance) < 4
+
+
+@pytest.mark.parametrize("name", [name for name in MEANS if name.startswith("first gradient")])
+def test_neither_of_its_two_leading_orders_in_the_width_can_be_left_out(name):
+    """The word has the sizes by name here, and its variance is that of the same draws."""
+    word = moments.of(
+        first_gram, gaussian={"u": ("d", "k")}, constant={"m": moments.constant("m", "d", "d", symmetric=True)}
+    )
+    variance = moments.variance(moments.diagonal(word))
+    _, gaussian, constants = MEANS[name]
+    d, k = gaussian["u"]
+    draws = np.diagonal(draws_of(name), axis1=1, axis2=2)
+    squares = (draws - draws.mean(axis=0)) ** 2
+    right = np.asarray(variance(**constants, k=k))
+    assert standard_errors(squares, right) < 4
+    for power, part in moments.orders(variance, "k").parts[:2]:
+        assert standard_errors(squares, right - k**power * np.asarray(part(**constants, d=d))) > 8, power

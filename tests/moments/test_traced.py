@@ -145,7 +145,61 @@ def test_numbers_of_the_function_are_arguments():
         moments.of(lambda u: u * np.array([[1.0, 2.0], [3.0, 4.0]]), gaussian={"u": (2, 2)})
 
 
+def test_a_kernel_is_followed_through_jacobians():
+    """The neural tangent kernel at two inputs: x·y W_2 W_2ᵀ + W_1 x·W_1 y I, of mean 2 d_1 x·y I."""
+    shapes, inputs = {"w1": ("d1", "d0"), "w2": ("d2", "d1")}, {"x": ("d0",), "y": ("d0",)}
+    output = lambda w1, w2, x: w2 @ (w1 @ x)  # noqa: E731
+    w1, w2 = (moments.gaussian(name, *shape) for name, shape in shapes.items())
+    x, y = (moments.constant(name, "d0") for name in inputs)
+    wanted = (x @ y) * (w2 @ w2.T) + ((w1 @ x) @ (w1 @ y)) * moments.identity("d2")
+
+    def kernel(w1, w2, x, y):
+        at_x, at_y = (jax.jacrev(output, argnums=(0, 1))(w1, w2, each) for each in (x, y))
+        return sum(jnp.einsum("aij,bij->ab", a, b) for a, b in zip(at_x, at_y, strict=True))
+
+    found = moments.of(kernel, gaussian=shapes, constant=inputs)
+    assert found == wanted
+    assert moments.expectation(found) == 2 * moments.symbol("d1") * (x @ y) * moments.identity("d2")
+
+
+def basis(u):
+    """The matrices with one entry 1, of shape (d, k, d, k)."""
+    return jnp.einsum("ai,bj->abij", jnp.eye(u.shape[0], dtype=u.dtype), jnp.eye(u.shape[1], dtype=u.dtype))
+
+
+def test_the_hessian_by_a_matrix_is_followed_along_a_basis():
+    """All of it against the directions of one more matrix, and its trace against the mean over Gaussian ones (Hutchinson, 1989)."""
+    gradient = jax.grad(loss)
+
+    def along(u, m, v):
+        return jax.jvp(lambda w: gradient(w, m), (u,), (v,))[1]
+
+    def hessian(u, m):
+        return jax.vmap(jax.vmap(lambda e: along(u, m, e)))(basis(u))
+
+    one, all_of_it, total = (
+        moments.of(function, gaussian={**SHAPE, **more}, constant={"m": M})
+        for function, more in (
+            (lambda u, m, v: jnp.sum(v * along(u, m, v)), {"v": ("d", "k")}),
+            (lambda u, m, v: jnp.einsum("abij,ab,ij->", hessian(u, m), v, v), {"v": ("d", "k")}),
+            (lambda u, m: jnp.einsum("abab->", hessian(u, m)), {}),
+        )
+    )
+    assert one == all_of_it
+    wanted = (D + K + 1) * moments.squared_norm(U) - K * moments.trace(M)
+    assert moments.expectation(one, over="v") == total == wanted
+
+
+def test_second_derivatives_by_a_vector_are_followed():
+    hessian = moments.of(jax.hessian(lambda v: jnp.sum(v**2) ** 2), gaussian={"v": ("d",)})
+    v = moments.gaussian("v", "d")
+    column = moments.of(lambda v: v[:, None] @ v[None], gaussian={"v": ("d",)})
+    assert hessian == 4 * moments.squared_norm(v) * IDENTITY + 8 * column
+
+
 def test_arguments_are_gaussian_or_constant_and_have_shapes():
+    with pytest.raises(ValueError, match=r"^The function has the arguments a, b; `gaussian` and `constant` name u\.$"):
+        moments.of(lambda a, b: a @ b, gaussian=SHAPE)
     with pytest.raises(ValueError, match=r"^An argument is Gaussian or constant, and u is both\.$"):
         moments.of(lambda u: u, gaussian=SHAPE, constant=SHAPE)
     with pytest.raises(ValueError, match=r"The argument 'u' needs a shape such as \('d', 'k'\) or a symbol, got 'd'."):

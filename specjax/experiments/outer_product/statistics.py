@@ -1,8 +1,9 @@
 """What the experiments on E[G Gᵀ] measure in one draw."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import pairwise
+from types import MappingProxyType
 
 import jax
 import jax.numpy as jnp
@@ -10,10 +11,11 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float, Key
 
-from specjax import lab, sizes, spectral
+from specjax import lab, moments, sizes, spectral
 from specjax.models import relu_network
 from specjax.sizes import AnySize
 from specjax.theory import relu_network as theory
+from specjax.theory import relu_one_input
 
 QUANTITIES = {
     "g2_diagonal": "G₂ diagonal",
@@ -105,13 +107,40 @@ class InHalves(lab.Config):
 
 def closed_forms(d0: int, d1: int, d2: int, norm_squared: float) -> xr.DataArray:
     """E[G Gᵀ] by Theorem 3 for a target of that ‖Φ‖_F², with d₀ d₂/4π off the diagonal of G₁."""
-    return by_row(*_expectations(d0, d1, d2, norm_squared)[0])
+    return by_row(*_expectations(d0, d1, d2, norm_squared))
 
 
-def batch_bias(d0: int, d1: int, d2: int, norm_squared: float, samples: int) -> xr.DataArray:
-    """What a batch of so many inputs adds to the closed forms: the covariance of its gradient."""
-    exact, one_input = map(np.asarray, _expectations(d0, d1, d2, norm_squared))
-    return by_row(*((one_input - exact) / samples).tolist())
+@cache
+def at_one_input() -> Mapping[str, moments.Expression]:
+    """The four numbers of the gradient at one input, by the engine: in d0, d1, d2, pi and norm_squared."""
+    parts = [form().parts(along=()) for form in (relu_one_input.outer_product_2, relu_one_input.diagonal_1)]
+    (on_identity, on_target), (noise, signal) = ([next(iter(p.terms.values())) for p in each] for each in parts)
+    norm_squared = moments.symbol("norm_squared")
+    forms = (
+        on_identity + on_target * norm_squared / moments.symbol("d2"),
+        on_target,
+        noise + signal * norm_squared,
+        relu_one_input.off_diagonal_1().value,
+    )
+    return {row: form * moments.ones() for row, form in zip(ROWS, forms, strict=True)}
+
+
+def batch_bias(
+    d0: int,
+    d1: int,
+    d2: int,
+    norm_squared: float,
+    samples: int,
+    instead: Mapping[str, moments.Expression] = MappingProxyType({}),
+) -> xr.DataArray:
+    """What a batch of so many inputs adds to the closed forms: the covariance of its gradient.
+
+    `instead` has other forms of rows at one input.
+    """
+    sizes_and_scales = {"d0": d0, "d1": d1, "d2": d2, "norm_squared": norm_squared, "pi": np.pi}
+    forms = {**at_one_input(), **instead}
+    one_input = by_row(*(float(form.value.evaluate(sizes_and_scales)) for form in forms.values()))
+    return (one_input - closed_forms(d0, d1, d2, norm_squared)) / samples
 
 
 def by_row(*values: float | int) -> xr.DataArray:
@@ -134,21 +163,15 @@ PARTS: dict[str, Callable[[int, int, int, float], xr.DataArray]] = {
 
 
 @cache
-def _expectations(d0: int, d1: int, d2: int, norm_squared: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The four numbers of the exact gradient, and of the gradient at one input."""
+def _expectations(d0: int, d1: int, d2: int, norm_squared: float) -> tuple[float, ...]:
+    """The four numbers of the exact gradient."""
     with jax.enable_x64(True):
         # Any target of that norm, of which two outputs tell those of all: they depend on nothing else of it.
         target = jnp.full((2, d0), np.sqrt(norm_squared / (d0 * d2)))
-        of_g2 = (theory.expected_outer_product_2(target, d1), theory.one_input_outer_product_2(target, d1))
-        of_g1 = (
-            (theory.diagonal_1(d0, d1, d2, norm_squared), theory.off_diagonal_1(d0, d2)),
-            (theory.one_input_diagonal_1(d0, d1, d2, norm_squared), theory.one_input_off_diagonal_1(d0, d2)),
-        )
-        exact, one_input = (
-            (spectral.diagonal_mean(p2), spectral.off_diagonal_coefficient(p2, gram(target)), *p1)
-            for p2, p1 in zip(of_g2, of_g1, strict=True)
-        )
-        return tuple(map(float, exact)), tuple(map(float, one_input))
+        output = theory.expected_outer_product_2(target, d1)
+        of_g2 = spectral.diagonal_mean(output), spectral.off_diagonal_coefficient(output, gram(target))
+        of_g1 = theory.diagonal_1(d0, d1, d2, norm_squared), theory.off_diagonal_1(d0, d2)
+        return tuple(map(float, (*of_g2, *of_g1)))
 
 
 def relu_output_control(

@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Key
 
-from specjax import lab, sizes, sweep
+from specjax import lab, moments, sizes, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.outer_product import statistics
 from specjax.experiments.outer_product.statistics import PARTS, QUANTITIES, ROWS, THEOREM, by_row
@@ -70,9 +70,9 @@ def closed() -> xr.DataArray:
     return statistics.closed_forms(D0, D1, D2, NORM_SQUARED)
 
 
-def bias(samples: int) -> xr.DataArray:
-    """What a batch of so many inputs adds to the closed forms."""
-    return statistics.batch_bias(D0, D1, D2, NORM_SQUARED, samples)
+def bias(samples: int, **instead: moments.Expression) -> xr.DataArray:
+    """What a batch of so many inputs adds to the closed forms; `instead` has other forms of rows at one input."""
+    return statistics.batch_bias(D0, D1, D2, NORM_SQUARED, samples, instead)
 
 
 def reported(data: Data) -> xr.DataArray:
@@ -95,6 +95,28 @@ def each_row(
         return lambda config, data: form(config) * factors
 
     return {f"{what} {label}": of(row) for row, label in QUANTITIES.items()}
+
+
+ALONG = {
+    "g2_diagonal": ("d1", "norm_squared"),
+    "g2_coefficient": ("d1",),
+    "g1_diagonal": ("d1", "norm_squared"),
+    "g1_off_diagonal": ("d2",),
+}
+"""By the powers of what the terms of a row at one input are told apart: every one stands out of the noise."""
+
+
+def without_terms() -> dict[str, Rival]:
+    """The bias without one of the terms that a row has at one input, for each of them."""
+
+    def rival(row: str, wrong: moments.Expression) -> Rival:
+        return lambda config, data: bias(config.samples, **{row: wrong})
+
+    return {
+        f"{QUANTITIES[row]} at one input {name}": rival(row, wrong)
+        for row, along in ALONG.items()
+        for name, wrong in statistics.at_one_input()[row].dropped(along).items()
+    }
 
 
 def without(part: Callable[[int, int, int, float], xr.DataArray]) -> Rival:
@@ -145,13 +167,8 @@ def no_batch_bias(config: Config, data: Data) -> lab.Relation:
             bias(config.samples) + closed() / config.samples
         ),
         "as many inputs as a half batch has": lambda config, data: bias(config.samples // 2),
-        "d₂² for d₂(d₂ + 1) in G₁": lambda config, data: (
-            bias(config.samples) - by_row(0, 0, D2 / 2, D2 / (2 * np.pi)) * D0 * (D0 + 2) / config.samples
-        ),
-        "d₁² for d₁(d₁ + 5) in G₂": lambda config, data: (
-            bias(config.samples) - by_row(D0 * (D0 + 2) * 5 * D1 / 4, 0, 0, 0) / config.samples
-        ),
-    },
+    }
+    | without_terms(),
 )
 def batch_bias(config: Config, data: Data) -> lab.Relation:
     # The prediction has no part in the data: it is an average over inputs and weights in closed form.
