@@ -131,7 +131,7 @@ def matrix_layout(loss: Callable[[PyTree, PyTree], Any], params: PyTree, batch: 
         closed, shape = traced_with({})
     except _DATA_DECIDES as error:
         names_in_batch = leaf_names(batch)
-        deciding = [names_in_batch[i] for i in data if _decides(batch_leaves[i], lambda x, i=i: traced_with({i: x}))]
+        deciding = [names_in_batch[i] for i in data if _decides(i, batch_leaves[i], traced_with)]
         whose = f"the batch's leaf {' and '.join(deciding)}" if deciding else "the parameters or the batch"
         raise ValueError(
             f"The loss cannot be traced, because its program depends on the values of {whose}, as with a boolean "
@@ -165,12 +165,12 @@ def _is_array(x: object) -> bool:
     return isinstance(x, jax.Array | np.ndarray | np.generic | jax.ShapeDtypeStruct)
 
 
-def _decides(x: Any, traced: Callable[[Array], Any]) -> bool:
-    """Whether a loss whose program depends on values can be traced, or fails elsewhere, once those of x are known."""
+def _decides(place: int, x: Any, traced_with: Callable[[Mapping[int, Array]], Any]) -> bool:
+    """Whether a loss whose program depends on values can be traced, or fails elsewhere, once those of x, at this place, are known."""
     if not jnp.issubdtype(x.dtype, jnp.number) and x.dtype != bool:
         return False
     try:
-        traced(jnp.zeros(x.shape, x.dtype))
+        traced_with({place: jnp.zeros(x.shape, x.dtype)})
     except _DATA_DECIDES:
         return False
     except Exception:
