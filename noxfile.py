@@ -57,6 +57,15 @@ def coverage(session: nox.Session) -> None:
         session.run("coverage", "report", f"--include=specjax/{package}/*", f"--fail-under={LEAST}")
 
 
+@nox.session
+def interop(session: nox.Session) -> None:
+    """Models of flax and haiku, and the pages that show them: tests that are skipped where these are not installed."""
+    session.install("-e", ".[test,interop]")
+    chosen = "says or framework or another_library"
+    folders = ("tests/diagnostics/layout", "tests/test_docs.py")
+    session.run("python", "-m", "pytest", "-m", "not slow", "-k", chosen, *folders)
+
+
 # Not by default.
 @nox.session(default=False)
 def mutation(session: nox.Session) -> None:

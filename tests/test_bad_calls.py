@@ -168,11 +168,6 @@ OPTIM = [
         "(None, 'd'); pass NamedSharding(mesh, PartitionSpec(mesh.axis_names)).",
     ),
     (
-        lambda: optim.orthogonalize(sharding=NamedSharding(jax.make_mesh((1,), ("d",)), PartitionSpec("d"))),
-        "sharding needs a mesh with axes of the type Auto, got Explicit, the default of jax.make_mesh; pass it "
-        "axis_types=(AxisType.Auto,) for each axis.",
-    ),
-    (
         lambda: optim.muon(0.02, labels={"w": "matrix", "b": "matrix"}).init({"w": WIDE, "b": VECTOR}),
         f"orthogonalize needs matrices, {NO_MATRIX}",
     ),

@@ -33,6 +33,8 @@ def test_every_benchmark_is_tested():
     scripts = {path.name for path in BENCHMARKS.glob("*.py") if "__main__" in path.read_text()}
     assert scripts == {
         *REFERENCES,
+        # In tests/optim/test_sharding.py.
+        "collectives.py",
         "compilation.py",
         "coordinates.py",
         "moments.py",

@@ -21,6 +21,8 @@ Before timing, on Gaussian matrices and on spectra σ_k ∝ 1/k and 1/k²: both 
 * one update of `specjax.optim.muon` and of `optax.contrib.muon` on a tree with the shapes of GPT-2 small.
 
     python scripts/benchmarks/polar.py [--smoke]
+
+An option without sizes leaves its table out: `--squares --rows --small --exact` measures the update alone.
 """
 
 import argparse
@@ -269,24 +271,29 @@ def main() -> None:
         print("torch is not installed: torch.optim.Muon is left out.")
     shapes = [(m, aspect * m) for m in options.rows for aspect in options.aspects]
 
-    print("\nerrors against float64 before timing, relative in the Frobenius norm")
-    m, n = options.rows[0], 4 * options.rows[0]
-    for name, x in {
-        "Gaussian": gaussian((m, n)),
-        "1/k": decaying((m, n), 1),
-        "1/k²": decaying((m, n), 2),
-        "tall 1/k": decaying((m, n), 1).T.copy(),
-    }.items():
-        print(" ", check(f"{name} {m}×{n}", x, options.rtol))
+    if options.rows:
+        print("\nerrors against float64 before timing, relative in the Frobenius norm")
+        m, n = options.rows[0], 4 * options.rows[0]
+        for name, x in {
+            "Gaussian": gaussian((m, n)),
+            "1/k": decaying((m, n), 1),
+            "1/k²": decaying((m, n), 2),
+            "tall 1/k": decaying((m, n), 1).T.copy(),
+        }.items():
+            print(" ", check(f"{name} {m}×{n}", x, options.rtol))
 
-    print("\nsquares, milliseconds")
-    print(of_shapes([(n, n) for n in options.squares], options.rounds))
-    print("\naspects, milliseconds")
-    print(of_shapes(shapes, options.rounds))
-    print("\nbatches, milliseconds")
-    print(of_batches(options.small, options.rounds))
-    print("\nexact factors, milliseconds (distance to U Vᵀ)")
-    print(of_exact_methods(options.exact, max(1, options.rounds // 3)))
+    if options.squares:
+        print("\nsquares, milliseconds")
+        print(of_shapes([(n, n) for n in options.squares], options.rounds))
+    if shapes:
+        print("\naspects, milliseconds")
+        print(of_shapes(shapes, options.rounds))
+    if options.small:
+        print("\nbatches, milliseconds")
+        print(of_batches(options.small, options.rounds))
+    if options.exact:
+        print("\nexact factors, milliseconds (distance to U Vᵀ)")
+        print(of_exact_methods(options.exact, max(1, options.rounds // 3)))
     if options.layers:
         print("\none update of a tree")
         print(of_tree(options.layers, options.width, max(1, options.rounds // 3)))

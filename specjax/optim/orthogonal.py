@@ -16,7 +16,7 @@ from specjax import spectral
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, matrices_of
 from specjax.optim.precision import in_float32
 from specjax.optim.scales import Scale, scale_named, shape_factors
-from specjax.optim.sharded import check_sharding
+from specjax.optim.sharded import check_sharding, with_automatic_axes
 from specjax.optim.splits import Splits
 from specjax.spectral.scaling import at_least_float32
 
@@ -177,6 +177,6 @@ def stateless(
         updates: PyTree, state: optax.EmptyState, params: PyTree | None = None, **extra_args: object
     ) -> tuple[PyTree, optax.EmptyState]:
         del params, extra_args
-        return function(updates), state
+        return with_automatic_axes(function, updates), state
 
     return optax.GradientTransformationExtraArgs(init, update)

@@ -3,6 +3,9 @@
 A partition that the compiler chooses may cut matrices, and then communicates in every product of an iteration (optax issue 1660). Here
 the stack axis is cut, by `jax.shard_map`, so what happens to a matrix happens on one device. Stacks whose length is a multiple of the
 number of devices and that are sharded so already do not move at all; others are redistributed once before and once after.
+
+On a mesh with explicit axes, the default of `jax.make_mesh`, the types of arrays say how they are cut, and a product that would need
+communication is refused. So its axes are the compiler's in here, and what comes out is cut as what came in.
 """
 
 import math
@@ -10,12 +13,12 @@ from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
-from jaxtyping import Array, Inexact
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Inexact, PyTree
 
 
 def check_sharding(sharding: NamedSharding | None) -> None:
-    """Raises ValueError unless the sharding, if there is one, is of one axis, the stack's, over axes that the compiler may cut."""
+    """Raises ValueError unless the sharding, if there is one, is of one axis, the stack's."""
     if sharding is None:
         return
     spec = tuple(sharding.spec) if isinstance(sharding, NamedSharding) else sharding
@@ -24,11 +27,17 @@ def check_sharding(sharding: NamedSharding | None) -> None:
             f"sharding is that of the stack axis alone, one entry with the axes of the mesh it is cut over, got {spec}; "
             "pass NamedSharding(mesh, PartitionSpec(mesh.axis_names))."
         )
-    if isinstance(sharding, NamedSharding) and AxisType.Explicit in sharding.mesh.axis_types:
-        raise ValueError(
-            "sharding needs a mesh with axes of the type Auto, got Explicit, the default of jax.make_mesh; pass it "
-            "axis_types=(AxisType.Auto,) for each axis."
-        )
+
+
+def with_automatic_axes(function: Callable[[PyTree], PyTree], tree: PyTree) -> PyTree:
+    """`function` of a tree of arrays to one of the same shapes, with explicit axes of their mesh left to the compiler inside."""
+    meshes = [jax.sharding.get_abstract_mesh(), *(jax.typeof(x).sharding.mesh for x in jax.tree.leaves(tree))]
+    mesh = next((mesh for mesh in meshes if AxisType.Explicit in mesh.axis_types), None)
+    if mesh is None:
+        return function(tree)
+    shardings = jax.tree.map(lambda x: NamedSharding(mesh, jax.typeof(x).sharding.spec), tree)
+    explicit = [name for name, kind in zip(mesh.axis_names, mesh.axis_types, strict=True) if kind == AxisType.Explicit]
+    return jax.sharding.auto_axes(function, axes=tuple(explicit), out_sharding=shardings)(tree)
 
 
 def call_sharded(
@@ -51,9 +60,12 @@ def call_sharded(
     def on_one_device(*own: Array) -> list[Array]:
         return _split(function(jnp.concatenate(own)), [stack.shape[0] for stack in own])
 
+    mesh = sharding.mesh
+    if AxisType.Explicit in mesh.axis_types:
+        mesh = Mesh(mesh.devices, mesh.axis_names)
     results = jax.shard_map(
         on_one_device,
-        mesh=sharding.mesh,
+        mesh=mesh,
         in_specs=PartitionSpec(axes),
         out_specs=PartitionSpec(axes),
     )(*arguments)

@@ -1,12 +1,16 @@
 """Sharded parameters: eight forced host devices give what one device gives. A process of its own: the count is set at start-up."""
 
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 pytestmark = pytest.mark.integration
+
+COLLECTIVES = Path(__file__).parents[2] / "scripts" / "benchmarks" / "collectives.py"
 
 PROGRAM = """
 import jax, jax.numpy as jnp, numpy as np, optax
@@ -56,28 +60,10 @@ for name in ("stack", "bias"):
 """
 
 OWN_MATRICES = """
-import re
-import jax, jax.numpy as jnp, numpy as np, optax, optax.contrib
-from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+import jax, jax.numpy as jnp, numpy as np, optax
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 from specjax import optim
 from specjax.spectral import SVD, NewtonSchulz
-
-mesh = Mesh(np.array(jax.devices()).reshape(4, 2), ("data", "model"))
-over_all = NamedSharding(mesh, P(("data", "model")))
-COLLECTIVE = re.compile(r"= [^=]*\\b(all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter)(-start)?\\(")
-
-def collectives(update, tree, shardings):
-    compiled = jax.jit(update, in_shardings=(shardings,), out_shardings=shardings).lower(tree).compile()
-    return len(COLLECTIVE.findall(compiled.as_text())), compiled(jax.device_put(tree, shardings))
-
-def ours(steps, sharding):
-    transform = optim.orthogonalize(NewtonSchulz(steps, gram=False), sharding=sharding)
-    return lambda g: transform.update(g, optax.EmptyState())[0]
-
-def theirs(steps):
-    orthogonalize = optax.contrib._muon.orthogonalize_via_newton_schulz
-    dims = optax.contrib.MuonDimensionNumbers(1, 2)
-    return lambda g: jax.tree.map(lambda x: orthogonalize(x, jnp.array([3.4445, -4.775, 2.0315]), steps, dimension_numbers=dims), g)
 
 def draw(seed, *shape):
     return jax.random.normal(jax.random.key(seed), shape)
@@ -85,48 +71,66 @@ def draw(seed, *shape):
 def same(found, expected):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), found, expected)
 
-# 24 stacked layers, each device three of them: nothing moves.
-layers = {"q": draw(0, 24, 16, 16), "k": draw(1, 24, 16, 16), "up": draw(2, 24, 16, 40)}
-by_layer = jax.tree.map(lambda _: NamedSharding(mesh, P(("data", "model"), None, None)), layers)
-count, found = collectives(ours(5, over_all), layers, by_layer)
-assert count == 0, count
-same(found, ours(5, None)(layers))
-print("layers over the mesh: ours", count, "by default", collectives(ours(5, None), layers, by_layer)[0],
-      "optax", collectives(theirs(5), layers, by_layer)[0])
-
-# Tensor parallel and FSDP: as many collectives for five steps as for one, so none is inside the iteration.
-specs = {"q": P(None, "data", "model"), "k": P(None, None, ("data", "model")), "up": P(None, "data", "model")}
-cut = {name: NamedSharding(mesh, spec) for name, spec in specs.items()}
-one, five = (collectives(ours(steps, over_all), layers, cut) for steps in (1, 5))
-assert one[0] == five[0] > 0, (one[0], five[0])
-same(five[1], ours(5, None)(layers))
-print("matrices cut: ours", [one[0], five[0]], "by default", [collectives(ours(s, None), layers, cut)[0] for s in (1, 5)],
-      "optax", [collectives(theirs(s), layers, cut)[0] for s in (1, 5)])
-
-# Single matrices share the devices; some devices get none. One matrix more than once, an odd stack, and a decomposition.
 single = {f"w{i}": draw(i, 6, 9) for i in range(3)} | {"stack": draw(9, 5, 6, 9), "even": draw(10, 16, 6, 9)}
-for method in (NewtonSchulz(), SVD()):
-    transforms = [optim.orthogonalize(method, "sqrt_out_over_in", sharding=s) for s in (over_all, None)]
-    same(*(jax.jit(lambda g, t=t: t.update(g, optax.EmptyState())[0])(single) for t in transforms))
+layers = {"q": draw(0, 24, 16, 16), "k": draw(1, 24, 16, 16), "up": draw(2, 24, 16, 40)}
+specs = {"q": P(None, "data", "model"), "k": P(None, None, ("data", "model")), "up": P(("data", "model"))}
+alone = jax.jit(lambda g: optim.orthogonalize().update(g, optax.EmptyState())[0])(layers)
+matrices = jax.tree.map(lambda _: "matrix", layers)
+for kind in (AxisType.Auto, AxisType.Explicit):
+    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(kind, kind))
+    over_all = NamedSharding(mesh, P(("data", "model")))
 
-# Muon takes it too.
-muon = [optim.muon(0.1, sharding=s, labels=jax.tree.map(lambda _: "matrix", layers)) for s in (over_all, None)]
-with jax.numpy_dtype_promotion("standard"):
-    same(*(jax.jit(lambda g, t=t: t.update(g, t.init(g), g)[0])(layers) for t in muon))
+    # Single matrices share the devices; some devices get none. One matrix more than once, an odd stack, and a decomposition.
+    for method in (NewtonSchulz(), SVD()):
+        transforms = [optim.orthogonalize(method, "sqrt_out_over_in", sharding=s) for s in (over_all, None)]
+        same(*(jax.jit(lambda g, t=t: t.update(g, optax.EmptyState())[0])(single) for t in transforms))
+
+    # Updates are cut as the gradients are, in a session with this mesh too.
+    cut = {name: jax.device_put(x, NamedSharding(mesh, specs[name])) for name, x in layers.items()}
+    for sharding in (over_all, None):
+        transform = optim.orthogonalize(sharding=sharding)
+        update = jax.jit(lambda g: transform.update(g, optax.EmptyState())[0])
+        same(update(cut), alone)
+        with jax.set_mesh(mesh):
+            same(update(layers), alone)
+        if kind == AxisType.Explicit:
+            assert {name: jax.typeof(x).sharding.spec for name, x in update(cut).items()} == {
+                name: jax.typeof(x).sharding.spec for name, x in cut.items()
+            }
+
+    # Muon takes it too, with a momentum in bfloat16.
+    with jax.numpy_dtype_promotion("standard"):
+        for given in ({}, {"momentum_dtype": jnp.bfloat16, "key": jax.random.key(0)}):
+            muon = [optim.muon(0.1, sharding=s, labels=matrices, weight_decay=0.1, **given) for s in (over_all, None)]
+            same(*(jax.jit(lambda g, t=t: t.update(g, t.init(g), g)[0])(g) for t, g in zip(muon, (cut, layers))))
 """
 
 
 def run_on_eight_devices(program):
     flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    return output_of(["-c", program], os.environ | flags)
+
+
+def output_of(arguments, environment):
     done = subprocess.run(
-        [sys.executable, "-c", program], env=os.environ | flags, capture_output=True, text=True, timeout=600
+        [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_each_device_orthogonalizes_its_own_matrices_without_a_collective_inside_the_iteration():
-    print(run_on_eight_devices(OWN_MATRICES))
+def test_no_collective_is_inside_the_iteration_where_the_stack_is_cut():
+    """A step of 24 stacked layers on eight devices, by the compiled programs, which the script counts in; results agree there."""
+    table = output_of([str(COLLECTIVES)], os.environ).splitlines()[3:]
+    counts = {line[:35].strip(): [int(n) for n in re.findall(r"\d+", line[35:])][:2] for line in table}
+    for kind in ("automatic", "explicit"):
+        assert counts[f"{kind}, cut by layer"] == [0, 0]
+        one, five = counts[f"{kind}, cut in the matrices"]
+        assert one == five > 0
+
+
+def test_each_device_orthogonalizes_its_own_matrices():
+    run_on_eight_devices(OWN_MATRICES)
 
 
 def test_sharded_parameters_give_the_same_steps_and_keep_their_sharding():

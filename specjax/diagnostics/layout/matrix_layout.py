@@ -4,14 +4,15 @@ The rule that two axes make a matrix orthogonalizes stacked biases (layers, widt
 parameter does in the program of the loss does not depend on how it is stored.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 from specjax.diagnostics.layout.program import uses_in
 from specjax.diagnostics.layout.rows import Kind, Label, LayoutRow, row
@@ -112,19 +113,28 @@ def matrix_layout(loss: Callable[[PyTree, PyTree], Any], params: PyTree, batch: 
     batch_leaves, batch_treedef = jax.tree.flatten(batch)
     data = [i for i, x in enumerate(batch_leaves) if _is_array(x)]
 
-    def of_arrays(arrays: Sequence[Any], batch_arrays: Sequence[Any]) -> Any:
-        return loss(
-            treedef.unflatten(_replaced(leaves, order, arrays)),
-            batch_treedef.unflatten(_replaced(batch_leaves, data, batch_arrays)),
+    def traced_with(known: Mapping[int, Array]) -> Any:
+        """The program of the loss where some leaves of the batch have values."""
+        unknown = [i for i in data if i not in known]
+
+        def of_arrays(arrays: Sequence[Any], batch_arrays: Sequence[Any]) -> Any:
+            given = _replaced(_replaced(batch_leaves, list(known), list(known.values())), unknown, batch_arrays)
+            # What is made of known values alone is known as well.
+            with jax.ensure_compile_time_eval() if known else nullcontext():
+                return loss(treedef.unflatten(_replaced(leaves, order, arrays)), batch_treedef.unflatten(given))
+
+        return jax.make_jaxpr(of_arrays, return_shape=True)(
+            [_abstract(leaves[i]) for i in order], [_abstract(batch_leaves[i]) for i in unknown]
         )
 
     try:
-        closed, shape = jax.make_jaxpr(of_arrays, return_shape=True)(
-            [_abstract(leaves[i]) for i in order], [_abstract(batch_leaves[i]) for i in data]
-        )
+        closed, shape = traced_with({})
     except _DATA_DECIDES as error:
+        names_in_batch = leaf_names(batch)
+        deciding = [names_in_batch[i] for i in data if _decides(i, batch_leaves[i], traced_with)]
+        whose = f"the batch's leaf {' and '.join(deciding)}" if deciding else "the parameters or the batch"
         raise ValueError(
-            "The loss cannot be traced, because its program depends on values of the parameters or the batch, as with a boolean "
+            f"The loss cannot be traced, because its program depends on the values of {whose}, as with a boolean "
             f"mask for an index or an `if` on an array: {str(error).splitlines()[0]}"
         ) from error
     first = shape[0] if isinstance(shape, tuple | list) and len(shape) else shape
@@ -153,6 +163,19 @@ def matrix_layout(loss: Callable[[PyTree, PyTree], Any], params: PyTree, batch: 
 
 def _is_array(x: object) -> bool:
     return isinstance(x, jax.Array | np.ndarray | np.generic | jax.ShapeDtypeStruct)
+
+
+def _decides(place: int, x: Any, traced_with: Callable[[Mapping[int, Array]], Any]) -> bool:
+    """Whether a loss whose program depends on values can be traced, or fails elsewhere, once those of x, at this place, are known."""
+    if not jnp.issubdtype(x.dtype, jnp.number) and x.dtype != bool:
+        return False
+    try:
+        traced_with({place: jnp.zeros(x.shape, x.dtype)})
+    except _DATA_DECIDES:
+        return False
+    except Exception:
+        return True
+    return True
 
 
 def _abstract(x: Any) -> jax.ShapeDtypeStruct:

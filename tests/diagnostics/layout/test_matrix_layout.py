@@ -156,10 +156,16 @@ def test_a_loss_that_cannot_be_read_is_refused():
     w = {"layer": {"w": shaped(8, 1), "spare": shaped(3)}}
     with pytest.raises(ValueError, match=r"does not use the leaf layer\.spare of shape \(3,\)"):
         matrix_layout(lambda p, b: jnp.mean(b[0] @ p["layer"]["w"]), w, BATCH)
-    with pytest.raises(ValueError, match=r"program depends on values .* boolean mask"):
-        matrix_layout(lambda w, b: jnp.sum((b[0] @ w)[b[1][:, 0] > 0]), shaped(8, 1), BATCH)
-    with pytest.raises(ValueError, match="program depends on values"):
+    with pytest.raises(
+        ValueError, match=r"program depends on the values of the batch's leaf kept, as with a boolean mask"
+    ):
+        matrix_layout(
+            lambda w, b: jnp.sum((b["x"] @ w)[b["kept"]]), shaped(8, 1), {"x": BATCH[0], "kept": shaped(7, dtype=bool)}
+        )
+    with pytest.raises(ValueError, match="program depends on the values of the batch's leaf 1, as"):
         matrix_layout(lambda w, b: jnp.sum(b[0] @ w) if b[1][0, 0] > 0 else 0.0, shaped(8, 1), BATCH)
+    with pytest.raises(ValueError, match="program depends on the values of the parameters or the batch"):
+        matrix_layout(lambda w, b: jnp.sum(b[0] @ w) if w[0, 0] > 0 else 0.0, shaped(8, 1), BATCH)
     with pytest.raises(ValueError, match="must be one number, or"):
         matrix_layout(lambda w, b: b[0] @ w, shaped(8, 1), BATCH)
 
