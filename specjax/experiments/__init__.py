@@ -56,6 +56,8 @@ MODULES = {
     "memory-lambda": "specjax.experiments.associative_memory.resolution",
     "memory-logits": "specjax.experiments.associative_memory.logits",
     "recall-transformer": "specjax.experiments.associative_memory.recall_transformer",
+    "update-exponents": "specjax.experiments.scaling.updates",
+    "rate-transfer": "specjax.experiments.scaling.rates",
 }
 """Where each experiment lives; its module has the experiment as `EXPERIMENT`."""
 
