@@ -76,7 +76,7 @@ def test_the_perceptron_starts_and_has_rates_by_layer_as_its_settings_say():
 @pytest.mark.usefixtures("optax_promotion")
 def test_the_sizes_of_updates_are_those_of_numpy():
     setting, width = SETTINGS["gradient descent, μP"], 48
-    data = updates.run(updates.Config(widths=(40, 48, 56, 64), seeds=10), KEY)
+    data = updates.run(updates.Config(widths=(40, 48), seeds=10), KEY)
     key = jax.random.fold_in(sizes.stream(KEY, "networks"), 2)
     problem = perceptron.problem("gradient descent", setting.last, setting.factors(width))
     before, (x, y) = problem.model(key, width), problem.at_step(key, 0)
@@ -117,8 +117,10 @@ def test_best_rates_that_fall_as_one_over_the_width_are_told_from_those_that_do_
         power: {each.statement.name: each.verdict for each in experiments.load("rate-transfer").judge(*curves(power))}
         for power in (-1, 0)
     }
-    assert judged[-1]["gradient-descent"] == judged[-1]["adam"] == judged[0]["mup-adam"] == "confirmed"
-    assert judged[0]["gradient-descent"] == judged[0]["muon-none"] == judged[-1]["mup-adam"] == "refuted"
+    assert judged[-1]["gradient-descent"] == judged[-1]["adam"] == judged[0]["muon-spectral"] == "confirmed"
+    # Every setting is the same here, so that no control is confirmed where the statement is not.
+    found = {each.statement.name: each.finding.verdict for each in experiments.load("rate-transfer").judge(*curves(0))}
+    assert found["gradient-descent"] == found["muon-none"] == "refuted"
 
 
 BAD = [

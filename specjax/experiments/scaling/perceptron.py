@@ -23,7 +23,7 @@ LAYERS = ("first", "hidden", "last")
 DECAY = 0.1
 Params = dict[str, Float[Array, "_ _"]]
 Batch = tuple[Float[Array, "n d"], Float[Array, "n p"]]
-Exponents = tuple[float, float, float]
+Exponents = tuple[float | int, float | int, float | int]
 Factors = Callable[[int], Float[Array, "3"]]
 
 
@@ -41,10 +41,10 @@ class Setting(NamedTuple):
 
     optimizer: str
     rate: float
-    last: float
+    last: float | int
     factors: Factors
     updates: Exponents
-    best: float
+    best: float | int
 
 
 def _muon(rate: ArrayLike, factor: ArrayLike) -> optax.GradientTransformation:
@@ -68,7 +68,7 @@ OPTIMIZERS: Mapping[str, Callable[[ArrayLike, ArrayLike], optax.GradientTransfor
 """The optimizer of a layer, as a function of the rate and the layer's factor."""
 
 
-def _powers(*powers: float) -> Factors:
+def _powers(*powers: float | int) -> Factors:
     return lambda width: jnp.asarray([(width / BASE) ** power for power in powers], jnp.float32)
 
 
