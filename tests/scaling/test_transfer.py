@@ -306,7 +306,7 @@ def test_depths_stand_in_the_place_of_widths():
         ),
         (
             {"rates": (0.1, 0.2, -1)},
-            "rates needs to be three different positive numbers or more, got [0.1, 0.2, -1]; take e.g. powers of 2.",
+            "rates needs to be three different positive numbers or more, got [0.1, 0.2, -1.0]; take e.g. powers of 2.",
         ),
         (
             {"steps": 0},
