@@ -56,6 +56,8 @@ MODULES = {
     "memory-lambda": "specjax.experiments.associative_memory.resolution",
     "memory-logits": "specjax.experiments.associative_memory.logits",
     "recall-transformer": "specjax.experiments.associative_memory.recall_transformer",
+    "update-exponents": "specjax.experiments.scaling.updates",
+    "rate-transfer": "specjax.experiments.scaling.rates",
     "target-erasure": "specjax.experiments.beyond.target_erasure",
     "best-filter": "specjax.experiments.beyond.best_filter",
     "capacity-constants": "specjax.experiments.beyond.capacity_constants",

@@ -1,4 +1,4 @@
-"""The ledgers of the five papers: one beside the experiments of each."""
+"""The ledgers of the five papers, and of what is known of widths and rates: one beside the experiments of each."""
 
 from functools import cache
 from pathlib import Path
@@ -11,8 +11,9 @@ PAPERS = {
     "preconditioning": "preconditioning",
     "spectral-criterion": "spectral_criterion",
     "associative-memory": "associative_memory",
+    "scaling": "scaling",
 }
-"""The folder of each paper's experiments."""
+"""The folder of the experiments of each; "scaling" collects what several papers say."""
 
 
 @cache

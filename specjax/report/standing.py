@@ -95,7 +95,7 @@ class Paper(NamedTuple):
 
 
 def known() -> dict[str, lab.Ledger]:
-    """The ledgers of the five papers, and of whatever else an experiment belongs to, by paper."""
+    """The ledgers of the papers, and of whatever else an experiment belongs to, by paper."""
     others = {experiment.ledger.paper: experiment.ledger for experiment in experiments.load_all().values()}
     return {paper: ledger(paper) for paper in PAPERS} | others
 

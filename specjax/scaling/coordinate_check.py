@@ -21,7 +21,7 @@ from specjax import sweep
 from specjax.lab.drawing import COLORS, MARKERS, draw_sweep
 from specjax.scaling.behaviour import LEAST_WIDTHS, Behaviour, Verdict, behaviour
 from specjax.scaling.coordinates import OTHERS, QUANTITIES, measured, names
-from specjax.scaling.problem import Build, Loss, Optimizer, checked
+from specjax.scaling.problem import Build, Loss, Optimizer, Problem, check_sizes, checked
 from specjax.sweep import FailedSeedsWarning, RoughFitWarning
 
 SHOWN = ("output", "output_change", "update_output")
@@ -200,13 +200,14 @@ def coordinate_check(
         RoughFitWarning: fewer than 10 seeds, or three widths.
     """
     key = jax.random.key(0) if key is None else key
+    check_sizes("width", widths)
     if len(set(widths)) < LEAST_WIDTHS:
         raise ValueError(f"A coordinate check needs {LEAST_WIDTHS} different widths or more, got {list(widths)}.")
     if steps < 1 or not rate > 0:
         raise ValueError(
             f"A coordinate check needs one step or more and a positive rate, got steps={steps} and rate={rate}."
         )
-    problem = checked(build, loss, optimizer, batch, widths, float(rate), key)
+    problem = checked(Problem(build, loss, optimizer, batch), widths, float(rate), key)
     layers, others = _same_names({width: names(problem, key, width) for width in widths})
     if seeds < _FEW or len(widths) <= LEAST_WIDTHS:
         warnings.warn(

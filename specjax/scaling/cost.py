@@ -1,45 +1,69 @@
-"""What it costs to train every size at a rate that was tuned at the narrowest."""
+"""What it costs to train every size with the scalars, a rate say, that were tuned at the narrowest."""
 
-import numpy as np
+from collections.abc import Mapping
+
 import xarray as xr
 
-from specjax import lab
+from specjax import lab, sweep
 from specjax.lab.relations import Relation
 from specjax.sweep import Optimum
 
 
-def cost_of_narrowest(loss: xr.DataArray, optimum: Optimum, power: float = 0.0) -> xr.DataArray:
-    """The loss at the narrowest size's rate less that at the own best, over the mean of the latter, in every seed.
+def optima_of(loss: xr.DataArray, dim: str) -> dict[str, Optimum]:
+    """The optimum of each scalar at each size, the others being at the best point of the size's grid.
 
     Args:
-        loss: Dimensions `optimum.over`, `optimum.dim` and "seed", both coordinates ascending.
-        optimum: Of these losses.
-        power: The rate follows this power of the size: the nearest of the grid is taken.
+        loss: Dimensions `dim`, "seed" and one or more scalars, all coordinates but the seed's ascending.
+        dim: The size.
+
+    Raises:
+        ValueError: as `sweep.optimum`.
+    """
+    scalars = [str(name) for name in loss.dims if name not in (dim, "seed")]
+    means = loss.mean("seed", skipna=False)
+    best = means.where(xr.ufuncs.isfinite(means), float("inf")).argmin(scalars)
+    return {
+        name: sweep.optimum(
+            loss.isel({other: best[other] for other in scalars if other != name}).drop_vars(
+                [other for other in scalars if other != name]
+            ),
+            over=name,
+            dim=dim,
+        )
+        for name in scalars
+    }
+
+
+def cost_of_narrowest(loss: xr.DataArray, optima: Mapping[str, Optimum]) -> xr.DataArray:
+    """The loss at the best point of the narrowest size's grid less that at the own best, over the mean of the latter, in every seed.
+
+    Args:
+        loss: Dimensions of the scalars, the size and "seed", all coordinates but the seed's ascending.
+        optima: Of these losses, by scalar.
 
     Returns:
-        Dimensions `optimum.dim`, without the narrowest, and "seed". Infinite where the training diverges; of a loss that is exactly 0
+        Dimensions of the size, without the narrowest, and "seed". Infinite where the training diverges; of a loss that is exactly 0
         there is no share, and the cost is then the loss itself.
     """
-    over, dim = optimum.over, optimum.dim
-    loss = loss.transpose(dim, over, "seed")
-    wanted = optimum.grid[optimum.best[0]] * (optimum.sizes / optimum.sizes[0]) ** power
-    nearest = np.argmin(abs(np.log(optimum.grid)[None, :] - np.log(wanted)[:, None]), axis=1)
-    own, at_rate = (
-        loss.isel({over: xr.DataArray(places, {dim: loss[dim]}, (dim,))}).drop_vars(over)
-        for places in (optimum.best, nearest)
-    )
+    (dim,) = {optimum.dim for optimum in optima.values()}
+    places = {name: xr.DataArray(optimum.best, {dim: loss[dim]}, (dim,)) for name, optimum in optima.items()}
+    own = loss.isel(places).drop_vars(list(optima))
+    kept = loss.isel({name: int(place[0]) for name, place in places.items()}, drop=True)
     scale = abs(own.mean("seed"))
-    cost = ((at_rate - own) / scale.where(scale > 0, 1.0)).where(xr.ufuncs.isfinite(at_rate), np.inf)
-    return cost.isel({dim: slice(1, None)}).rename("cost of the narrowest width's rate")
+    cost = ((kept - own) / scale.where(scale > 0, 1.0)).where(xr.ufuncs.isfinite(kept), float("inf"))
+    return cost.isel({dim: slice(1, None)}).rename("cost of the narrowest's").transpose(dim, "seed")
 
 
-def costs_less(cost: xr.DataArray, optimum: Optimum, tolerance: float) -> Relation:
-    """The mean cost is below a share of the loss at every size; nothing is decided where a best rate is an end of the grid."""
-    return tuned(lab.below(cost, tolerance, f"{100 * tolerance:g} % of the loss"), optimum)
+def costs_less(cost: xr.DataArray, optima: Mapping[str, Optimum], tolerance: float) -> Relation:
+    """The mean cost is below a share of the loss at every size; nothing is decided where a best point is at an end of the grid."""
+    relation: Relation = lab.below(cost, tolerance, f"{100 * tolerance:g} % of the loss")
+    for optimum in optima.values():
+        relation = _tuned(relation, optimum)
+    return relation
 
 
-def tuned(relation: Relation, optimum: Optimum) -> Relation:
-    """A relation of what was tuned: inconclusive where a best rate, of the means or of too many resamples, is an end of the grid."""
+def _tuned(relation: Relation, optimum: Optimum) -> Relation:
+    """A relation of what was tuned: inconclusive where a best value, of the means or of too many resamples, is an end of the grid."""
     at_ends = {"smallest": 0, "largest": len(optimum.grid) - 1}
     chosen = [at_ends.get(place, int(best)) for place, best in zip(optimum.places, optimum.best, strict=True)]
     places = xr.DataArray(chosen, {optimum.dim: optimum.sizes}, (optimum.dim,))

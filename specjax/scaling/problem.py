@@ -1,44 +1,53 @@
 """A model to be trained at several widths: how it is built, its loss, optimizer and data, and one training as a pure function."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from numbers import Integral
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, ArrayLike, Float, Int, Key, PyTree
 
 from specjax.sizes import AnySize, stream
 
 Build = Callable[[Key[Array, ""], Any], PyTree]
-"""`build(key, width)`: a model as a tree with arrays. Its floating arrays are trained; all else stays."""
+"""`build(key, width)`, or `build(key, depth)`: a model as a tree with arrays. Its floating arrays are trained; all else stays."""
 Loss = Callable[[PyTree, PyTree], Array]
 """`loss(model, batch)`, one number."""
 Optimizer = Callable[..., optax.GradientTransformation]
-"""`optimizer(rate)`, or `optimizer(rate, width=...)` where it has an argument of that name: an optax transformation."""
+"""`optimizer(rate)`, or of other scalars by their names; with `width=...` or `depth=...` too where it has an argument of the name of the
+size: an optax transformation."""
+Scalars = ArrayLike | Mapping[str, ArrayLike]
+"""A rate, or scalars by name."""
+Dim = Literal["width", "depth"]
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is trained: see :data:`Build`, :data:`Loss` and :data:`Optimizer`; `batch` is a tree of arrays, or a function of a key."""
+    """What is trained: see :data:`Build`, :data:`Loss` and :data:`Optimizer`; `batch` is a tree of arrays, or a function of a key.
+
+    `dim` is what the size is, a width or a depth.
+    """
 
     build: Build
     loss: Loss
     optimizer: Optimizer
     batch: PyTree | Callable[[Key[Array, ""]], PyTree]
+    dim: Dim = "width"
 
-    def model(self, key: Key[Array, ""], width: AnySize) -> PyTree:
+    def model(self, key: Key[Array, ""], size: AnySize) -> PyTree:
         """The model of a seed before training."""
-        return self.build(stream(key, "weights"), width)
+        return self.build(stream(key, "weights"), size)
 
-    def transformation(self, rate: ArrayLike, width: AnySize) -> optax.GradientTransformation:
-        """The optimizer at a rate and a width."""
-        if "width" in inspect.signature(self.optimizer).parameters:
-            return self.optimizer(rate, width=width)
-        return self.optimizer(rate)
+    def transformation(self, scalars: Scalars, size: AnySize) -> optax.GradientTransformation:
+        """The optimizer at a rate, or at scalars by name, and a size."""
+        named = {self.dim: size} if self.dim in inspect.signature(self.optimizer).parameters else {}
+        return self.optimizer(**scalars, **named) if isinstance(scalars, Mapping) else self.optimizer(scalars, **named)
 
     def at_step(self, key: Key[Array, ""], step: ArrayLike) -> PyTree:
         """The batch that a seed is trained on at a step."""
@@ -48,10 +57,10 @@ class Problem:
         """A batch of a seed that no step is trained on; where there is only one, that."""
         return self.batch(stream(key, "held out")) if callable(self.batch) else self.batch
 
-    def final_loss(self, key: Key[Array, ""], width: AnySize, rate: ArrayLike, steps: int) -> Float[Array, ""]:
+    def final_loss(self, key: Key[Array, ""], size: AnySize, scalars: Scalars, steps: int) -> Float[Array, ""]:
         """The loss of a seed after `steps` steps, on the batch that is held out."""
-        params, static = eqx.partition(self.model(key, width), eqx.is_inexact_array)
-        transformation = self.transformation(rate, width)
+        params, static = eqx.partition(self.model(key, size), eqx.is_inexact_array)
+        transformation = self.transformation(scalars, size)
 
         def loss(params: PyTree, batch: PyTree) -> Array:
             return self.loss(eqx.combine(params, static), batch)
@@ -66,48 +75,55 @@ class Problem:
         return loss(params, self.held_out(key))
 
 
+def check_sizes(dim: Dim, sizes: Any) -> None:
+    """Raises ValueError unless `sizes` are two different positive ints or more."""
+    if np.ndim(sizes) != 1 or not all(isinstance(size, Integral) and size > 0 for size in sizes):
+        raise ValueError(f"{dim}s needs to be positive ints, got {sizes}; write e.g. (2, 4).")
+    if len(set(sizes)) < 2 or len(set(sizes)) < len(sizes):
+        raise ValueError(f"What a {dim} changes is seen at two different ones or more, got {dim}s={list(sizes)}.")
+
+
 def checked(
-    build: Build, loss: Loss, optimizer: Optimizer, batch: Any, widths: Sequence[int], rate: float, key: Key[Array, ""]
+    problem: Problem, sizes: Sequence[int], scalars: float | Mapping[str, float], key: Key[Array, ""]
 ) -> Problem:
-    """The problem, after one step of it was traced at every width; nothing is compiled.
+    """The problem, after one step of it was traced at every size; nothing is compiled.
 
     Raises:
-        ValueError: a function that does not take what it gets; widths that are fewer than two, or of which two give parameters of the
+        ValueError: a function that does not take what it gets; sizes that are fewer than two, or of which two give parameters of the
             same shapes; a model without floating arrays; a loss that is not one number; an optimizer that is none.
     """
-    if len(set(widths)) < 2 or len(set(widths)) < len(widths):
-        raise ValueError(f"What a width changes is seen at two different ones or more, got widths={list(widths)}.")
-    _check_call("build", build, "key", "width")
-    _check_call("loss", loss, "model", "batch")
-    _check_optimizer(optimizer, rate)
-    if callable(batch):
-        _check_call("batch", batch, "key")
-    problem = Problem(build, loss, optimizer, batch)
+    dim = problem.dim
+    check_sizes(dim, sizes)
+    _check_call("build", problem.build, "key", dim)
+    _check_call("loss", problem.loss, "model", "batch")
+    _check_optimizer(problem.optimizer, scalars, dim)
+    if callable(problem.batch):
+        _check_call("batch", problem.batch, "key")
     shapes: dict[tuple[Any, ...], int] = {}
-    for width in widths:
-        traced = tuple(_one_step(problem, key, width, rate))
+    for size in sizes:
+        traced = tuple(_one_step(problem, key, size, scalars))
         if traced in shapes:
             raise ValueError(
-                f"build needs to give another model at each width, but its parameters have the same shapes at width {shapes[traced]} "
-                f"and at width {width}; use the width that it gets."
+                f"build needs to give another model at each {dim}, but its parameters have the same shapes at {dim} {shapes[traced]} "
+                f"and at {dim} {size}; use the {dim} that it gets."
             )
-        shapes[traced] = width
+        shapes[traced] = size
     return problem
 
 
-def _one_step(problem: Problem, key: Array, width: int, rate: float) -> list[tuple[int, ...]]:
-    """The shapes of what is trained at a width, after a step has been traced."""
+def _one_step(problem: Problem, key: Array, size: int, scalars: float | Mapping[str, float]) -> list[tuple[int, ...]]:
+    """The shapes of what is trained at a size, after a step has been traced."""
 
     def step(key: Array) -> tuple[PyTree, Array]:
-        params, static = eqx.partition(problem.model(key, width), eqx.is_inexact_array)
+        params, static = eqx.partition(problem.model(key, size), eqx.is_inexact_array)
         if not jax.tree.leaves(params):
             raise ValueError(
-                f"build needs to return a tree with floating arrays, which are what is trained; at width {width} it has none."
+                f"build needs to return a tree with floating arrays, which are what is trained; at {problem.dim} {size} it has none."
             )
         value, gradients = jax.value_and_grad(lambda p, b: _number(problem.loss(eqx.combine(p, static), b)))(
             params, problem.at_step(key, 0)
         )
-        transformation = problem.transformation(jnp.asarray(rate), width)
+        transformation = problem.transformation(jax.tree.map(jnp.asarray, scalars), size)
         if not (hasattr(transformation, "init") and hasattr(transformation, "update")):
             raise ValueError(
                 f"optimizer(rate) needs to return an optax transformation, got a {type(transformation).__name__}; pass e.g. optax.adam."
@@ -136,20 +152,22 @@ def _number(value: Any) -> Array:
     return value
 
 
-def _check_optimizer(optimizer: Any, rate: float) -> None:
+def _check_optimizer(optimizer: Any, scalars: float | Mapping[str, float], dim: str) -> None:
     if not callable(optimizer):
         raise ValueError(
             f"optimizer needs to be a function of the rate, such as optax.adam, got a {type(optimizer).__name__}; write lambda rate: "
             "and what it is made of."
         )
-    takes = inspect.signature(optimizer).parameters
-    named = {"width": 0} if "width" in takes else {}
+    signature = inspect.signature(optimizer)
+    named = {dim: 0} if dim in signature.parameters else {}
+    by_name = isinstance(scalars, Mapping)
     try:
-        inspect.signature(optimizer).bind(rate, **named)
+        signature.bind(**dict.fromkeys(scalars), **named) if by_name else signature.bind(scalars, **named)
     except TypeError as error:
+        wanted = f"{' and '.join(scalars)} by name" if isinstance(scalars, Mapping) else "a rate"
         raise ValueError(
-            f"optimizer gets a rate, and a width where it has an argument of that name, but has the signature "
-            f"optimizer{inspect.signature(optimizer)} ({error}); give the others a default, or wrap it in a lambda."
+            f"optimizer gets {wanted}, and a {dim} where it has an argument of that name, but has the signature "
+            f"optimizer{signature} ({error}); give the others a default, or wrap it in a lambda."
         ) from None
 
 

@@ -1,14 +1,14 @@
-"""Whether a learning rate that was tuned at a narrow width is right at wide ones: final losses over width × rate × seed, and a verdict.
+"""Whether what was tuned at a narrow width is right at wide ones: final losses over width × rate × seed, and a verdict.
 
 The practice is that of μTransfer (Yang et al. 2022, arXiv 2203.03466): tune at a small width, train at a large one. The verdict is about
 what that costs: at each wider width, seed by seed, the loss at the rate that is best at the narrowest width less that at the width's own
-best rate. The exponent of the optimal rate, which tells why, is `optimum`'s.
+best rate. The exponent of the optimal rate, which tells why, is `optimum`'s. A depth may stand in the place of the width, and in that of
+the rate other scalars, several of them as a grid.
 """
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,8 +20,8 @@ from matplotlib.axes import Axes
 
 from specjax import sweep
 from specjax.lab.finding import Finding
-from specjax.scaling.cost import cost_of_narrowest, costs_less
-from specjax.scaling.problem import Build, Loss, Optimizer, checked
+from specjax.scaling.cost import cost_of_narrowest, costs_less, optima_of
+from specjax.scaling.problem import Build, Dim, Loss, Optimizer, Problem, checked
 from specjax.sweep import FailedSeedsWarning, Optimum, RoughFitWarning
 
 Transferring = Literal["transfers", "does not transfer", "not decided"]
@@ -30,38 +30,43 @@ _VERDICTS: Mapping[str, Transferring] = {
     "refuted": "does not transfer",
     "inconclusive": "not decided",
 }
-_OPENINGS: Mapping[Transferring, str] = {
-    "transfers": "The rate transfers",
-    "does not transfer": "The rate does not transfer",
-    "not decided": "Whether the rate transfers is not decided",
-}
+_LEAST: Mapping[str, str] = {"width": "the narrowest's", "depth": "the shallowest's"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Transfer:
-    """What became of a rate across widths; prints as a table with the verdict.
+    """What became of a rate, or of other scalars, across widths or depths; prints as a table with the verdict.
 
     Attributes:
-        data: The dataset of the sweep, with "loss" over (width, rate, seed), NaN or infinite where a training diverged.
-        optimum: The optimal rate at each width, and its exponent.
-        cost: Over (width, seed), without the narrowest width: the loss at the narrowest width's best rate of the grid less that at the own
-            best rate, over the mean of the latter. Infinite where the training diverges.
+        data: The dataset of the sweep, with "loss" over (width, rate, seed), NaN or infinite where a training diverged; "depth" in the
+            place of "width", and the names of other scalars in that of "rate", if these were asked for.
+        optima: Of each scalar by name the best value at each width, and its exponent. Of several scalars each is sought where the others
+            have the best values of the width's grid.
+        cost: Over (width, seed), without the narrowest width: the loss at the narrowest width's best point of the grid less that at the
+            own best, over the mean of the latter. Infinite where the training diverges.
         tolerance: The cost that counts.
         finding: What the lab's relation found, with its rule and its numbers.
     """
 
     data: xr.Dataset
-    optimum: Optimum
+    optima: Mapping[str, Optimum]
     cost: xr.DataArray
     tolerance: float
     finding: Finding
 
     @classmethod
     def of(cls, data: xr.Dataset, tolerance: float) -> "Transfer":
-        """What the losses of trainings say, `data["loss"]` over (width, rate, seed); raises ValueError as `sweep.optimum`."""
-        optimum = sweep.optimum(data["loss"], over="rate", dim="width")
-        cost = cost_of_narrowest(data["loss"], optimum)
-        return cls(data, optimum, cost, tolerance, _found(cost, optimum, tolerance))
+        """What the losses of trainings say, `data["loss"]` over (width or depth, scalars, seed); raises ValueError as `sweep.optimum`."""
+        dim = "depth" if "depth" in data["loss"].dims else "width"
+        loss = data["loss"].sortby([name for name in data["loss"].dims if name != "seed"])
+        optima = optima_of(loss, dim)
+        cost = cost_of_narrowest(loss, optima)
+        return cls(data, optima, cost, tolerance, _found(cost, optima, tolerance))
+
+    @property
+    def optimum(self) -> Optimum:
+        """That of the rate, or of the first scalar."""
+        return next(iter(self.optima.values()))
 
     @property
     def verdict(self) -> Transferring:
@@ -71,14 +76,30 @@ class Transfer:
     @property
     def costs(self) -> dict[float, float]:
         """The mean cost at each wider width."""
-        return {float(width): float(cost) for width, cost in zip(self.cost.width, self.cost.mean("seed"), strict=True)}
+        sizes = self.cost[self.optimum.dim]
+        return {float(size): float(cost) for size, cost in zip(sizes, self.cost.mean("seed"), strict=True)}
 
     def __repr__(self) -> str:
-        lines = self.optimum.table().splitlines()
-        costs = ["the narrowest's costs", "–", *(f"{_percent(cost)} %" for cost in self.costs.values())]
-        length = max(map(len, lines))
-        table = [f"{line.ljust(length)}  {cost}".rstrip() for line, cost in zip(lines, costs, strict=True)]
-        return "\n".join([*table, repr(self.optimum), f"{_OPENINGS[self.verdict]}: {self._why}"])
+        costs = [f"{_LEAST[self.optimum.dim]} costs", "–", *(f"{_percent(cost)} %" for cost in self.costs.values())]
+        told = []
+        for optimum in self.optima.values():
+            lines = optimum.table().splitlines()
+            length = max(map(len, lines))
+            told += [f"{line.ljust(length)}  {cost}".rstrip() for line, cost in zip(lines, costs, strict=True)]
+            told.append(repr(optimum))
+        return "\n".join([*told, self._verdict])
+
+    @property
+    def _verdict(self) -> str:
+        what, does, do = " and the ".join(self.optima), "s", "does"
+        if len(self.optima) > 1:
+            does, do = "", "do"
+        opening = {
+            "transfers": f"The {what} transfer{does}",
+            "does not transfer": f"The {what} {do} not transfer",
+            "not decided": f"Whether the {what} transfer{does} is not decided",
+        }[self.verdict]
+        return f"{opening}: {self._why}"
 
     @property
     def _why(self) -> str:
@@ -86,17 +107,21 @@ class Transfer:
             return self.finding.reason
         point = self.finding.deciding
         return (
-            f"at {point.label} the narrowest's costs {_percent(point.estimate)} % of the loss ({_percent(point.low)} to "
+            f"at {point.label} {_LEAST[self.optimum.dim]} costs {_percent(point.estimate)} % of the loss ({_percent(point.low)} to "
             f"{_percent(point.high)} %, 4 standard errors); {100 * self.tolerance:g} % count."
         )
 
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Draws loss against rate, a curve for each width with its optimum, and a line at the narrowest width's best rate.
+    def plot(self, ax: Axes | None = None, *, over: str | None = None) -> Axes:
+        """Draws loss against a scalar, a curve for each width with its optimum, and a line at the narrowest width's best value.
 
-        In `ax` or a new figure.
+        In `ax` or a new figure. The scalar is `over`, by default the first one; each curve is drawn where the others have the best values
+        of the width's grid. Raises ValueError for one that there is not.
         """
-        ax = self.optimum.plot(ax)
-        ax.axvline(self.optimum.grid[self.optimum.best[0]], color="black", linewidth=0.8, linestyle=":")
+        if over is not None and over not in self.optima:
+            raise ValueError(f"There is no scalar {over!r}; there are {', '.join(self.optima)}.")
+        optimum = self.optimum if over is None else self.optima[over]
+        ax = optimum.plot(ax)
+        ax.axvline(optimum.grid[optimum.best[0]], color="black", linewidth=0.8, linestyle=":")
         return ax
 
 
@@ -105,8 +130,9 @@ def transfer(
     loss: Loss,
     optimizer: Optimizer,
     *,
-    widths: Sequence[int],
-    rates: Sequence[float | int] | np.ndarray,
+    widths: Sequence[int] | None = None,
+    depths: Sequence[int] | None = None,
+    rates: Sequence[float | int] | np.ndarray | Mapping[str, Sequence[float | int] | np.ndarray],
     batch: PyTree | Callable[[Key[Array, ""]], PyTree],
     steps: int,
     seeds: int = 16,
@@ -130,7 +156,9 @@ def transfer(
         optimizer: `optimizer(rate)`, e.g. `optax.adam`, or a function of `rate` and an argument called `width`, as rules of μP and of Muon
             need it. The rate is a scalar array; any other positive scalar may stand in its place.
         widths: Two different ints or more.
-        rates: Three different positive numbers or more, best in equal ratios.
+        depths: The same, in the place of `widths`: `build(key, depth)`, and an argument of the optimizer called `depth`.
+        rates: Three different positive numbers or more, best in equal ratios. Or several scalars by name, such numbers for each: all
+            combinations are trained, and `optimizer` gets the scalars by their names.
         batch: A tree of arrays, the same at every step and for the final loss; or `batch(key)`, which draws one: afresh at every step and
             seed, and once more for the final loss, the same for all rates of a seed.
         steps: Steps of each training.
@@ -155,22 +183,28 @@ def transfer(
         RoughFitWarning: fewer than 10 seeds.
     """
     key = jax.random.key(0) if key is None else key
-    _check_numbers(rates, steps, tolerance, widen)
-    problem = checked(build, loss, optimizer, batch, widths, float(min(rates)), key)
+    by_name = isinstance(rates, Mapping)
+    grid = {str(name): points for name, points in rates.items()} if isinstance(rates, Mapping) else {"rate": rates}
+    dim, sizes = _sizes(widths, depths)
+    _check_numbers(grid, steps, tolerance, widen)
+    least = {name: float(np.min(points)) for name, points in grid.items()}
+    problem = checked(Problem(build, loss, optimizer, batch, dim), sizes, least if by_name else least["rate"], key)
     place = None if store is None else Path(store)
     if place is not None:
         place.mkdir(exist_ok=True)
 
-    def measure(key: Array, width: Any, rate: Array) -> dict[str, Array]:
-        return {"loss": problem.final_loss(key, width, rate, steps)}
+    def measure(key: Array, **point: Any) -> dict[str, Array]:
+        size = point.pop(dim)
+        return {"loss": problem.final_loss(key, size, point if by_name else point["rate"], steps)}
 
-    def swept(rates: Sequence[float], part: int) -> xr.Dataset:
+    def swept(grid: Mapping[str, Sequence[float]], part: int) -> xr.Dataset:
+        scalars = {name: sweep.values(*points) for name, points in grid.items()}
         with warnings.catch_warnings():
             # What diverges is told by the optima.
             warnings.simplefilter("ignore", FailedSeedsWarning)
             return sweep.run(
                 measure,
-                {"width": sweep.widths(*sorted(widths)), "rate": sweep.values(*map(float, rates))},
+                {dim: sweep.widths(*sorted(sizes)), **scalars},
                 seeds=seeds,
                 key=key,
                 plan=plan,
@@ -179,61 +213,99 @@ def transfer(
                 progress=progress,
             )
 
-    data = _widened(swept, sorted(float(rate) for rate in rates), widen)
+    data = _widened(swept, {name: sorted(map(float, points)) for name, points in grid.items()}, dim, widen)
     return Transfer.of(data, float(tolerance))
 
 
-def _widened(swept: Callable[[Sequence[float], int], xr.Dataset], rates: Sequence[float], widen: int) -> xr.Dataset:
-    """The sweep of all rates, with more beyond an end of them as long as a best rate is one and rates are left to add."""
-    data, left, part = swept(rates, 0), {"below": widen, "above": widen}, 0
-    at_once = max(len(rates) // 2, 2)
-    while sides := [side for side in _open_sides(data["loss"]) if left[side]]:
+def _widened(
+    swept: Callable[[Mapping[str, Sequence[float]], int], xr.Dataset],
+    grid: Mapping[str, Sequence[float]],
+    dim: Dim,
+    widen: int,
+) -> xr.Dataset:
+    """The sweep of a grid, with more values beyond an end of it as long as a best point is at one and values are left to add."""
+    data, part = swept(grid, 0), 0
+    left = {(name, side): widen for name in grid for side in _ENDS}
+    while open_ := [end for end in _open_ends(data["loss"], dim) if left[end]]:
+        name = open_[0][0]
         added: list[float] = []
-        for side in sides:
-            count = min(at_once, left[side])
-            left[side] -= count
-            added += _beyond(data.rate.values, side, count)
+        for end in open_:
+            if end[0] == name:
+                count = min(max(len(grid[name]) // 2, 2), left[end])
+                left[end] -= count
+                added += _beyond(data[name].values, end[1], count)
         part += 1
-        more = swept(sorted(added), part)
-        data = xr.concat([data, more], "rate", join="exact", combine_attrs="override").sortby("rate")
+        others = {other: data[other].values.tolist() for other in grid}
+        more = swept(others | {name: sorted(added)}, part)
+        data = xr.concat([data, more], name, join="exact", combine_attrs="override").sortby(name)
     return data
 
 
-def _open_sides(loss: xr.DataArray) -> list[str]:
-    """The ends of the grid beyond which an optimum may lie; "below" where all rates of a width diverge."""
-    finite = xr.ufuncs.isfinite(loss).all("seed")
-    if not bool(finite.any("rate").all()):
-        return ["below"]
+_ENDS: Mapping[str, str] = {"below": "smallest", "above": "largest"}
+
+
+def _open_ends(loss: xr.DataArray, dim: Dim) -> list[tuple[str, str]]:
+    """Scalars and ends of their grid beyond which an optimum may lie; all "below" where all points of a width diverge."""
+    scalars = [str(name) for name in loss.dims if name not in (dim, "seed")]
+    if not bool(xr.ufuncs.isfinite(loss).all("seed").any(scalars).all()):
+        return [(name, "below") for name in scalars]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RoughFitWarning)
-        places = sweep.optimum(loss, over="rate", dim="width").places
-    return [side for side, place in (("below", "smallest"), ("above", "largest")) if place in places]
+        found = optima_of(loss, dim)
+    return [(name, side) for name in scalars for side, place in _ENDS.items() if place in found[name].places]
 
 
-def _beyond(rates: np.ndarray, side: str, count: int) -> list[float]:
-    """So many rates beyond one end, in the ratio of the last two."""
-    end, next_to_it = (rates[0], rates[1]) if side == "below" else (rates[-1], rates[-2])
+def _beyond(values: np.ndarray, side: str, count: int) -> list[float]:
+    """So many values beyond one end, in the ratio of the last two."""
+    end, next_to_it = (values[0], values[1]) if side == "below" else (values[-1], values[-2])
     return [float(end * (end / next_to_it) ** step) for step in range(1, count + 1)]
 
 
-def _found(cost: xr.DataArray, optimum: Optimum, tolerance: float) -> Finding:
+def _found(cost: xr.DataArray, optima: Mapping[str, Optimum], tolerance: float) -> Finding:
     """What the lab finds of the costs; a training that diverges needs no estimate."""
     diverging = xr.ufuncs.isinf(cost).any("seed")
     if bool(diverging.any()):
-        width, of = float(cost.width[int(np.argmax(diverging.values))]), cost.sizes["seed"]
-        count = int(xr.ufuncs.isinf(cost.sel(width=width)).sum())
-        reason = f"{optimum.grid[optimum.best[0]]:.3g}, the narrowest's, diverges at width {width:g} in {count} of {of} seeds."
-        rule = "refuted if a seed diverges at the narrowest width's rate; inconclusive if that is an end of the grid"
-        at_end = optimum.places[0] in ("smallest", "largest")
+        (dim,) = {optimum.dim for optimum in optima.values()}
+        size, of = float(cost[dim][int(np.argmax(diverging.values))]), cost.sizes["seed"]
+        count = int(xr.ufuncs.isinf(cost.sel({dim: size})).sum())
+        best = ", ".join(f"{optimum.grid[optimum.best[0]]:.3g}" for optimum in optima.values())
+        reason = f"{best}, {_LEAST[dim]}, diverges at {dim} {size:g} in {count} of {of} seeds."
+        rule = f"refuted if a seed diverges at {_LEAST[dim]} best; inconclusive if that is an end of the grid"
+        at_end = any(optimum.places[0] in _ENDS.values() for optimum in optima.values())
         return Finding("inconclusive" if at_end else "refuted", rule, (), of, reason=reason)
-    return costs_less(cost, optimum, tolerance).judge({})
+    return costs_less(cost, optima, tolerance).judge({})
 
 
-def _check_numbers(rates: Sequence[float | int] | np.ndarray, steps: int, tolerance: float | int, widen: int) -> None:
-    if len(set(rates)) < 3 or not all(isfinite(rate) and rate > 0 for rate in rates):
+def _sizes(widths: Sequence[int] | None, depths: Sequence[int] | None) -> tuple[Dim, Sequence[int]]:
+    if widths is not None and depths is None:
+        return "width", widths
+    if depths is not None and widths is None:
+        return "depth", depths
+    raise ValueError(
+        f"Models differ in their width or in their depth, got widths={widths} and depths={depths}; pass one."
+    )
+
+
+def _check_numbers(
+    grid: Mapping[str, Sequence[float | int] | np.ndarray], steps: int, tolerance: float | int, widen: int
+) -> None:
+    if not grid or set(grid) & {"width", "depth", "seed"}:
         raise ValueError(
-            f"rates needs to be three different positive numbers or more, got {list(rates)}; take e.g. powers of 2."
+            f"rates by name needs one scalar or more, none called width, depth or seed, got {list(grid)}; write e.g. "
+            '{"rate": (0.1, 0.2, 0.4)}.'
         )
+    for name, points in grid.items():
+        numbers = np.asarray(points)
+        if (
+            numbers.ndim != 1
+            or numbers.dtype.kind not in "iuf"
+            or len(np.unique(numbers)) < 3
+            or not (np.isfinite(numbers) & (numbers > 0)).all()
+        ):
+            which = "rates" if name == "rate" else f"rates[{name!r}]"
+            raise ValueError(
+                f"{which} needs to be three different positive numbers or more, got {numbers.tolist()}; take e.g. powers of 2."
+            )
     if steps < 1 or widen < 0:
         raise ValueError(
             f"A training has one step or more and a grid is widened by 0 rates or more, got steps={steps} and widen={widen}."

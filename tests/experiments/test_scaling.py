@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from specjax import report
+from specjax import experiments, report, sizes
 from specjax.cli import main
-from specjax.experiments.scaling import ours, study
+from specjax.experiments.scaling import ours, perceptron, rates, study, updates
+from specjax.experiments.scaling.perceptron import LAYERS, SETTINGS
 
 BASE, WIDTH, RATE = 16, 64, 0.125
 KEY = jax.random.key(3)
@@ -46,6 +47,107 @@ def test_slopes_are_those_of_lines_through_logarithms():
     values = np.random.default_rng(0).uniform(1, 2, (4, 3))
     found = study.slopes(xr.DataArray(values, {"width": [2, 4, 16, 32], "seed": range(3)}, ("width", "seed")))
     np.testing.assert_allclose(found, np.polyfit(np.log([2, 4, 16, 32]), np.log(values), 1)[0], rtol=1e-12)
+
+
+def test_the_perceptron_starts_and_has_rates_by_layer_as_its_settings_say():
+    narrow, wide = perceptron.BASE, 64 * perceptron.BASE
+    adam = SETTINGS["Adam, μP"]
+    weights = {
+        width: perceptron.problem("Adam", adam.last, adam.factors(width)).build(KEY, width) for width in (narrow, wide)
+    }
+    assert [np.shape(weights[narrow][name]) for name in LAYERS] == [(32, 8), (32, 32), (8, 32)]
+    deviations = [np.std(np.asarray(weights[wide][name])) for name in LAYERS]
+    # In standard parametrization the last would be 1/√2048, in μP it is 1/8 of that.
+    assert deviations == pytest.approx([8**-0.5, wide**-0.5, wide**-0.5 / 8], rel=0.05)
+    np.testing.assert_allclose(adam.factors(4 * narrow), [1, 1 / 4, 1 / 4])
+    np.testing.assert_allclose(SETTINGS["gradient descent, μP"].factors(4 * narrow), [4, 1, 1 / 4])
+    # Of layers with 8 inputs, 128 hidden units and 8 outputs.
+    scales = {
+        "none": [1, 1, 1],
+        "√max(1, out/in)": [4, 1, 1],
+        "√(out/in)": [4, 1, 1 / 4],
+        "0.2 √max": [0.2 * 128**0.5] * 3,
+    }
+    for name, expected in scales.items():
+        np.testing.assert_allclose(SETTINGS[f"Muon, {name}"].factors(4 * narrow), expected, rtol=1e-6)
+
+
+@pytest.mark.integration
+@pytest.mark.usefixtures("optax_promotion")
+def test_the_sizes_of_updates_are_those_of_numpy():
+    setting, width = SETTINGS["gradient descent, μP"], 48
+    data = updates.run(updates.Config(widths=(40, 48), seeds=10), KEY)
+    key = jax.random.fold_in(sizes.stream(KEY, "networks"), 2)
+    problem = perceptron.problem("gradient descent", setting.last, setting.factors(width))
+    before, (x, y) = problem.model(key, width), problem.at_step(key, 0)
+    gradient = jax.grad(perceptron.loss)(before, (x, y))
+    rate = updates.SMALL * setting.rate * np.array([width / 32, 1.0, 32 / width])
+    step = {name: -each * np.asarray(gradient[name]) for name, each in zip(LAYERS, rate, strict=True)}
+    after = {name: np.asarray(before[name]) + step[name] for name in LAYERS}
+    h = np.maximum(np.asarray(x) @ after["first"].T, 0)
+    inputs = (np.asarray(x), h, np.maximum(h @ after["hidden"].T, 0))
+    expected = [np.sqrt(np.mean((z @ step[name].T) ** 2)) for name, z in zip(LAYERS, inputs, strict=True)]
+    found = data["update"].sel(setting="gradient descent, μP", width=width, seed=2).sel(layer=list(LAYERS))
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def curves(power):
+    """Losses of every setting in twelve seeds, exp of a parabola in log(rate) about a best rate of width^power."""
+    config = rates.Config()
+    factors = 2.0 ** np.arange(-config.below, config.above + 1)
+    widths = np.array(config.widths)
+    # Each seed has an optimum of its own; that of a group is the middle of those of its seeds.
+    own = np.tile([0.7, 1.3, 1.3, 0.7], 3)
+    middle = power * np.log2(widths / widths[0])[:, None, None] + own
+    curve = np.exp(0.05 * (np.log2(factors)[None, :, None] - middle) ** 2)
+    coords = {"width": widths, "factor": factors, "seed": range(12), "setting": list(SETTINGS)}
+    return config, xr.Dataset({"loss": (tuple(coords), np.repeat(curve[..., None], len(SETTINGS), axis=3))}, coords)
+
+
+def test_the_best_rate_of_a_group_and_its_exponent():
+    config, data = curves(-1)
+    expected = 2.0 * config.widths[0] / np.array(config.widths)
+    found = rates.best(data).sel(setting="Adam").transpose("width", "seed")
+    np.testing.assert_allclose(found, np.repeat(expected[:, None], 3, axis=1), rtol=0.02)
+    np.testing.assert_allclose(rates.exponents(data, "Adam"), -1, atol=0.01)
+
+
+def test_best_rates_that_fall_as_one_over_the_width_are_told_from_those_that_do_not_fall():
+    # All settings are the same here, so that a control that puts one in the place of another changes nothing: the numbers alone.
+    found = {
+        power: {s.name: s.find(config, data).verdict for s in rates.EXPERIMENT.statements}
+        for power in (-1, 0)
+        for config, data in [curves(power)]
+    }
+    falling = {"gradient-descent", "adam", "muon-adamw-rms", "muon-original", "muon-none"}
+    staying = {"mup-gradient-descent", "muon-spectral", "muon-none-stays"}
+    assert {name for name in falling | staying if found[-1][name] == "confirmed"} == falling
+    assert {name for name in falling | staying if found[0][name] == "confirmed"} == staying
+    assert {found[0][name] for name in falling} == {found[-1][name] for name in staying} == {"refuted"}
+    # A rate of the narrowest that is six times too large at the widest.
+    assert float(rates.cost(curves(-1)[1], "Adam").mean()) > 0.25 > float(rates.cost(curves(0)[1], "Adam").mean())
+
+
+BAD = [
+    (
+        "update-exponents",
+        {"widths": (8,)},
+        "widths needs 2 or more different sizes in ascending order, each at least 2",
+    ),
+    ("update-exponents", {"seeds": 9}, "seeds must be at least 10, got 9."),
+    ("rate-transfer", {"widths": (8,)}, "widths needs 2 or more different sizes in ascending order, each at least 2"),
+    ("rate-transfer", {"below": 0}, "below must be at least 1, got 0."),
+    ("rate-transfer", {"above": 0}, "above must be at least 1, got 0."),
+    ("rate-transfer", {"steps": 0}, "steps must be at least 1, got 0."),
+    ("rate-transfer", {"seeds": 12}, "seeds must be at least 16, got 12."),
+    ("rate-transfer", {"seeds": 18}, "seeds needs to be a multiple of 4, got 18."),
+]
+
+
+@pytest.mark.parametrize(("name", "changes", "sentence"), BAD)
+def test_a_configuration_that_cannot_be_judged_is_refused(name, changes, sentence):
+    with pytest.raises(ValueError, match=f"^{sentence}"):
+        experiments.load(name).at("quick", **changes)
 
 
 def test_tokens_follow_one_chain_whatever_the_seed():

@@ -76,6 +76,6 @@ def test_every_row_is_judged_or_says_why_not(paper):
         assert not row.because.lower().startswith("owed"), id
 
 
-def test_there_is_no_sixth_paper():
+def test_a_paper_that_there_is_not_is_refused():
     with pytest.raises(ValueError, match="There is no paper 'muon'; there are outer-product"):
         ledgers.ledger("muon")

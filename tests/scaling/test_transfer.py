@@ -9,8 +9,8 @@ import xarray as xr
 from matplotlib import pyplot as plt
 from scipy import optimize
 
-from specjax import scaling, sizes, sweep
-from specjax.scaling.cost import cost_of_narrowest
+from specjax import scaling, sizes
+from specjax.scaling.cost import cost_of_narrowest, optima_of
 from tests.scaling.problems import CURVATURES, closed_form, quadratic, sums
 
 WIDTHS, STEPS = (16, 32, 64), 6
@@ -157,15 +157,94 @@ def test_nan_in_one_seed_at_the_narrowest_rate_is_no_transfer():
     assert "diverges at width 64 in 1 of 10 seeds" in str(found)
 
 
-def test_the_cost_of_a_rate_that_follows_a_power_of_the_width():
+def test_the_cost_of_the_narrowest_rate():
     data = parabolas(places=(4.0, 3.0, 2.0))
-    optimum = sweep.optimum(data["loss"], over="rate", dim="width")
-    kept, followed, doubled = (cost_of_narrowest(data["loss"], optimum, power) for power in (0.0, -1.0, -2.0))
-    assert kept.dims == ("width", "seed")
+    cost = cost_of_narrowest(data["loss"], optima_of(data["loss"], "width"))
+    assert cost.dims == ("width", "seed")
     # One place off costs 0.1 of a loss of 1, two cost 0.4.
-    np.testing.assert_allclose(kept.mean("seed"), [0.1, 0.4], rtol=1e-2)
-    np.testing.assert_allclose(followed, 0, atol=1e-12)
-    np.testing.assert_allclose(doubled.mean("seed"), [0.1, 0.4], rtol=1e-2)
+    np.testing.assert_allclose(cost.mean("seed"), [0.1, 0.4], rtol=1e-2)
+
+
+def bowls(places, tilt=0.0):
+    """Losses over two scalars with the optima at the given places (a, b) of grids of seven and five."""
+    a, b = np.arange(7)[:, None], np.arange(5)[None, :]
+    noise = np.random.default_rng(0).normal(0, 1e-3, (len(places), 1, 1, 10))
+    curves = [1 + 0.1 * ((a - i) ** 2 + (b - j) ** 2 + tilt * (a - i) * (b - j)) for i, j in places]
+    coords = {
+        "width": [16, 32, 64][: len(places)],
+        "rate": 0.01 * 2.0 ** np.arange(7),
+        "gap": 0.1 * 3.0 ** np.arange(5),
+    }
+    coords |= {"seed": range(10)}
+    return xr.Dataset({"loss": (tuple(coords), np.array(curves)[..., None] + noise)}, coords)
+
+
+def test_of_two_scalars_each_has_its_optimum_where_the_other_is_best_and_the_pair_its_cost():
+    # Tilted: at one fixed value of the other scalar the optima of both would lie elsewhere.
+    found = scaling.Transfer.of(bowls([(4, 1), (3, 2), (2, 3)], tilt=1.0), 0.01)
+    assert list(found.optima) == ["rate", "gap"]
+    np.testing.assert_allclose(found.optima["rate"].optima, 0.01 * 2.0 ** np.array([4, 3, 2]), rtol=2e-2)
+    np.testing.assert_allclose(found.optima["gap"].optima, 0.1 * 3.0 ** np.array([1, 2, 3]), rtol=2e-2)
+    assert found.optima["rate"].exponent == pytest.approx(-1, abs=0.02)
+    # (1, -1) off costs 0.1 (1 + 1 - 1), (2, -2) four times that.
+    np.testing.assert_allclose(list(found.costs.values()), [0.1, 0.4], rtol=2e-2)
+    assert "The rate and the gap do not transfer: at width = 64 the narrowest's costs 40 %" in str(found)
+    assert found.plot(over="gap").get_xlabel() == "gap"
+    with pytest.raises(ValueError, match="There is no scalar 'decay'; there are rate, gap"):
+        found.plot(over="decay")
+    plt.close("all")
+
+
+def test_a_pair_transfers_only_if_both_scalars_do():
+    assert scaling.Transfer.of(bowls([(4, 1), (4, 1), (4, 1)]), 0.01).verdict == "transfers"
+    assert scaling.Transfer.of(bowls([(4, 1), (4, 1), (4, 2)]), 0.01).verdict == "does not transfer"
+    assert scaling.Transfer.of(bowls([(4, 0), (4, 0), (4, 0)]), 0.01).verdict == "not decided"
+
+
+@pytest.mark.integration
+def test_two_scalars_are_trained_as_a_grid_that_widens_in_both():
+    def decayed(rate, decay, width):
+        return optax.chain(optax.add_decayed_weights(decay), optax.sgd(16 * rate / width))
+
+    # The sum of a column moves by width times its gradient, which all its entries have in common, and decays with the entries.
+    grid = {"rate": (0.02, 0.04, 0.08), "decay": (0.1, 0.2, 0.4)}
+    found = descent(decayed, rates=grid, widths=(16, 32), steps=2, widen=2, seeds=4)
+    assert set(grid["rate"]) < set(np.round(found.data.rate.values, 6))
+    loss = found.data["loss"].mean("seed").sel(width=32)
+    for rate in found.data.rate.values:
+        for decay in found.data.decay.values:
+            sums_ = np.zeros(4)
+            for _ in range(2):
+                sums_ = sums_ - 16 * rate * CURVATURES * (sums_ - 1) - 16 * rate / 32 * decay * sums_
+            expected = np.sum(CURVATURES * (sums_ - 1) ** 2) / 2
+            assert float(loss.sel(rate=rate, decay=decay)) == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.integration
+def test_depths_stand_in_the_place_of_widths():
+    def layers(key, depth):
+        del key
+        return [jnp.full((1,), 0.5) for _ in range(depth)]
+
+    def product(model, batch):
+        return (jnp.sum(jnp.prod(jnp.stack(model), axis=0)) - batch) ** 2
+
+    def by_depth(rate, depth):
+        return optax.sgd(rate / depth)
+
+    found = scaling.transfer(
+        layers, product, by_depth, depths=(1, 2, 3), rates=(0.1, 0.2, 0.4), batch=jnp.ones(()), steps=3, seeds=4,
+        widen=2, progress=False,
+    )  # fmt: skip
+    for depth in (1, 2, 3):
+        for rate in found.data.rate.values:
+            w = np.full(depth, 0.5)
+            for _ in range(3):
+                w = w - rate / depth * 2 * (np.prod(w) - 1) * np.prod(w) / w
+            loss = found.data["loss"].sel(depth=depth, rate=rate)
+            np.testing.assert_allclose(loss, (np.prod(w) - 1) ** 2, rtol=1e-3, atol=1e-9)
+    assert found.optimum.dim == "depth"
+    assert "the shallowest's costs" in str(found)
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -173,6 +252,13 @@ def test_the_cost_of_a_rate_that_follows_a_power_of_the_width():
     ("arguments", "sentence"),
     [
         ({"widths": (16,)}, "What a width changes is seen at two different ones or more, got widths=[16]."),
+        ({"widths": 16}, "widths needs to be positive ints, got 16; write e.g. (2, 4)."),
+        ({"widths": (-8, 16)}, "widths needs to be positive ints, got (-8, 16); write e.g. (2, 4)."),
+        (
+            {"widths": None, "depths": (1.0, 2.0)},
+            "depths needs to be positive ints, got (1.0, 2.0); write e.g. (2, 4).",
+        ),
+        ({"rates": 0.1}, "rates needs to be three different positive numbers or more, got 0.1; take e.g. powers of 2."),
         ({"widths": (16, 16)}, "What a width changes is seen at two different ones or more, got widths=[16, 16]."),
         (
             {"build": lambda key, _: sums(key, 8)},
@@ -220,11 +306,32 @@ def test_the_cost_of_a_rate_that_follows_a_power_of_the_width():
         ),
         (
             {"rates": (0.1, 0.2, -1)},
-            "rates needs to be three different positive numbers or more, got [0.1, 0.2, -1]; take e.g. powers of 2.",
+            "rates needs to be three different positive numbers or more, got [0.1, 0.2, -1.0]; take e.g. powers of 2.",
         ),
         (
             {"steps": 0},
             "A training has one step or more and a grid is widened by 0 rates or more, got steps=0 and widen=8.",
+        ),
+        (
+            {"widths": None},
+            "Models differ in their width or in their depth, got widths=None and depths=None; pass one.",
+        ),
+        (
+            {"depths": (1, 2)},
+            "Models differ in their width or in their depth, got widths=(16, 32, 64) and depths=(1, 2); pass one.",
+        ),
+        (
+            {"rates": {"rate": (0.1, 0.2, 0.4), "decay": (0.1, 0.2)}},
+            "rates['decay'] needs to be three different positive numbers or more, got [0.1, 0.2]; take e.g. powers of 2.",
+        ),
+        (
+            {"rates": {}},
+            'rates by name needs one scalar or more, none called width, depth or seed, got []; write e.g. {"rate": (0.1, 0.2, 0.4)}.',
+        ),
+        (
+            {"rates": {"rate": RATES, "decay": RATES}},
+            "optimizer gets rate and decay by name, and a width where it has an argument of that name, but has the signature "
+            "optimizer(learning_rate",
         ),
         ({"tolerance": 2}, "tolerance is the share of the loss that counts, between 0 and 1, got 2; write e.g. 0.01."),
         (

@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 from specjax import lab, scaling, sizes
 from specjax.experiments.scaling import ours
 from specjax.optim import SCALES
-from specjax.scaling.cost import cost_of_narrowest, costs_less
-from specjax.sweep import optimum
+from specjax.scaling.cost import cost_of_narrowest, costs_less, optima_of
 
 LEDGER = lab.Ledger.of(
     "scaling-of-a-model",
@@ -83,7 +82,7 @@ def _losses(data: Mapping[str, xr.Dataset]) -> xr.DataArray:
 )
 def rate_transfers(config: Config, data: Mapping[str, xr.Dataset]) -> lab.Relation:
     """A training that diverges costs all of the loss."""
-    found = optimum(_losses(data), over="rate", dim="width")
+    found = optima_of(_losses(data), "width")
     cost = cost_of_narrowest(_losses(data), found).clip(max=1.0)
     return costs_less(cost, found, config.tolerance)
 

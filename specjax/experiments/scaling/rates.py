@@ -1,0 +1,330 @@
+"""Trainings over width × rate: by which power of the width the best rate moves, and what the narrowest's costs at wider widths.
+
+The trainings are short, so that the first steps decide which rate is best, as they do what a step does to each layer (`updates.py`): where
+some ΔW x grows as a power of the width, the best rate falls as that power. An exponent has an interval over groups of seeds: the best rate
+is that of the mean over a group, as one would tune it with so many seeds.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Key
+from matplotlib import colormaps
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+from specjax import lab, sizes, sweep
+from specjax.experiments.ledgers import ledger
+from specjax.experiments.scaling import perceptron
+from specjax.experiments.scaling.perceptron import SETTINGS
+from specjax.experiments.scaling.study import HALFWAY, slopes
+from specjax.lab.statement import Control
+
+GROUP = 4
+"""Seeds of a group."""
+LARGEST = 1e6
+"""A loss counts as this where it is larger or not finite: a training that diverges is no seed that failed."""
+
+
+class Config(lab.Config):
+    """Widths, rates and trainings."""
+
+    widths: tuple[int, ...] = lab.sizes(16, 40, 96, least=2, points=2, help="hidden units of both layers")
+    below: int = lab.integer(5, help="rates below the setting's own, each half of the next")
+    above: int = lab.integer(3, help="rates above it")
+    steps: int = lab.integer(8, help="steps of a training")
+    seeds: int = lab.seeds(72, least=4 * GROUP, help=f"trainings at every width and rate, in groups of {GROUP}")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.seeds % GROUP:
+            raise ValueError(f"seeds needs to be a multiple of {GROUP}, got {self.seeds}.")
+
+
+def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
+    """The loss of every setting on a fresh batch after the last step; one program for each width."""
+
+    def measure(key: Array, width: int, factor: Array) -> dict[str, Array]:
+        final = perceptron.of_all(
+            lambda problem, rate: problem.final_loss(key, width, rate * factor, config.steps), width
+        )
+        return {"loss": jnp.minimum(jnp.nan_to_num(final, nan=LARGEST), LARGEST)}
+
+    factors = [2.0**k for k in range(-config.below, config.above + 1)]
+    over = {"width": sweep.widths(*config.widths), "factor": sweep.values(*factors)}
+    data = sweep.run(measure, over, seeds=config.seeds, key=sizes.stream(key, "third trainings"), plan="exact")
+    return data.rename(loss_dim_0="setting").assign_coords(setting=list(SETTINGS))
+
+
+def best(data: xr.Dataset) -> xr.DataArray:
+    """The best rate of every setting at every width, over the setting's own, in every group of seeds.
+
+    It is the vertex of the parabola in logarithms through the least mean of the group and its neighbours.
+    """
+    groups = data["loss"].coarsen(seed=GROUP).mean()
+    logs = xr.ufuncs.log(groups).transpose("factor", ...)
+    last = data.sizes["factor"] - 1
+    place = logs.argmin("factor").clip(1, last - 1)
+    below, least, above = (logs.isel(factor=place + side).drop_vars("factor") for side in (-1, 0, 1))
+    bend = below - 2 * least + above
+    # An end of the grid that is the least point is told by `within_grid`.
+    beside = xr.where(bend > 0, (below - above) / (2 * bend.where(bend > 0, 1.0)), 0.0).clip(-1, 1)
+    return (2.0 ** (place + beside - int(np.argmin(np.abs(np.log(data["factor"].values)))))).rename("best rate")
+
+
+def _inside(relation: lab.Relation, data: xr.Dataset, setting: str) -> lab.Relation:
+    """Nothing is decided where a best rate, of the mean over all seeds, is an end of the grid."""
+    means = data["loss"].sel(setting=setting, drop=True).mean("seed")
+    return lab.within_grid(relation, means.argmin("factor"), data.sizes["factor"])
+
+
+def _moved(power: float) -> Control:
+    """The data with best rates that move by another power of the width."""
+
+    def change(data: xr.Dataset) -> xr.Dataset:
+        ratio = data["width"].values / data["width"].values[0]
+        places = np.round(power * np.log2(ratio)).astype(int)
+        moved = [data["loss"].isel(width=[at]).roll(factor=shift) for at, shift in enumerate(places)]
+        return data.assign(loss=xr.concat(moved, "width"))
+
+    return lab.changing(change)
+
+
+def exponents(data: xr.Dataset, setting: str) -> xr.DataArray:
+    """The exponent of the best rate of a setting in every group of seeds."""
+    return slopes(best(data).sel(setting=setting, drop=True)).rename("exponent of the best rate")
+
+
+states = lab.Statements()
+
+
+def follows(name: str, cites: str, says: str, setting: str, power: float, **options: Any) -> None:
+    """States that the best rate of a setting follows a power of the width, and not one that is 1/2 more or less."""
+
+    def relation(config: Config, data: xr.Dataset) -> lab.Relation:
+        off = exponents(data, setting) - power
+        sides = xr.concat([off, -off], xr.Variable("side", ["above", "below"])).rename("exponent of the best rate, off")
+        return _inside(lab.below(sides, HALFWAY, "half of the distance to the next exponent"), data, setting)
+
+    controls = {"best rates that rise as √width": _moved(0.5), "best rates that fall as 1/√width": _moved(-0.5)}
+    states(cites, says, name=name, controls=controls, **options)(relation)
+
+
+def falls(name: str, cites: str, says: str, setting: str, at_most: float, instead: str, **options: Any) -> None:
+    """States that the exponent of a setting's best rate is below a number, to be told from that of another setting in its place."""
+
+    def relation(config: Config, data: xr.Dataset) -> lab.Relation:
+        return _inside(lab.below(exponents(data, setting), at_most, f"{at_most:g}"), data, setting)
+
+    states(cites, says, name=name, controls={instead: _in_place_of(setting, instead)}, **options)(relation)
+
+
+def moves_less(name: str, cites: str, says: str, setting: str, than: str, least: float, **options: Any) -> None:
+    """States that the exponent of a setting's best rate is smaller in size than another's, by more than `least`."""
+
+    def relation(config: Config, data: xr.Dataset) -> lab.Relation:
+        more, less = (abs(exponents(data, each)) for each in (than, setting))
+        return _inside(_inside(lab.ahead(more, less, least=least), data, setting), data, than)
+
+    control = lab.replacing("loss", lambda data: _exchanged(data["loss"], setting, than))
+    states(cites, says, name=name, controls={"the two exchanged": control}, **options)(relation)
+
+
+def costs_little(name: str, cites: str, says: str, setting: str, instead: str, **options: Any) -> None:
+    """States that the rate tuned at the narrowest width costs less than a quarter of the loss at the widest."""
+
+    def relation(config: Config, data: xr.Dataset) -> lab.Relation:
+        return _inside(lab.below(cost(data, setting), 0.25, "a quarter of the loss"), data, setting)
+
+    states(cites, says, name=name, controls={instead: _in_place_of(setting, instead)}, **options)(relation)
+
+
+def cost(data: xr.Dataset, setting: str) -> xr.DataArray:
+    """The loss at the widest width at the rate that is best at the narrowest, less that at the own best, over the mean of the latter."""
+    loss = data["loss"].sel(setting=setting, drop=True)
+    chosen = loss.mean("seed").argmin("factor")
+    kept, own = (loss.isel(width=-1, factor=int(chosen[place]), drop=True) for place in (0, -1))
+    return ((kept - own) / own.mean("seed")).rename("cost of the narrowest's rate")
+
+
+def _in_place_of(setting: str, other: str) -> Control:
+    return lab.replacing(
+        "loss",
+        lambda data: data["loss"].where(data["setting"] != setting, data["loss"].sel(setting=other, drop=True)),
+    )
+
+
+def _exchanged(loss: xr.DataArray, one: str, other: str) -> xr.DataArray:
+    names = {one: other, other: one}
+    order = [names.get(str(name), str(name)) for name in loss["setting"].values]
+    return loss.sel(setting=order).assign_coords(setting=loss["setting"])
+
+
+follows(
+    "mup-gradient-descent",
+    "mup-transfer",
+    "In μP the best rate of gradient descent does not depend on the width.",
+    "gradient descent, μP",
+    0.0,
+)
+costs_little(
+    "mup-adam",
+    "mup-transfer",
+    "In μP Adam's best rate at the narrowest width costs less than a quarter of the loss at the widest.",
+    "Adam, μP",
+    "Adam",
+    post_hoc="It was first stated of the exponent, which the flat valley of Adam's losses left open.",
+)
+falls(
+    "gradient-descent",
+    "standard-transfer",
+    "In standard parametrization the best rate of gradient descent falls faster than width^-1/4.",
+    "gradient descent",
+    -0.25,
+    "gradient descent, μP",
+    post_hoc="First stated as a fall as 1/width, the power of the largest stable rate, which the best rate of eight steps does not follow.",
+)
+falls(
+    "adam",
+    "standard-transfer",
+    "In standard parametrization the best rate of Adam falls faster than 1/√width.",
+    "Adam",
+    -0.5,
+    "Adam, μP",
+)
+follows(
+    "muon-spectral",
+    "muon-transfer",
+    "The best rate of Muon with √(out/in) does not depend on the width.",
+    "Muon, √(out/in)",
+    0.0,
+)
+falls(
+    "muon-adamw-rms",
+    "muon-no-transfer",
+    "The best rate of Muon with 0.2 √max(out, in) falls faster than width^-1/4.",
+    "Muon, 0.2 √max",
+    -0.25,
+    "Muon, √(out/in)",
+    post_hoc="The threshold was -1/2, half of theory's exponent, and the exponent found was -0.53.",
+)
+falls(
+    "muon-original",
+    "muon-no-transfer",
+    "The best rate of Muon with √max(1, out/in) falls faster than width^-1/8.",
+    "Muon, √max(1, out/in)",
+    -0.125,
+    "Muon, √(out/in)",
+    post_hoc="The threshold was -1/4, half of theory's exponent, and the exponent found first was -0.27.",
+)
+falls(
+    "muon-none",
+    "muon-no-transfer",
+    "The best rate of Muon without a scale falls faster than width^-1/4.",
+    "Muon, none",
+    -0.25,
+    "Muon, 0.2 √max",
+    holds=False,
+)
+follows(
+    "muon-none-stays",
+    "muon-no-transfer",
+    "The best rate of Muon without a scale does not depend on the width: the first layer's ΔW x falls as the last layer's grows.",
+    "Muon, none",
+    0.0,
+    corrected=True,
+    post_hoc="It was stated after the first run had contradicted the fall.",
+)
+moves_less(
+    "mup-improves-adam",
+    "mup-improves",
+    "Adam's best rate moves less with the width in μP than in standard parametrization.",
+    "Adam, μP",
+    "Adam",
+    0.1,
+    post_hoc="The least lead that counts was 1/4, which the first run left open.",
+)
+moves_less(
+    "mup-improves-muon",
+    "mup-improves",
+    "Muon's best rate moves less with the width at the scale of μP, √(out/in), than at that of AdamW's steps, 0.2 √max(out, in).",
+    "Muon, √(out/in)",
+    "Muon, 0.2 √max",
+    HALFWAY,
+)
+moves_less(
+    "fixed-norms",
+    "fixed-norms",
+    "In short trainings with the start of μP Muon's best rate moves less with the width under fixed norms (Hyperball) than with decoupled "
+    "weight decay at the scale of AdamW's steps, 0.2 √max(out, in).",
+    "Muon, fixed norms",
+    "Muon, 0.2 √max",
+    HALFWAY,
+)
+
+
+def table(config: Config, data: xr.Dataset) -> list[lab.Table]:
+    """Best rates, their exponents beside theory's, and what the narrowest's costs at the widest width."""
+    rates = np.exp(xr.ufuncs.log(best(data)).mean("seed"))
+    rows = []
+    for name, setting in SETTINGS.items():
+        found = exponents(data, name)
+        half = 2 * float(found.std("seed", ddof=1)) / found.sizes["seed"] ** 0.5
+        rows.append(
+            (
+                name,
+                *(f"{setting.rate * float(rate):.2g}" for rate in rates.sel(setting=name)),
+                f"{float(found.mean()):.2f} ± {half:.2f} ({setting.best:g})",
+                f"{min(100 * float(cost(data, name).mean()), 999):.0f} %",
+            )
+        )
+    header = ("setting", *(f"best rate at {width}" for width in config.widths), "exponent (theory's)")
+    return [
+        lab.Table("Best rates, and what the narrowest's costs", (*header, f"cost at {config.widths[-1]}"), tuple(rows))
+    ]
+
+
+def figure(config: Config, data: xr.Dataset) -> Figure:
+    """The mean loss against the rate, a panel for each setting and a curve for each width, with the best point of the grid."""
+    drawn = Figure(figsize=(12.0, 9.0), layout="constrained")
+    shades = colormaps["viridis"](np.linspace(0, 0.88, len(config.widths)))
+    means = data["loss"].mean("seed")
+    for axes, (name, setting) in zip(drawn.subplots(3, 3, sharey=True).flat, SETTINGS.items(), strict=True):
+        rates = setting.rate * data["factor"].values
+        for width, color in zip(config.widths, shades, strict=True):
+            curve = means.sel(setting=name, width=width).values
+            least = int(np.argmin(curve))
+            axes.plot(rates, curve, ".-", color=color, linewidth=1, markersize=4, label=f"width {width}")
+            axes.plot(rates[least], curve[least], "o", color=color, markersize=7)
+        axes.set(xscale="log", yscale="log", title=name)
+        # Beyond is divergence.
+        axes.set_ylim(float(means.min()) / 1.2, 4 * float(means.isel(factor=0).max()))
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    drawn.supxlabel("rate")
+    drawn.supylabel("loss, mean over the seeds")
+    axes.legend(fontsize="small")
+    return drawn
+
+
+EXPERIMENT = lab.Experiment(
+    "rate-transfer",
+    ledger("scaling"),
+    title="Rates transfer between widths where no layer's update grows",
+    summary="Losses of a perceptron of three layers after eight steps, over width × rate. In μP, at Muon's scale √(out/in) and with fixed "
+    "norms the rate that is tuned at the narrowest width is right at six times the width; in standard parametrization and at Muon's scale "
+    "0.2 √max(out, in) it is too large, and costs more than the whole loss. Without a scale Muon's rate transfers too, against theory: the "
+    "first layer's update falls as the last one's grows.",
+    config=Config,
+    measure=run,
+    statements=states,
+    scales={
+        "smoke": {"widths": (8, 24), "below": 4, "above": 3, "steps": 2, "seeds": 16},
+        "paper": {"widths": (16, 48, 144, 256)},
+    },
+    figure=figure,
+    tables=table,
+)

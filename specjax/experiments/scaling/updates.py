@@ -1,0 +1,168 @@
+"""What one step does to the inputs of each layer, ΔW x, as the width grows: the textbook's exponents, and those of Muon's scales."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import optax
+import xarray as xr
+from jaxtyping import Array, Float, Key
+from matplotlib.figure import Figure
+
+from specjax import lab, sizes, sweep
+from specjax.experiments.ledgers import ledger
+from specjax.experiments.scaling import perceptron
+from specjax.experiments.scaling.perceptron import LAYERS, SETTINGS
+from specjax.experiments.scaling.study import HALFWAY, slopes
+from specjax.lab.drawing import COLORS, MARKERS, draw_sweep
+from specjax.scaling.problem import Problem
+
+SMALL = 0.01
+"""Of the best rate: a step is then to first order what it is at the start, from which the exponents follow."""
+
+
+class Config(lab.Config):
+    """Widths and networks."""
+
+    widths: tuple[int, ...] = lab.sizes(32, 64, 128, 256, least=2, points=2, help="hidden units of both layers")
+    seeds: int = lab.seeds(48, least=10, help="networks at every width")
+
+
+def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
+    """The RMS of ΔW x of every layer after a step of every setting, x the layer's input after it; one program for each width."""
+
+    def measure(key: Array, width: int) -> dict[str, Array]:
+        return {"update": perceptron.of_all(lambda problem, rate: _rms(problem, key, width, SMALL * rate), width)}
+
+    over, draws = {"width": sweep.widths(*config.widths)}, sizes.stream(key, "networks")
+    data = sweep.run(measure, over, seeds=config.seeds, key=draws, plan="exact")
+    dims = {"update_dim_0": "setting", "update_dim_1": "layer"}
+    return data.rename(dims).assign_coords(setting=list(SETTINGS), layer=list(LAYERS))
+
+
+def _rms(problem: Problem, key: Key[Array, ""], width: int, rate: Array) -> Float[Array, "3"]:
+    before, batch = problem.model(key, width), problem.at_step(key, 0)
+    transformation = problem.transformation(rate, width)
+    step, _ = transformation.update(jax.grad(problem.loss)(before, batch), transformation.init(before), before)
+    inputs = perceptron.layer_inputs(optax.apply_updates(before, step), batch[0])
+    return jnp.stack([jnp.sqrt(jnp.mean((inputs[layer] @ step[layer].T) ** 2)) for layer in LAYERS])
+
+
+def off(data: xr.Dataset, settings: Sequence[str]) -> xr.DataArray:
+    """By how much the exponents of some settings are above and below those of theory, in every seed."""
+    found = slopes(data["update"]).sel(setting=list(settings))
+    expected = [SETTINGS[setting].updates for setting in settings]
+    difference = found - xr.DataArray(expected, {"setting": list(settings), "layer": list(LAYERS)})
+    return xr.concat([difference, -difference], xr.Variable("side", ["above", "below"])).rename(
+        "exponent less theory's"
+    )
+
+
+states = lab.Statements()
+
+
+def exponents(name: str, cites: str, says: str, *settings: str) -> None:
+    """States that the exponents of some settings are theory's, not those of the setting before, or of a rate that grows as √width."""
+
+    def relation(config: Config, data: xr.Dataset) -> lab.Relation:
+        return lab.below(off(data, settings), HALFWAY, "half of the distance to the next exponent")
+
+    controls = {
+        "another setting in its place": lab.replacing("update", lambda data: data["update"].roll(setting=1)),
+        "a rate that grows as √width": lab.replacing(
+            "update", lambda data: data["update"] * data["width"].astype(float) ** 0.5
+        ),
+    }
+    states(cites, says, name=name, controls=controls)(relation)
+
+
+exponents(
+    "gradient-descent",
+    "standard-gradient-descent",
+    "Under gradient descent in standard parametrization ΔW x follows width^-1/2, width^1/2 and width in the three layers.",
+    "gradient descent",
+)
+exponents(
+    "adam",
+    "standard-adam",
+    "Under Adam in standard parametrization ΔW x does not depend on the width in the first layer, and follows it in the two others.",
+    "Adam",
+)
+exponents(
+    "mup",
+    "mup-updates",
+    "In μP no layer's ΔW x depends on the width, under gradient descent and under Adam.",
+    "gradient descent, μP",
+    "Adam, μP",
+)
+exponents(
+    "muon-none",
+    "muon-scales",
+    "Muon without a scale: ΔW x follows width^-1/2 in the first layer and width^1/2 in the last.",
+    "Muon, none",
+)
+exponents(
+    "muon-original",
+    "muon-scales",
+    "Muon with √max(1, out/in): ΔW x depends on the width in the last layer alone, as width^1/2.",
+    "Muon, √max(1, out/in)",
+)
+exponents(
+    "muon-spectral", "muon-scales", "Muon with √(out/in): no layer's ΔW x depends on the width.", "Muon, √(out/in)"
+)
+exponents(
+    "muon-adamw-rms",
+    "muon-scales",
+    "Muon with 0.2 √max(out, in): ΔW x follows width^1/2 in the hidden layer and width in the last.",
+    "Muon, 0.2 √max",
+)
+
+
+def table(config: Config, data: xr.Dataset) -> list[lab.Table]:
+    """The exponents of all layers beside theory's."""
+    found = slopes(data["update"]).mean("seed")
+    rows = tuple(
+        (
+            name,
+            *(
+                f"{float(found.sel(setting=name, layer=layer)):.2f} ({expected:g})"
+                for layer, expected in zip(LAYERS, setting.updates, strict=True)
+            ),
+        )
+        for name, setting in SETTINGS.items()
+    )
+    return [lab.Table("Exponents of ΔW x in the width (in brackets those of theory)", ("setting", *LAYERS), rows)]
+
+
+def figure(config: Config, data: xr.Dataset) -> Figure:
+    """Means of the RMS over that at the narrowest width, a panel for each layer and a curve for each setting."""
+    drawn = Figure(figsize=(12.0, 4.8), layout="constrained")
+    panels = drawn.subplots(1, len(LAYERS), sharey=True)
+    relative = data["update"] / data["update"].isel(width=0).mean("seed")
+    for axes, layer in zip(panels, LAYERS, strict=True):
+        for place, name in enumerate(SETTINGS):
+            style = {"color": COLORS[place % len(COLORS)], "marker": MARKERS[place % len(MARKERS)]}
+            # Many exponents are the same: the curves are moved apart a little.
+            curve = relative.sel(setting=name, layer=layer, drop=True) * 1.03 ** (place - len(SETTINGS) // 2)
+            draw_sweep(axes, curve, "width", label=name, line=True, **style)
+        axes.set(title=f"{layer} layer", xlabel="width")
+    panels[0].set_ylabel(f"RMS of ΔW x over that at width {config.widths[0]}")
+    drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize="small")
+    return drawn
+
+
+EXPERIMENT = lab.Experiment(
+    "update-exponents",
+    ledger("scaling"),
+    title="One step's updates have their textbook exponents; of Muon's four scales one keeps all layers' sizes",
+    summary="The RMS of ΔW x after one step of a perceptron of three layers, over the width. Gradient descent and Adam in standard "
+    "parametrization move the last layers more and more; μP moves all layers alike at every width. Of the four scales by which Muon is "
+    "used, √(out/in) does too, and so do fixed norms; without a scale and with √max(1, out/in) the last layer's update grows as √width, "
+    "and with 0.2 √max(out, in) the hidden layer's does and the last one's grows as the width.",
+    config=Config,
+    measure=run,
+    statements=states,
+    scales={"smoke": {"widths": (16, 64), "seeds": 10}, "paper": {"widths": (64, 128, 256, 512)}},
+    figure=figure,
+    tables=table,
+)
