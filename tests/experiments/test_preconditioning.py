@@ -204,6 +204,21 @@ def test_decimals_have_the_polar_factor_of_numpy_and_many_more_digits():
     assert np.abs(excess).max() < Decimal("1e-55")
 
 
+def test_decimals_have_a_polar_factor_of_matrices_that_rounding_made_singular():
+    # Rows that are equal to the last digit, as gradients at the end of a run with 16 digits; and a gradient of 0.
+    rows = np.random.default_rng(0).standard_normal((2, 4))
+    x = np.stack([rows[[0, 0, 1, 1]] * [[1.0], [-1.0], [1.0], [2.0]], np.zeros((4, 4))]) * 1e-16
+    for digits in (16, 100):
+        with localcontext(prec=digits):
+            found = many_digits.polar(many_digits.decimals(x)).astype(float)
+        np.testing.assert_allclose(found @ found.swapaxes(1, 2), [np.eye(4)] * 2, atol=1e-14)
+        # X = U H with H positive semidefinite, H² = Xᵀ X, is what makes U a polar factor of X.
+        h = found[0].T @ x[0]
+        np.testing.assert_allclose(h, h.T, atol=1e-30)
+        np.testing.assert_allclose(h @ h, x[0].T @ x[0], atol=1e-45)
+        assert np.linalg.eigvalsh((h + h.T) / 2).min() > -1e-30
+
+
 @pytest.mark.usefixtures("x64")
 def test_runs_with_many_digits_are_those_of_the_models_and_begin_as_in_float64():
     basis = np.linalg.qr(np.random.default_rng(1).standard_normal((3, 3)))[0]

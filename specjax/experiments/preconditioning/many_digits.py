@@ -61,11 +61,15 @@ def from_scalars(
 
 
 def polar(x: np.ndarray) -> np.ndarray:
-    """The polar factors of invertible matrices (seeds, d, d), by Newton's iteration with scaling, which converges from everywhere."""
+    """The polar factors of matrices (seeds, d, d), by Newton's iteration with scaling, which converges from everywhere.
+
+    Of a singular matrix it is that of an invertible one that no digit tells from it: as with a singular value decomposition, a square
+    matrix of orthonormal columns.
+    """
     settled, change = Decimal(10) ** (-getcontext().prec * 2 // 3), Decimal(1)
     while change > settled:
         y = _inverse(x).swapaxes(-1, -2)
-        scale = (_norm(y) / _norm(x)) ** Decimal("0.5")
+        scale = (_norm(y) / np.maximum(_norm(x), _nothing())) ** Decimal("0.5")
         x, before = (scale * x + y / scale) / 2, x
         change = _norm(x - before).max()
     return x
@@ -75,14 +79,23 @@ def _norm(x: np.ndarray) -> np.ndarray:
     return np.sqrt((x * x).sum((-2, -1), keepdims=True))
 
 
+def _nothing() -> Decimal:
+    """Far below the last digit of anything here."""
+    return Decimal(10) ** (-4 * getcontext().prec)
+
+
 def _inverse(x: np.ndarray) -> np.ndarray:
-    """Gauss and Jordan's elimination with pivots of the largest size."""
+    """Gauss and Jordan's elimination with pivots of the largest size; one of 0 counts as next to nothing.
+
+    Where steps are shorter than the last digit a gradient is rounding alone, and its rows can be equal to the last digit.
+    """
     seeds, n, _ = x.shape
     rows, each = np.concatenate([x, decimals(np.broadcast_to(np.eye(n), x.shape))], axis=-1), np.arange(seeds)
     for column in range(n):
         pivot = column + np.argmax(np.abs(rows[:, column:, column]), axis=1)
         rows[each, pivot], rows[each, column] = rows[each, column], rows[each, pivot]
-        rows[:, column] = rows[:, column] / rows[:, column, column, None]
+        pivots = rows[:, column, column, None]
+        rows[:, column] = rows[:, column] / np.where(pivots == 0, _nothing(), pivots)
         factors = rows[:, :, column].copy()
         factors[:, column] = Decimal(0)
         rows = rows - factors[:, :, None] * rows[:, None, column]
