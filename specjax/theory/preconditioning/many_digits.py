@@ -1,16 +1,13 @@
 """Muon in decimal arithmetic of any number of digits, for small matrices: what rounding does to a run, and what it does not.
 
-Arrays hold `decimal.Decimal`, with a first dimension of seeds over which everything is mapped at once.
+Arrays hold `decimal.Decimal`, with a first dimension of seeds over which everything is mapped at once. Where a run in float64 parts from
+one with a hundred digits, rounding has decided.
 """
 
 from collections.abc import Callable
 from decimal import Decimal, getcontext, localcontext
 
-import jax
 import numpy as np
-from jaxtyping import Array, ArrayLike
-
-from specjax.models import factorization_spectra
 
 decimals = np.vectorize(Decimal, otypes=[object])
 """Floats as decimals of the same value."""
@@ -29,16 +26,7 @@ def in_context(s: np.ndarray, q: np.ndarray) -> np.ndarray:
     return s @ (s @ q @ s - s)
 
 
-def from_drawn(
-    gradient: Gradient, keys: Array, spectrum: ArrayLike, start: float, rates: Callable[[Array], Array], digits: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """`from_scalars` in a Haar basis and with rates made of each key."""
-    d = np.size(spectrum)
-    bases, drawn = jax.vmap(lambda key: (factorization_spectra.orthonormal(key, d, d), rates(key)))(keys)
-    return from_scalars(gradient, np.asarray(bases), np.asarray(spectrum), start, np.asarray(drawn), digits)
-
-
-def from_scalars(
+def beside_scalars(
     gradient: Gradient, basis: np.ndarray, spectrum: np.ndarray, start: float, rates: np.ndarray, digits: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Muon from X_0 = start · I beside its scalar sequences: ‖Uᵀ X_t U - diag(x_t)‖_F and ‖X_t X_tᵀ - M‖_F as floats (seeds, steps).
