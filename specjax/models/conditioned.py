@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Key
 
 from specjax.models import factorization_spectra, in_context_regression, matrix_factorization, matrix_regression
 from specjax.sizes import AnySize
+from specjax.theory.preconditioning.conditions import check_ranks
 
 if TYPE_CHECKING:
     import optax
@@ -45,7 +46,11 @@ class Problem(NamedTuple):
 def factorization(
     key: Key[Array, ""], kappa: Float[Array, ""] | float, d: int, r: int, k: int, scale: Float[Array, ""] | float
 ) -> Problem:
-    """¼ ‖X Xᵀ - M‖² with M of rank r in a Haar basis, and the start scale · V ∈ R^{d×k} with V Haar."""
+    """¼ ‖X Xᵀ - M‖² with M of rank r in a Haar basis, and the start scale · V ∈ R^{d×k} with V Haar.
+
+    Raises ValueError for κ below 1, where it is known, a rank above d, or fewer columns than the rank, which reach no such target.
+    """
+    check_ranks(d, k, r)
     basis_key, start_key = jax.random.split(key)
     kappa = jnp.asarray(kappa, jnp.result_type(float))
     m = factorization_spectra.target(basis_key, d, factorization_spectra.logarithmic_spectrum(r, kappa)).matrix
@@ -73,7 +78,7 @@ def in_context(key: Key[Array, ""], kappa: Float[Array, ""] | float, d: int, *, 
     With `rotated=False` S is diagonal. Then rounding has no part off the diagonal either, and the matrices are the scalar sequences.
 
     Iterates are symmetrized: S and S⁻¹ are symmetric, in exact arithmetic so is every Q of Muon and gradient descent, and the
-    antisymmetric part of rounding grows.
+    antisymmetric part of rounding grows. Raises ValueError for κ below 1, where it is known.
     """
     kappa = jnp.asarray(kappa, jnp.result_type(float))
     spectrum = factorization_spectra.logarithmic_spectrum(d, kappa)
@@ -91,7 +96,10 @@ def in_context(key: Key[Array, ""], kappa: Float[Array, ""] | float, d: int, *, 
 
 
 def regression(key: Key[Array, ""], kappa: Float[Array, ""] | float, rows: int, d: int) -> Problem:
-    """½ ‖W A - Y‖² with A Aᵀ of condition number κ and Y = W* A of norm 1, from W_0 = 0; the residual is relative to ‖W*‖."""
+    """½ ‖W A - Y‖² with A Aᵀ of condition number κ and Y = W* A of norm 1, from W_0 = 0; the residual is relative to ‖W*‖.
+
+    Raises ValueError for κ below 1, where it is known.
+    """
     input_key, output_key = jax.random.split(key)
     inputs = matrix_regression.conditioned_inputs(input_key, d, d, kappa)
     outputs = matrix_regression.linear_outputs(output_key, inputs, rows)

@@ -87,3 +87,17 @@ def test_a_plain_optimizer_arrives_in_the_steps_of_its_contraction():
     found = conditioned.steps_to(problem, optax.sgd(1.0), 1e-3, 2000)
     assert abs(int(found.steps) - np.log(1e-3) / np.log1p(-1 / 64)) < 1
     assert float(found.error) <= 1e-3
+
+
+@pytest.mark.parametrize(
+    ("pose", "sentence"),
+    [
+        (lambda key: conditioned.factorization(key, 10.0, 4, 3, 2, 0.1), "A factor with k=2 columns cannot reach"),
+        (lambda key: conditioned.factorization(key, 0.5, 4, 2, 2, 0.1), "A condition number is the largest eigenvalue"),
+        (lambda key: conditioned.in_context(key, 0.5, 4), "A condition number is the largest eigenvalue"),
+        (lambda key: conditioned.regression(key, 0.5, 4, 4), "A condition number is the largest eigenvalue"),
+    ],
+)
+def test_what_has_no_solution_is_refused(pose, sentence):
+    with pytest.raises(ValueError, match=f"^{sentence}"):
+        pose(jax.random.key(0))

@@ -76,24 +76,29 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         }
 
 
+THEOREMS = {
+    "1a": (iterations.theorem_1a, 1.0, FAST),
+    "1a_slow": (iterations.theorem_1a, 1.0, SLOW),
+    "1b": (iterations.theorem_1b, 1.0, FAST),
+    # Relative to ‖S⁻¹‖ the largest prefactor is 1.
+    "3": (iterations.theorem_3, 1.0, SLOW),
+    # New prefactors in [1/2, 1] need Lemma 11 in place of Lemma 9, 1/(1 - ρ) in place of 2 C.
+    "3_new": (iterations.theorem_3, 0.5 / (1 - SLOW), SLOW),
+}
+"""The bound on the iterations of each theorem, its λ_1 or C for targets of norm 1, and the decay of the steps."""
+
+
 def steps(config: Config, theorem: str) -> int:
-    """The iterations by which a theorem promises arrival, the same at every κ, of targets of norm 1."""
+    """The iterations by which a theorem promises arrival, the same at every κ."""
+    bound, largest, rho = THEOREMS[theorem]
     # Also while a measurement is traced.
     with jax.enable_x64(True), jax.ensure_compile_time_eval():
-        bound = {
-            "1a": iterations.theorem_1a(1.0, config.accuracy, FAST),
-            "1a_slow": iterations.theorem_1a(1.0, config.accuracy, SLOW),
-            "1b": iterations.theorem_1b(1.0, config.accuracy, FAST),
-            # Relative to ‖S⁻¹‖ the largest prefactor is 1.
-            "3": iterations.theorem_3(1.0, config.accuracy, SLOW),
-            # New prefactors in [1/2, 1] need Lemma 11 in place of Lemma 9, 1/(1 - ρ) in place of 2.
-            "3_new": np.log(1 / ((1 - SLOW) * config.accuracy)) / np.log(1 / SLOW),
-        }
-        return int(np.ceil(float(bound[theorem])))
+        return int(np.ceil(float(bound(largest, config.accuracy, rho))))
 
 
-def _rates(config: Config, key: Array, rho: float, theorem: str, times: int = 1) -> tuple[Array, Array]:
-    return runs.prefactors(sizes.stream(key, "rates"), rho, times * steps(config, theorem))
+def _rates(config: Config, key: Array, theorem: str, times: int = 1) -> tuple[Array, Array]:
+    """One prefactor, and new ones, for so many times the steps of a theorem."""
+    return runs.prefactors(sizes.stream(key, "rates"), THEOREMS[theorem][2], times * steps(config, theorem))
 
 
 def _spectrum(size: int, rank: int, kappa: Array | float) -> Array:
@@ -111,11 +116,10 @@ def _scalars(config: Config, key: Array, kappa: Array) -> dict[str, Array]:
     # With the small prefactors the steps do not reach the roots.
     for name, size in (("one", 1.0), ("one_small", 1 / 64)):
         for rank, lam in (("full", full), ("null", null)):
-            x = scalar.factorization_path(
-                jnp.full_like(lam, START), lam, size * _rates(config, key, SLOW, "1a_slow", 2)[0]
-            )
+            rates = size * _rates(config, key, "1a_slow", times=2)[0]
+            x = scalar.factorization_path(jnp.full_like(lam, START), lam, rates)
             found[f"{name}_{rank}"] = late(x**2 - lam[None])
-        rates = size * kappa * _rates(config, key, SLOW, "3", 2)[0]
+        rates = size * kappa * _rates(config, key, "3", times=2)[0]
         q = scalar.regression_path(jnp.zeros_like(full), 1 / full, rates)
         found[f"{name}_context"] = late((q - 1 / full[None]) / kappa)
     return found | _gradients(config, key) | _products(config, key)
@@ -162,17 +166,17 @@ def _wide(config: Config, key: Array, kappa: Array) -> dict[str, Array]:
     problem, found = sizes.stream(key, "problem"), {}
     for name, rank in (("d", config.d), ("r", config.r)):
         posed = conditioned.factorization(problem, kappa, config.d, rank, config.wide, START)
-        found[f"rank_{name}"] = _arrives(config, posed, _rates(config, key, FAST, "1a")[0])
-        found[f"rank_{name}_slow"] = _arrives(config, posed, _rates(config, key, SLOW, "1a_slow")[0])
+        found[f"rank_{name}"] = _arrives(config, posed, _rates(config, key, "1a")[0])
+        found[f"rank_{name}_slow"] = _arrives(config, posed, _rates(config, key, "1a_slow")[0])
     context = conditioned.in_context(problem, kappa, config.d)
-    for name, drawn in zip(("one", "new"), _rates(config, key, SLOW, "3_new"), strict=True):
+    for name, drawn in zip(("one", "new"), _rates(config, key, "3_new"), strict=True):
         found[f"context_{name}"] = _arrives(config, context, drawn)
     return found
 
 
 def _small(config: Config, key: Array, kappa: Array, scale: Array | float = SCALES[0]) -> dict[str, Array]:
     """Theorem 1(b): who arrives, by default from the smallest start."""
-    problem, rates = sizes.stream(key, "problem"), _rates(config, key, FAST, "1b")[1]
+    problem, rates = sizes.stream(key, "problem"), _rates(config, key, "1b")[1]
     return {
         f"k{k}": _arrives(config, conditioned.factorization(problem, kappa, config.d, config.r, k, scale), rates)
         for k in config.ks
@@ -181,7 +185,7 @@ def _small(config: Config, key: Array, kappa: Array, scale: Array | float = SCAL
 
 def _starts(config: Config, key: Array, kappa: Array, scale: Array) -> dict[str, Array]:
     """Theorem 1(b) from starts of a scale: who arrives, and with k = r how near the run is to the auxiliary trajectory."""
-    rates, r = _rates(config, key, FAST, "1b")[1], config.r
+    rates, r = _rates(config, key, "1b")[1], config.r
     posed = conditioned.factorization(sizes.stream(key, "problem"), kappa, config.d, r, r, scale)
     m, v = -posed.residual(jnp.zeros_like(posed.start)), posed.start / scale
     first = rates[0] * alignment.auxiliary_start(m, v, r)
@@ -220,7 +224,7 @@ def _digits(config: Config, key: Array) -> xr.Dataset:
     for name, rank in (("d", config.exact_d), ("below d", config.exact_d - 2)):
         spectrum = _spectrum(config.exact_d, rank, jnp.asarray(config.kappas[-1]))
         _, errors[name] = runs.muon_of_many_digits(
-            many_digits.factorization, keys, spectrum, START, lambda key: _rates(config, key, SLOW, "1a_slow")[0], 100
+            many_digits.factorization, keys, spectrum, START, lambda key: _rates(config, key, "1a_slow")[0], 100
         )
     found = xr.DataArray(list(errors.values()), {"rank": list(errors)}, dims=("rank", "seed", "step"))
     return xr.Dataset({"error": found.isel(step=-1), "halfway": found.isel(step=found.sizes["step"] // 2)})

@@ -67,9 +67,9 @@ def _norm(x: np.ndarray) -> np.ndarray:
     return np.sqrt((x * x).sum((-2, -1), keepdims=True))
 
 
-def _nothing() -> Decimal:
-    """Far below the last digit of anything here."""
-    return Decimal(10) ** (-4 * getcontext().prec)
+def _nothing() -> np.ndarray:
+    """One number far below the last digit of anything here."""
+    return np.array(Decimal(10) ** (-4 * getcontext().prec), dtype=object)
 
 
 def _inverse(x: np.ndarray) -> np.ndarray:
