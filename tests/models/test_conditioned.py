@@ -67,18 +67,25 @@ def test_problems_have_their_minimum_where_the_error_is_zero_and_their_curvature
 
 def test_gradients_are_those_of_the_losses_and_the_curvature_is_that_at_the_minimum():
     key, kappa = jax.random.key(4), 5.0
-    problems = {
-        "factorization": conditioned.factorization(key, kappa, 4, 2, 2, 0.5),
-        "in context": conditioned.in_context(key, kappa, 3),
-        "regression": conditioned.regression(key, kappa, 2, 3),
-    }
-    for name, problem in problems.items():
+
+    def slopes(problem):
         x = jax.random.normal(jax.random.key(5), problem.start.shape)
-        np.testing.assert_allclose(problem.gradient(x), jax.grad(problem.loss)(x), atol=1e-12, err_msg=name)
-    for name in ("in context", "regression"):
-        problem = problems[name]
-        hessian = np.asarray(jax.hessian(problem.loss)(problem.start)).reshape([problem.start.size] * 2)
-        assert np.linalg.eigvalsh(hessian)[-1] == pytest.approx(float(problem.curvature))
+        return problem.gradient(x), jax.grad(problem.loss)(x)
+
+    def curvatures(problem):
+        return jax.hessian(problem.loss)(problem.start).reshape([problem.start.size] * 2), problem.curvature
+
+    @jax.jit
+    def measured():
+        factor = conditioned.factorization(key, kappa, 4, 2, 2, 0.5)
+        quadratic = [conditioned.in_context(key, kappa, 3), conditioned.regression(key, kappa, 2, 3)]
+        return [slopes(problem) for problem in (factor, *quadratic)], [curvatures(problem) for problem in quadratic]
+
+    gradients, hessians = measured()
+    for ours, derived in gradients:
+        np.testing.assert_allclose(ours, derived, atol=1e-12)
+    for hessian, curvature in hessians:
+        assert np.linalg.eigvalsh(hessian)[-1] == pytest.approx(float(curvature))
 
 
 def test_a_plain_optimizer_arrives_in_the_steps_of_its_contraction():
