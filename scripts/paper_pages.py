@@ -9,6 +9,7 @@ from pathlib import Path
 
 from specjax.experiments.ledgers import PAPERS
 from specjax.report import records, standing
+from specjax.report.record import Result
 
 FOLDER = Path(__file__).parents[1] / "docs" / "papers"
 TABLES = {
@@ -17,6 +18,7 @@ TABLES = {
 }
 """Other places of the pages: the experiment whose record has the table, and how the title of that begins."""
 HEADER = ("row", "what it says", "status", "what is true", "decided by")
+NUMBERS = ("statement", "estimate", "interval", "compared with", "draws", "scale")
 SECTION = """
 ## Where each statement stands
 
@@ -31,6 +33,8 @@ is ours in its place is confirmed. `python scripts/paper_pages.py` writes this t
 def with_tables(page: str, paper: str) -> str:
     """The text of the page of a paper with its tables as ledger and records have them; one without the first gets it at its end.
 
+    A page that has the place `numbers` gets the estimates of all statements there.
+
     Raises ValueError if the page has a place twice or not closed, or a record lacks its table.
     """
     recorded = records.load_all()
@@ -39,6 +43,10 @@ def with_tables(page: str, paper: str) -> str:
     found = standing.rows(paper, list(recorded.values()))
     rows = [(s.row.id, s.row.says, s.status, s.row.finding or s.row.because, "; ".join(s.decided[:1])) for s in found]
     page = _placed(page, "standing", _table(HEADER, rows))
+    if "<!-- numbers -->" in page:
+        page = _placed(
+            page, "numbers", _table(NUMBERS, _numbers([r for r in recorded.values() if r.record.paper == paper]))
+        )
     for place, (name, beginning) in TABLES.get(paper, {}).items():
         # What has no record yet stays as it was written.
         if name in recorded:
@@ -49,6 +57,20 @@ def with_tables(page: str, paper: str) -> str:
                 )
             page = _placed(page, place, _table(tables[0].header, tables[0].rows))
     return page
+
+
+def _numbers(results: Sequence[Result]) -> list[tuple[str, ...]]:
+    """What each statement of some results measured at the point that decides, in the order of their names."""
+    rows = []
+    for result in sorted(results, key=lambda result: result.record.name):
+        for check in result.checks:
+            numbers = (_told(check.estimate), " to ".join(map(_told, check.interval)), _told(check.compared))
+            rows.append((f"{result.record.name}: {check.name}", *numbers, str(check.draws), result.record.scale))
+    return rows
+
+
+def _told(number: float | None) -> str:
+    return "–" if number is None else f"{number:.3g}"
 
 
 def _placed(page: str, place: str, text: str) -> str:

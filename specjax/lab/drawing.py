@@ -106,6 +106,12 @@ def log_axes(axes: Axes, ticks: Sequence[float] | np.ndarray = ()) -> None:
         axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
 
 
+def draw_band(axes: Axes, draws: xr.DataArray, dim: str, *, label: str, color: str, style: str = "-") -> None:
+    """Medians over seeds against `dim`, and a band from the least to the largest."""
+    axes.plot(draws[dim], draws.median("seed"), style, linewidth=1.2, color=color, label=label)
+    axes.fill_between(draws[dim], draws.min("seed"), draws.max("seed"), color=color, alpha=0.15, linewidth=0)
+
+
 def draw_line(axes: Axes, values: xr.DataArray, like: xr.DataArray, dim: str | None, *, label: str, color: str) -> None:
     """Predicted values as dashed curves over the points of `like`, one for each of the other points."""
     for place, line in enumerate(_curves(values.broadcast_like(like).transpose(*like.dims), dim)):

@@ -1,6 +1,7 @@
 """Problems as pure functions: `init`, `loss`, `sampled_loss` and the exact population `gradient`, one module per model."""
 
 from specjax.models import associative_memory as associative_memory
+from specjax.models import conditioned as conditioned
 from specjax.models import decoder_block as decoder_block
 from specjax.models import deep_linear as deep_linear
 from specjax.models import factorization_spectra as factorization_spectra

@@ -58,7 +58,7 @@ def random_geometric(
     return rate
 
 
-def decay_on_plateau(factor: float = 0.5, patience: int = 10) -> optax.GradientTransformationExtraArgs:
+def decay_on_plateau(factor: ArrayLike = 0.5, patience: ArrayLike = 10) -> optax.GradientTransformationExtraArgs:
     """Multiplies updates by a scale that falls by `factor` whenever the loss has found no new minimum for `patience` updates.
 
     `update(updates, state, params, value=loss)` takes the loss at the current parameters. NaN is no new minimum. The scale and the
@@ -67,11 +67,12 @@ def decay_on_plateau(factor: float = 0.5, patience: int = 10) -> optax.GradientT
     a loss that falls by less than 1/256 of itself in `patience` updates stands still; its improvements must exceed a tolerance, which
     ends the decay of a loss that runs to rounding; and it does not run under strict dtype promotion.
 
-    Raises ValueError at once for a factor outside (0, 1) or a patience below 1.
+    Both may be traced, so that a sweep maps over them. Raises ValueError at once for a factor outside (0, 1) or a patience below 1, where
+    they are known.
     """
-    if not 0 < factor < 1:
+    if isinstance(factor, int | float) and not 0 < factor < 1:
         raise ValueError(f"decay_on_plateau needs a factor in (0, 1), got {factor}.")
-    if patience < 1:
+    if isinstance(patience, int | float) and patience < 1:
         raise ValueError(f"decay_on_plateau needs a patience of at least 1 update, got {patience}.")
 
     def init(params: PyTree) -> PlateauState:
@@ -89,8 +90,8 @@ def decay_on_plateau(factor: float = 0.5, patience: int = 10) -> optax.GradientT
         # Not by jnp.minimum: one NaN would stay the best for ever.
         improved = value < state.best
         bad = jnp.where(improved, 0, state.bad + 1)
-        stuck = bad >= patience
-        scale = jnp.where(stuck, state.scale * factor, state.scale)
+        stuck = bad >= jnp.asarray(patience, bad.dtype)
+        scale = jnp.where(stuck, state.scale * jnp.asarray(factor, state.scale.dtype), state.scale)
         scaled = jax.tree.map(lambda u: scale.astype(u.dtype) * u, updates)
         return scaled, PlateauState(scale, jnp.where(improved, value, state.best), jnp.where(stuck, 0, bad))
 

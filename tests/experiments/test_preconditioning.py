@@ -1,64 +1,37 @@
-"""The experiments on the preconditioning paper: early finishers, tuning, verdicts that follow the numbers, refusals."""
+"""The experiments on the preconditioning paper: the steps of the optimizers, verdicts that follow the numbers, refusals."""
 
 import re
-from decimal import Decimal, localcontext
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 import xarray as xr
 
-from specjax import sizes
 from specjax.cli import main
 from specjax.experiments.preconditioning import (
     condition_number,
     curves,
     decoupling,
-    many_digits,
     preconditioners,
     runs,
     scalar_sequences,
     sign_gradient,
     theorems,
 )
-from specjax.models import in_context_regression, matrix_factorization
-from specjax.theory.preconditioning import scalar
-
-
-@pytest.mark.usefixtures("x64")
-def test_runs_that_arrive_early_do_not_stop_the_others():
-    # x ← x/2 from 2^n arrives below 1 after n + 1 steps; one that diverges to NaN stops with its error.
-    def steps(start):
-        problem = runs.Problem(
-            start=jnp.full((1, 1), start),
-            gradient=lambda x: x,
-            loss=lambda x: jnp.sum(x**2),
-            residual=lambda x: x,
-            length=jnp.ones(()),
-            curvature=jnp.ones(()),
-        )
-        return runs.steps_to(problem, optax.with_extra_args_support(optax.scale(-0.5)), 0.99, 50)
-
-    found = jax.jit(jax.vmap(steps))(2.0 ** jnp.asarray([0.0, 3.0, 20.0, 80.0]))
-    np.testing.assert_array_equal(found.steps, [1, 4, 21, 50])
-    np.testing.assert_allclose(found.error[:3], 0.5)
-    lost = jax.jit(steps)(jnp.asarray(jnp.nan))
-    assert int(lost.steps) == 0
-    assert np.isnan(lost.error)
+from specjax.models import conditioned
 
 
 @pytest.mark.usefixtures("x64")
 def test_every_optimizer_takes_the_step_of_its_definition():
     def first_steps(kappa):
         key = jax.random.key(1)
-        problem = runs.factorization(key, kappa, 4, 2, 2, 0.5)
+        problem = conditioned.factorization(key, kappa, 4, 2, 2, 0.5)
         rate = jnp.asarray(0.5)
         taken = {}
         for name in runs.OPTIMIZERS:
             transform = runs.transformation(name, key, rate, problem, 0.9, 3)
-            after, _ = runs.step(problem, transform, problem.start, transform.init(problem.start))
+            after, _ = conditioned.step(problem, transform, problem.start, transform.init(problem.start))
             taken[name] = problem.start - after
         return problem.start, problem.gradient(problem.start), taken
 
@@ -75,37 +48,6 @@ def test_every_optimizer_takes_the_step_of_its_definition():
     np.testing.assert_allclose(taken["muon"], length * u @ vt, atol=1e-12)
     s = np.linalg.svd(taken["muon-newton-schulz"], compute_uv=False)
     assert np.all((s > 0.25) & (s < 0.65))
-
-
-@pytest.mark.integration
-@pytest.mark.usefixtures("x64")
-def test_padding_the_columns_changes_no_curve():
-    def errors(k, name):
-        problem = runs.wide_factorization(jax.random.key(0), jnp.asarray(10.0), 4, 2, k, 0.1)
-        transform = runs.transformation(name, jax.random.key(1), jnp.asarray(0.23), problem)
-        return runs.along(problem, transform, 30, problem.error)
-
-    for name in ("muon-plateau", "gradient-descent", "sign"):
-        plain, padded = jax.jit(lambda name=name: [errors(k, name) for k in (3, sizes.Size(6, 3))])()
-        np.testing.assert_allclose(padded, plain, rtol=1e-6, err_msg=name)
-
-
-@pytest.mark.usefixtures("x64")
-def test_problems_have_their_minimum_where_the_error_is_zero_and_their_curvature():
-    def at(problem, minimum):
-        return problem.error(minimum), problem.loss(minimum), jnp.max(jnp.abs(problem.gradient(minimum)))
-
-    key, kappa = jax.random.key(2), jnp.asarray(7.0)
-    context = runs.in_context(key, kappa, 4)
-    zero = context.residual(jnp.zeros((4, 4))) * -kappa
-    np.testing.assert_allclose(at(context, zero), 0, atol=1e-12)
-    assert float(context.error(context.start)) == pytest.approx(np.linalg.norm(zero) / 7)
-    regression = runs.regression(key, kappa, 3, 4)
-    best = -regression.residual(regression.start) * regression.length
-    np.testing.assert_allclose(at(regression, best), 0, atol=1e-12)
-    assert float(regression.error(regression.start)) == pytest.approx(1)
-    diagonal = np.asarray(runs.in_context(key, kappa, 4, rotated=False).gradient(jnp.eye(4)))
-    np.testing.assert_array_equal(diagonal, np.diag(np.diagonal(diagonal)))
 
 
 def of(experiment, name):
@@ -152,23 +94,6 @@ def test_arrivals_that_come_and_go_with_the_patience_are_no_verdict():
     assert found["all arrive"].verdict == "confirmed"
 
 
-@pytest.mark.usefixtures("x64")
-def test_the_plateau_of_the_map_is_that_of_the_optimizer():
-    config = curves.Config(context_d=3, steps=100)
-
-    def smallest(key):
-        posed = runs.in_context(key, jnp.asarray(10.0), 3)
-        # At a factor of 0.8 the loss comes to levels at which rounding decides whether it has improved, and two programs part.
-        transform = runs.transformation("muon-plateau", key, jnp.asarray(0.23), posed, plateau=(0.5, 2))
-        ours = curves._smallest_with(config, posed, jnp.asarray(0.5), jnp.asarray(2))
-        return ours, jnp.log10(jnp.min(runs.along(posed, transform, 100, posed.error)))
-
-    ours, theirs = np.asarray([jax.jit(smallest)(jax.random.key(seed)) for seed in (1, 3)]).T
-    # One other decision moves it by tenths.
-    np.testing.assert_allclose(ours, theirs, atol=1e-4)
-    assert np.ptp(ours) > 1
-
-
 def test_the_best_division_into_two_blocks_is_found_in_any_order_of_the_columns():
     rng = np.random.default_rng(0)
     blocks = np.zeros((5, 5))
@@ -192,37 +117,6 @@ def test_drawn_schedules_never_increase_and_differ():
     # Powers fall by 500^(-3/4) at least; staircases and plateaus do much less, or more.
     assert np.any(last > 0.05)
     assert np.any(last < 1e-4)
-
-
-def test_decimals_have_the_polar_factor_of_numpy_and_many_more_digits():
-    x = np.random.default_rng(0).standard_normal((5, 4, 4)) * np.geomspace(1, 1e-6, 4)
-    u, _, vt = np.linalg.svd(x)
-    with localcontext(prec=60):
-        found = many_digits.polar(many_digits.decimals(x))
-        excess = found @ found.swapaxes(-1, -2) - many_digits.decimals(np.eye(4))
-    np.testing.assert_allclose(found.astype(float), u @ vt, atol=1e-9)
-    assert np.abs(excess).max() < Decimal("1e-55")
-
-
-@pytest.mark.usefixtures("x64")
-def test_runs_with_many_digits_are_those_of_the_models_and_begin_as_in_float64():
-    basis = np.linalg.qr(np.random.default_rng(1).standard_normal((3, 3)))[0]
-    m, x = (basis * [1.0, 0.3, 0.1]) @ basis.T, np.random.default_rng(2).standard_normal((3, 3))
-    for ours, model in (
-        (many_digits.factorization, matrix_factorization),
-        (many_digits.in_context, in_context_regression),
-    ):
-        np.testing.assert_allclose(ours(m, x), model.gradient(jnp.asarray(x), jnp.asarray(m)), atol=1e-12)
-    # A slow decay, at which rounding is amplified: 8 digits lose what 40 keep.
-    rates, spectrum = 0.7 * 0.9 ** np.arange(40)[None], np.array([1.0, 0.3, 0.1])
-    problem = many_digits.factorization, basis[None], spectrum, 0.5, rates
-    (few, _), (many, errors) = (many_digits.from_scalars(*problem, digits) for digits in (8, 40))
-    assert few.shape == many.shape == (1, 40)
-    assert few[0, 0] < 1e-6
-    assert few.max() > 1e-6
-    assert many.max() < 1e-20
-    x = scalar.factorization_path(jnp.full(3, 0.5), jnp.asarray(spectrum), jnp.asarray(rates[0]))[-1]
-    np.testing.assert_allclose(errors[0, -1], np.linalg.norm(np.asarray(x) ** 2 - spectrum), rtol=1e-9)
 
 
 SENTENCES = [

@@ -55,13 +55,17 @@ def test_the_scale_falls_after_as_many_updates_without_a_new_minimum():
 
 
 def scales_after(plateau, losses, dtype):
+    return np.asarray(scales(plateau, losses, dtype), float)
+
+
+def scales(plateau, losses, dtype):
     """The scale on the updates of each step, for parameters of a dtype."""
 
     def step(state, loss):
         update, state = plateau.update(jnp.ones(1, dtype), state, value=loss)
         return state, update[0]
 
-    return np.asarray(jax.lax.scan(step, plateau.init(jnp.ones(1, dtype)), losses)[1], float)
+    return jax.lax.scan(step, plateau.init(jnp.ones(1, dtype)), losses)[1]
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
@@ -83,6 +87,16 @@ def test_the_scale_itself_is_not_rounded_to_the_precision_of_the_parameters():
     """0.9 again and again, rounded each time to the 8 bits of bfloat16, ends 6 % off after 30 decays."""
     found = scales_after(schedules.decay_on_plateau(0.9, 1), jnp.ones(31), "bfloat16")
     np.testing.assert_allclose(found, 0.9 ** np.arange(31), rtol=2**-8)
+
+
+def test_factor_and_patience_of_a_plateau_may_be_traced():
+    losses = jnp.asarray(np.random.default_rng(0).uniform(size=60), jnp.float32)
+    settings = [(0.5, 1), (0.8, 3), (0.9, 2)]
+    traced = jax.jit(lambda factor, patience: scales(schedules.decay_on_plateau(factor, patience), losses, "float32"))
+    for factor, patience in settings:
+        known = scales_after(schedules.decay_on_plateau(factor, patience), losses, "float32")
+        np.testing.assert_array_equal(traced(factor, patience), known)
+        assert known[-1] < 0.2
 
 
 @pytest.mark.parametrize("first", [True, False])

@@ -200,6 +200,42 @@ def test_sign_descent_on_the_quadratic_instance_needs_the_steps_of_the_bound():
     np.testing.assert_allclose(iterations.sign_gradient_regression(kappas, frozen), [253, 2005])
 
 
+def test_an_instance_is_followed_as_by_a_loop_of_one_s_own():
+    kappa, times = 6.0, np.arange(3000)
+    rates = 0.1 * np.maximum(0.93**times, 0.01) * np.exp(-times / 400)
+    s = np.array([[1 + 1 / kappa, 1 - 1 / kappa], [1 - 1 / kappa, 1 + 1 / kappa]]) / 2
+    problems = (
+        (adversarial.quadratic(kappa, jnp.asarray(rates), 0.1), lambda z: s @ z, np.linalg.norm),
+        (
+            adversarial.factorization(kappa, jnp.asarray(rates)),
+            lambda x: (x @ x.T - s) @ x,
+            lambda x: np.linalg.norm(x @ x.T - s),
+        ),
+        (
+            adversarial.regression(kappa, jnp.asarray(rates), 0.1),
+            lambda q: s @ (s @ q - np.eye(2)) @ s,
+            lambda q: np.linalg.norm(q - np.linalg.inv(s)),
+        ),
+    )
+    for instance, gradient, error in problems:
+        found = adversarial.follow(instance, jnp.asarray(rates))
+        x, t = np.asarray(instance.start), 0
+        while error(x) > float(instance.accuracy) and t < len(rates):
+            # Entries that are equal but for rounding have one sign.
+            x, t = x - rates[t] * np.sign(np.round(gradient(x), 13)), t + 1
+        assert (int(found.steps), bool(found.arrived)) == (t, True)
+        assert int(found.steps) > int(instance.frozen) > 0
+        assert float(found.moved) < 1e-12
+        assert int(instance.frozen) == np.sum(rates >= float(instance.least_rate))
+        # Without a first coordinate, less its root, nothing holds the second.
+        ones = np.ones_like(x) / np.sqrt(x.size)
+        first = np.sum(ones * np.asarray(instance.start)) - (0 if x.ndim == 1 else 1)
+        away = adversarial.follow(instance, jnp.asarray(rates), instance.start - jnp.asarray(first * ones))
+        assert float(away.moved) > 0.01
+    short = adversarial.follow(problems[0][0], jnp.asarray(rates[:5]))
+    assert (int(short.steps), bool(short.arrived)) == (5, False)
+
+
 def test_tied_signs_ignore_what_rounding_adds():
     found = adversarial.tied_sign(jnp.asarray([[1.0, 1e-17], [-3e-17, 0.5]]))
     np.testing.assert_array_equal(found, [[1, -1], [-1, 1]])

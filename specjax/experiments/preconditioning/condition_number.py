@@ -5,7 +5,6 @@ numerator can be such a run, is at least what is measured: enough to say that it
 both are, it is 1, and shows nothing.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -20,7 +19,8 @@ from specjax import lab, sizes, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.preconditioning import runs
 from specjax.experiments.preconditioning.validation import condition_numbers, relative_error
-from specjax.models import in_context_regression
+from specjax.lab.drawing import draw_band
+from specjax.models import conditioned, in_context_regression
 from specjax.theory.preconditioning import iterations, spectral_domain
 from specjax.theory.preconditioning.conditions import check_decay, check_ranks
 
@@ -33,7 +33,7 @@ MORE = 2
 FLAT, GROWS = 1.25, 2.0
 """A ratio of steps to those at the smallest κ below the first is no dependence on κ, one above the second is."""
 
-GROUPS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+GROUPS = {
     "flat": ("factorization", "kappas", ("muon", "muon-momentum", "muon-newton-schulz", "scaled")),
     "slow": ("factorization", "slow_kappas", ("muon", "gradient-descent", "gradient-descent-over")),
     "entrywise": ("factorization", "entrywise_kappas", ("muon", "sign", "adam")),
@@ -75,46 +75,39 @@ class Config(lab.Config):
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     """Steps with the best step size of each run, by group; gradient descent in context to the end, and on M in the spectral domain."""
 
-    def swept(measure: Callable[..., Any], stream: str, seeds: int, **over: Any) -> xr.Dataset:
+    def swept(measure: Any, stream: str, seeds: int, **over: Any) -> xr.Dataset:
         measure, stream_key = partial(measure, config), sizes.stream(key, stream)
         return sweep.run(measure, over, seeds=seeds, key=stream_key, chunk=config.seeds)
-
-    def values(field: str) -> Any:
-        return sweep.values(*getattr(config, field))
 
     with jax.enable_x64(True):
         rates, data = sweep.values(*RATES), {}
         for group, (_, field, _) in GROUPS.items():
-            steps = partial(_steps, group=group)
-            found = swept(steps, f"runs of {group}", config.seeds, kappa=values(field), rate=rates)
-            data[group] = found.min("rate")
+            over = {"kappa": sweep.values(*getattr(config, field)), "rate": rates}
+            data[group] = swept(partial(_steps, group=group), f"runs of {group}", config.seeds, **over).min("rate")
+        cubic = swept(_cubic, "cubic", config.seeds // 2, kappa=sweep.values(*config.cubic_kappas))
         aligned = swept(_aligned, "aligned", config.seeds, rate=sweep.values(0.5)).isel(rate=0, drop=True)
-        return data | {
-            "cubic": swept(_cubic, "cubic", config.seeds // 2, kappa=values("cubic_kappas")),
-            "aligned": sweep.labelled(aligned, "kappa", kappa=list(config.aligned_kappas)),
-            "risk": _risk(config, key),
-        }
+        aligned = sweep.labelled(aligned, "kappa", kappa=list(config.aligned_kappas))
+        return data | {"cubic": cubic, "aligned": aligned, "risk": _risk(config, key)}
 
 
-def _posed(config: Config, problem: str, key: Array, kappa: Array, columns: int) -> runs.Problem:
+def _posed(config: Config, problem: str, key: Array, kappa: Array, columns: int) -> conditioned.Problem:
     if problem == "factorization":
-        return runs.factorization(key, kappa, config.d, config.r, columns, START)
+        return conditioned.factorization(key, kappa, config.d, config.r, columns, START)
     if problem == "context":
-        return runs.in_context(key, kappa, config.context_d)
-    return runs.regression(key, kappa, config.context_d // 2 + 1, config.context_d)
+        return conditioned.in_context(key, kappa, config.context_d)
+    return conditioned.regression(key, kappa, config.context_d // 2 + 1, config.context_d)
 
 
 def _steps(config: Config, key: Array, kappa: Array, rate: Array, *, group: str) -> dict[str, Array]:
     problem, _, names = GROUPS[group]
     # A geometric schedule is over when its steps are far below the accuracy.
-    over = int(np.log(config.accuracy / 100) / np.log(config.rho))
-    found = {}
+    over, found = int(np.log(config.accuracy / 100) / np.log(config.rho)), {}
     for name in names:
-        optimizer, columns = name.removesuffix("-over"), config.r + (MORE if name.endswith("-over") else 0)
+        optimizer, columns = name.removesuffix("-over"), config.r + MORE * name.endswith("-over")
         posed = _posed(config, problem, sizes.stream(key, "problem"), kappa, columns)
         limit = over if runs.OPTIMIZERS[optimizer].schedule == "random" else config.limit
         transform = runs.transformation(optimizer, sizes.stream(key, "schedule"), rate, posed, config.rho, limit)
-        end = runs.steps_to(posed, transform, config.accuracy, limit)
+        end = conditioned.steps_to(posed, transform, config.accuracy, limit)
         # A schedule that is over has as good as no limit.
         found[name] = jnp.where(end.error <= config.accuracy, end.steps, config.limit).astype(float)
     return found
@@ -125,12 +118,12 @@ def _cubic(config: Config, key: Array, kappa: Array) -> dict[str, Array]:
     key = jax.random.fold_in(key, jax.lax.bitcast_convert_type(kappa.astype(jnp.float32), jnp.uint32))
     rate = 2 ** (-jax.random.uniform(sizes.stream(key, "rate")) / 2)
     # Runs of a million steps, of small matrices.
-    posed = runs.in_context(sizes.stream(key, "problem"), kappa, 3)
+    posed = conditioned.in_context(sizes.stream(key, "problem"), kappa, 3)
     # A million steps to ε are half a million to its root, with the same power of κ.
     accuracy = config.accuracy**0.5
     longest = int(2 * max(config.cubic_kappas) ** 3 * abs(np.log(accuracy / 100)))
     transform = runs.transformation("gradient-descent", key, rate, posed)
-    steps = runs.steps_to(posed, transform, accuracy, longest).steps.astype(float)
+    steps = conditioned.steps_to(posed, transform, accuracy, longest).steps.astype(float)
     exact = iterations.gradient_descent_regression(kappa, accuracy, rate)
     square = jnp.log(accuracy) / jnp.log1p(-rate * kappa**-2)
     # The error that is measured is the Frobenius norm, a little above the operator norm of the formula.
@@ -198,10 +191,10 @@ def _who(name: str) -> str:
 
 
 def _flat(name: str, cites: str, group: str, who: str, *, most: float = FLAT, post_hoc: str = "") -> None:
-    other = "muon-newton-schulz"
+    other = {_who("muon-newton-schulz"): lab.replacing(who, "muon-newton-schulz", of=group)}
     says = f"{_where(group)} {_who(who)}, tuned, needs less than {most:g} times the iterations of κ = 10 at any κ."
 
-    @states(cites, says, name=name, controls={_who(other): lab.replacing(who, other, of=group)}, post_hoc=post_hoc)
+    @states(cites, says, name=name, controls=other, post_hoc=post_hoc)
     def flat(config: Config, data: Any) -> lab.Relation:
         # One that was given up must not pass for flat.
         arrived = data[group][who].max("kappa") < config.limit
@@ -213,20 +206,15 @@ def _grown(data: Any, group: str, who: str, least: float) -> lab.Relation:
     return lab.above(_ratios(data, group, who).isel(kappa=-1), least, f"{least:g} times the steps at the smallest κ")
 
 
-def _grows(
-    name: str, cites: str | tuple[str, ...], group: str, who: str, *, least: float = GROWS, corrected: bool = False
-) -> None:
+def _grows(name: str, cites: Any, group: str, who: str, *, least: float = GROWS, corrected: bool = False) -> None:
     needs = f"needs more than {least:g} times the iterations of the smallest κ above 1 at the largest."
-    controls = {_who("muon"): lab.replacing(who, "muon", of=group)}
-    says = f"{_where(group)} {_who(who)}, tuned, {needs}"
-    states(cites, says, name=name, controls=controls, corrected=corrected, post_hoc=BY_MEAN)(
-        lambda config, data: _grown(data, group, who, least)
-    )
+    says, muon = f"{_where(group)} {_who(who)}, tuned, {needs}", {_who("muon"): lab.replacing(who, "muon", of=group)}
+    make = states(cites, says, name=name, controls=muon, corrected=corrected, post_hoc=BY_MEAN)
+    make(lambda config, data: _grown(data, group, who, least))
 
 
-def exchanged(group: str, first: str, second: str) -> Callable[[Any, Any], Any]:
-    """A control: each of two optimizers in the place of the other."""
-    return lambda config, data: {**data, group: data[group].rename({first: second, second: first})}
+def _exchanged(group: str, first: str, second: str) -> dict[str, Any]:
+    return {"the two exchanged": lab.changing(lambda found: found.rename({first: second, second: first}), of=group)}
 
 
 def _wins(name: str, cites: str, group: str, first: str, second: str, *, at_one: bool = False) -> None:
@@ -234,7 +222,7 @@ def _wins(name: str, cites: str, group: str, first: str, second: str, *, at_one:
     where = "κ = 1" if at_one else "the largest κ"
     says = f"{_where(group)} {_who(first)}, tuned, needs fewer iterations than {_who(second)} at {where}."
 
-    @states(cites, says, name=name, controls={"the two exchanged": exchanged(group, first, second)}, corrected=at_one)
+    @states(cites, says, name=name, controls=_exchanged(group, first, second), corrected=at_one)
     def wins(config: Config, data: Any) -> lab.Relation:
         found = data[group].isel(kappa=0 if at_one else -1)
         return lab.ahead(found[second], found[first], least=0, by="median")
@@ -265,7 +253,7 @@ NOT_FLAT = (
 _flat("scaled-flat", "appendix-a-scaled", "flat", "scaled", most=GROWS, post_hoc=NOT_FLAT)
 
 
-def _predicted(name: str) -> Callable[[Any, Any], xr.DataArray]:
+def _predicted(name: str) -> Any:
     return lambda config, data: data["risk"][name].isel(seed=0, drop=True)
 
 
@@ -299,10 +287,10 @@ def flow(config: Config, data: Any) -> lab.Relation:
     return lab.identity(data["aligned"]["gap"], tolerance=0.01)
 
 
-@states(
-    ("section-5-regression", "section-1-broader"),
-    controls={"the two exchanged": exchanged("regression", "muon-plateau", "gradient-descent")},
-)
+EXTENDS = ("section-5-regression", "section-1-broader")
+
+
+@states(EXTENDS, controls=_exchanged("regression", "muon-plateau", "gradient-descent"))
 def regression_extends(config: Config, data: Any) -> lab.Relation:
     """On a matrix regression tuned Muon's iterations grow less than tuned gradient descent's from the smallest κ to the largest."""
     # Runs of gradient descent that were given up make the difference smaller.
@@ -310,11 +298,10 @@ def regression_extends(config: Config, data: Any) -> lab.Relation:
     return lab.ahead(descent, muon, least=0, by="median")
 
 
-@ours(
-    ("section-5-regression", "section-1-broader"),
-    controls={"as many at every κ": lab.replacing("muon-plateau", 100.0, of="regression")},
-    post_hoc=BY_MEAN,
-)
+AS_MANY = {"as many at every κ": lab.replacing("muon-plateau", 100.0, of="regression")}
+
+
+@ours(EXTENDS, controls=AS_MANY, post_hoc=BY_MEAN)
 def regression_grows(config: Config, data: Any) -> lab.Relation:
     """On a matrix regression Muon is not free of κ: it needs more than 1.25 times the iterations of the smallest κ at the largest."""
     return _grown(data, "regression", "muon-plateau", FLAT)
@@ -323,17 +310,14 @@ def regression_grows(config: Config, data: Any) -> lab.Relation:
 def figure(config: Config, data: Any) -> Figure:
     """Medians of the steps against κ with ranges over the seeds, a panel for each problem; what was given up is hollow."""
     drawn = Figure(figsize=(13, 5.4), layout="constrained")
-    curves = [
-        (kind, f"{who} ({group})", data[group][who]) for group, (kind, _, names) in GROUPS.items() for who in names
-    ]
+    curves = [(kind, f"{who} ({group})", data[group][who]) for group, (kind, _, of) in GROUPS.items() for who in of]
     curves.append(("context", "gradient-descent (to the end)", data["cubic"]["steps"]))
     for axes, problem in zip(drawn.subplots(1, 3), ("factorization", "context", "regression"), strict=True):
-        for label, steps in (curve for kind, *curve in curves if kind == problem):
-            x, middle = steps["kappa"], steps.median("seed")
-            color = axes.plot(x, middle, linewidth=1.2, label=label)[0].get_color()
-            axes.fill_between(x, steps.min("seed"), steps.max("seed"), color=color, alpha=0.15, linewidth=0)
+        for place, (label, steps) in enumerate(curve for kind, *curve in curves if kind == problem):
+            draw_band(axes, steps, "kappa", label=label, color=f"C{place}")
+            middle = steps.median("seed")
             for fill, shown in (("full", middle != config.limit), ("none", middle == config.limit)):
-                axes.plot(x, middle.where(shown), "o", color=color, fillstyle=fill, markersize=5)
+                axes.plot(steps["kappa"], middle.where(shown), "o", color=f"C{place}", fillstyle=fill, markersize=5)
         axes.axhline(config.limit, color="gray", linewidth=0.8, linestyle=":")
         axes.set(xscale="log", yscale="log", title=problem, xlabel="κ", ylabel=f"steps to {config.accuracy:g}")
         axes.legend(fontsize="x-small", loc="upper center", bbox_to_anchor=(0.5, -0.16))

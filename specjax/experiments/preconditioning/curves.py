@@ -1,6 +1,5 @@
 """Figures 1 and 2: error curves of Muon, gradient descent and SignGD over condition numbers and numbers of columns."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,25 +11,26 @@ from jaxtyping import Array, Key
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from specjax import lab, sizes, spectral, sweep
+from specjax import lab, sizes, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.preconditioning import runs
-from specjax.experiments.preconditioning.validation import condition_numbers
+from specjax.experiments.preconditioning.validation import condition_number, condition_numbers
+from specjax.lab.drawing import draw_band
+from specjax.models import conditioned
 from specjax.sizes import AnySize
-from specjax.theory.preconditioning.conditions import check_condition_number, check_ranks
+from specjax.theory.preconditioning.conditions import check_ranks
 
 RATES = {"muon-plateau": 0.23, "gradient-descent": 1.0, "sign": 0.23, "muon": 0.5, "muon-momentum": 0.23}
 """Step sizes in the units of `runs`: of the distance to cover, or of the inverse curvature. No fraction of the distance like 1/4, with
 which a sequence would land on its root, and the direction of a gradient of rounding is none."""
-ARRIVED, FAR = 1e-8, 1e-5
-"""Errors below the first are arrival, above the second what slow means here."""
+ARRIVED, FAR, MOST = 1e-8, 1e-5, 0.5
+"""Errors below the first are arrival, above the second what slow means here; and the share of runs that is most."""
 FACTORS, PATIENCES = (0.5, 0.8, 0.9), (1, 2, 5, 10)
 """The settings of the map: the paper's are unknown. All curves have the factor 0.5 and the patience 10."""
 OPEN, STRANDED = {"factor": 0.8, "patience": 1}, {"factor": 0.5, "patience": 1}
 """At the first factor what the patience does is judged: in runs of other draws arrival came and went with it."""
-MOST = 0.5
 FACTORIZATION = ("muon-plateau", "gradient-descent", "sign")
-CONTEXT = ("muon", "muon-plateau", "muon-plateau-diagonal", "muon-momentum", "gradient-descent", "sign")
+CONTEXT, DIAGONAL = ("muon", "muon-plateau", "muon-momentum", "gradient-descent", "sign"), "muon-plateau-diagonal"
 
 
 class Config(lab.Config):
@@ -40,7 +40,7 @@ class Config(lab.Config):
     r: int = lab.integer(2, least=1, help="rank of the target")
     ks: tuple[int, ...] = lab.sizes(2, 4, 12, points=2, help="columns of the factor, from r to beyond d")
     kappas: tuple[float, ...] = condition_numbers(1, 10, 1e3, points=2, help="of the panels over κ")
-    fixed_kappa: float = lab.number(10.0, above=0, help="condition number of the panels over k")
+    fixed_kappa: float = condition_number(10.0, help="condition number of the panels over k")
     context_d: int = lab.integer(6, least=2, help="dimension of in-context regression")
     start_scale: float = lab.number(0.1, above=0, help="scale of the start, moderate")
     steps: int = lab.integer(1500, least=100, help="steps of each run")
@@ -50,28 +50,25 @@ class Config(lab.Config):
         super().__post_init__()
         for k in self.ks:
             check_ranks(self.d, k, self.r)
-        check_condition_number(self.fixed_kappa)
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     """log10 of the relative error after every step, over κ, over k and in context; and the smallest over settings of the plateau."""
 
     def factorization(key: Array, kappa: Array, k: AnySize) -> dict[str, Array]:
-        posed = runs.wide_factorization(key, kappa, config.d, config.r, k, config.start_scale)
+        posed = conditioned.wide_factorization(key, kappa, config.d, config.r, k, config.start_scale)
         return {name: _curve(config, name, key, posed, kappa) for name in FACTORIZATION}
 
     def context(key: Array, kappa: Array) -> dict[str, Array]:
-        posed = {rotated: runs.in_context(key, kappa, config.context_d, rotated=rotated) for rotated in (True, False)}
-        return {
-            name: _curve(config, name.removesuffix("-diagonal"), key, posed[not name.endswith("-diagonal")], kappa)
-            for name in CONTEXT
-        }
+        rotated, diagonal = (conditioned.in_context(key, kappa, config.context_d, rotated=r) for r in (True, False))
+        found = {name: _curve(config, name, key, rotated, kappa) for name in CONTEXT}
+        return found | {DIAGONAL: _curve(config, "muon-plateau", key, diagonal, kappa)}
 
     def settings(key: Array, kappa: Array, factor: Array, patience: Array) -> dict[str, Array]:
-        posed = runs.in_context(key, kappa, config.context_d)
-        return {"smallest": _smallest_with(config, posed, factor, patience)}
+        posed = conditioned.in_context(key, kappa, config.context_d)
+        return {"smallest": jnp.min(_curve(config, "muon-plateau", key, posed, kappa, (factor, patience)))}
 
-    def swept(measure: Callable[..., Any], stream: str, **over: Any) -> xr.Dataset:
+    def swept(measure: Any, stream: str, **over: Any) -> xr.Dataset:
         stream_key = sizes.stream(key, stream)
         return sweep.run(measure, over, seeds=config.seeds, key=stream_key, chunk=config.seeds, plan="padded")
 
@@ -88,27 +85,13 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         return {name: sweep.labelled(curve, "step") for name, curve in curves.items()} | {"map": found}
 
 
-def _curve(config: Config, name: str, key: Array, posed: runs.Problem, kappa: Array) -> Array:
+def _curve(
+    config: Config, name: str, key: Array, posed: conditioned.Problem, kappa: Array, plateau: Any = (0.5, 10)
+) -> Array:
     rate = jnp.full_like(kappa, RATES[name])
-    transform = runs.transformation(name, sizes.stream(key, "schedule"), rate, posed, 0.9, config.steps)
+    transform = runs.transformation(name, sizes.stream(key, "schedule"), rate, posed, 0.9, config.steps, plateau)
     # An error of exactly 0 is drawn, and averaged, as the rounding of float64.
-    return jnp.log10(jnp.maximum(runs.along(posed, transform, config.steps, posed.error), 1e-17))
-
-
-def _smallest_with(config: Config, posed: runs.Problem, factor: Array, patience: Array) -> Array:
-    """log10 of the smallest error of Muon under `optim.decay_on_plateau`, whose settings are arrays here."""
-
-    def advance(state: Any, _: None) -> tuple[Any, Array]:
-        x, rate, best, bad = state
-        value = posed.loss(x)
-        bad = jnp.where(value < best, 0, bad + 1)
-        rate = jnp.where(bad >= patience, rate * factor, rate)
-        x = posed.project(x - rate * spectral.polar(posed.gradient(x)))
-        return (x, rate, jnp.minimum(best, value), jnp.where(bad >= patience, 0, bad)), posed.error(x)
-
-    start = posed.start, RATES["muon-plateau"] * posed.length, jnp.full_like(posed.length, jnp.inf), jnp.zeros((), int)
-    _, errors = jax.lax.scan(advance, start, length=config.steps)
-    return jnp.log10(jnp.maximum(jnp.min(errors), 1e-17))
+    return jnp.log10(jnp.maximum(conditioned.along(posed, transform, config.steps, posed.error), 1e-17))
 
 
 states = lab.Statements()
@@ -157,11 +140,7 @@ def _map(data: Any) -> xr.DataArray:
     return (data["map"]["smallest"] < np.log10(ARRIVED)).rename("arrives")
 
 
-def exchanged(config: Config, data: Any) -> Any:
-    """A control: the map with the two settings that are judged exchanged."""
-    found = data["map"]["smallest"].copy(deep=True)
-    found.loc[OPEN], found.loc[STRANDED] = found.sel(STRANDED).copy().values, found.sel(OPEN).copy().values
-    return {**data, "map": data["map"].assign(smallest=found)}
+EXCHANGED = lab.changing(lambda found: found.assign_coords(factor=[FACTORS[place] for place in (1, 0, 2)]), of="map")
 
 
 def stand_in(config: Config, data: Any) -> Any:
@@ -177,25 +156,25 @@ def plateau(config: Config, data: Any) -> lab.Relation:
     return lab.happens(_map(data).sel(factor=OPEN["factor"]), more_than=MOST)
 
 
-@ours("figure-2-muon", controls={"the setting 0.5 and 1": exchanged})
+@ours("figure-2-muon", controls={"the setting 0.5 and 1": EXCHANGED})
 def arriving(config: Config, data: Any) -> lab.Relation:
     """There are settings with which it does, 0.8 and 1."""
     return lab.happens(_map(data).sel(OPEN), more_than=MOST)
 
 
-@ours("figure-2-muon", controls={"the setting 0.8 and 1": exchanged})
+@ours("figure-2-muon", controls={"the setting 0.8 and 1": EXCHANGED})
 def stranded(config: Config, data: Any) -> lab.Relation:
     """There are settings with which its steps shrink too soon, 0.5 and 1: most runs stay above 1e-5 at the largest κ."""
     found = data["map"]["smallest"].sel(STRANDED).isel(kappa=-1)
     return lab.happens((found > np.log10(FAR)).rename("stays away"), more_than=MOST)
 
 
-DIAGONAL = f"Where S is diagonal, and rounding cannot mix its eigenvectors, {PLATEAU} at every κ."
-MOMENTUM = "With momentum 0.9 and the plateau schedule Muon {} in context, at every κ."
-_arrives("diagonal", "figure-2-muon", DIAGONAL, "context", "muon-plateau-diagonal")
-_arrives("momentum", "figure-2-muon", MOMENTUM, "context", "muon-momentum")
-NEW = "With new prefactors in each step Muon {} in context, at every κ."
-_arrives("new-prefactors", "figure-2-muon", NEW, "context", "muon")
+for statement, name, says in (
+    ("diagonal", DIAGONAL, f"Where S is diagonal, and rounding cannot mix its eigenvectors, {PLATEAU} at every κ."),
+    ("momentum", "muon-momentum", "With momentum 0.9 and the plateau schedule Muon {} in context, at every κ."),
+    ("new-prefactors", "muon", "With new prefactors in each step Muon {} in context, at every κ."),
+):
+    _arrives(statement, "figure-2-muon", says, "context", name)
 
 
 def figure(config: Config, data: Any) -> Figure:
@@ -203,16 +182,13 @@ def figure(config: Config, data: Any) -> Figure:
     drawn = Figure(figsize=(11.5, 14), layout="constrained")
     above, below = drawn.subfigures(2, 1, squeeze=False, height_ratios=(6, 1)).ravel()
     held = {"kappas": f"k = {config.ks[0]}", "columns": f"κ = {config.fixed_kappa:g}", "context": "in context"}
-    rows = {"kappas": FACTORIZATION, "columns": FACTORIZATION, "context": CONTEXT}
+    rows = {"kappas": FACTORIZATION, "columns": FACTORIZATION, "context": (*CONTEXT, DIAGONAL)}
     panels = [(group, name) for group, names in rows.items() for name in names]
     for axes, (group, name) in zip(above.subplots(4, 3, sharey=True).ravel(), panels, strict=True):
-        found = 10 ** data[group][name]
         dim, sign = ("k", "k") if group == "columns" else ("kappa", "κ")
-        for place, point in enumerate(found[dim].values):
-            curves, look = found.isel({dim: place}), {"color": f"C{place}", "linewidth": 1.2}
-            style = ("-", "--", "-.", ":")[place % 4]
-            axes.plot(curves.median("seed"), style, label=f"{sign} = {point:g}", **look)
-            axes.fill_between(curves["step"], curves.min("seed"), curves.max("seed"), alpha=0.12, **look)
+        for place, curves in enumerate((10 ** data[group][name]).transpose(dim, ...)):
+            look = {"color": f"C{place}", "style": ("-", "--", "-.", ":")[place % 4]}
+            draw_band(axes, curves, "step", label=f"{sign} = {curves[dim].item():g}", **look)
         axes.set(yscale="log", xlabel="step", ylabel="relative error", title=f"{name}, {held[group]}")
         axes.legend(fontsize="x-small")
         axes.label_outer()
@@ -230,9 +206,7 @@ def _draw_map(axes: Axes, shares: xr.DataArray) -> None:
     axes.set_xticks(range(len(labels)), labels, fontsize="x-small")
     axes.set_yticks(range(len(FACTORS)), [f"{factor:g}" for factor in FACTORS])
     axes.set(xlabel="patience, for each κ", ylabel="factor")
-    axes.set_title(
-        "in context: share of runs of Muon that arrive, by settings of the plateau schedule", fontsize="medium"
-    )
+    axes.set_title("in context: share of runs of Muon that arrive, by settings of the plateau schedule", fontsize=11)
 
 
 EXPERIMENT = lab.Experiment(

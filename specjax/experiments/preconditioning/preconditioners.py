@@ -1,7 +1,7 @@
 """Figure 3 and Appendix A: Muon's preconditioner (GᵀG)^(-1/2) beside ScaledGD's (XᵀX)⁻¹ along a run of Muon."""
 
 from functools import partial
-from itertools import combinations
+from itertools import product
 from typing import Any
 
 import jax
@@ -14,12 +14,13 @@ from matplotlib.figure import Figure
 from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.preconditioning import runs
-from specjax.models import factorization_spectra, matrix_factorization
+from specjax.experiments.preconditioning.validation import condition_number
+from specjax.models import conditioned, factorization_spectra, matrix_factorization
 from specjax.spectral.one_by_one import svd
 from specjax.theory.preconditioning import scalar
-from specjax.theory.preconditioning.conditions import check_condition_number, check_ranks
+from specjax.theory.preconditioning.conditions import check_ranks
 
-SHARE = 0.01
+SHARE, VISIBLE = 0.01, "1 % of ‖P‖²"
 """Of the squared norm of a preconditioner: less outside of blocks, or off the diagonal, cannot be seen in a heat map."""
 PARTS = ("muon", "scaled")
 
@@ -29,7 +30,7 @@ class Config(lab.Config):
 
     d: int = lab.integer(20, least=2, help="rows of the factor")
     r: int = lab.integer(5, least=2, most=12, help="rank of the target and columns of the factor")
-    kappa: float = lab.number(10.0, above=0, help="condition number of the target")
+    kappa: float = condition_number(10.0, help="condition number of the target")
     start_scale: float = lab.number(1e-3, above=0, help="scale of the start, small")
     times: tuple[int, ...] = lab.sizes(1, 10, 50, 200, points=2, help="steps at which both are compared")
     seeds: int = lab.seeds(3000, least=10, help="targets and starts")
@@ -37,7 +38,6 @@ class Config(lab.Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_ranks(self.d, self.r, self.r)
-        check_condition_number(self.kappa)
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
@@ -46,37 +46,34 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     def path(key: Array, kappa: Array) -> dict[str, Array]:
         return {**_path(config, key, kappa), **_appendix(config, key, kappa)}
 
-    kappa, seeds = sweep.values(config.kappa), config.seeds
+    kappa, lam, seeds = sweep.values(config.kappa), sweep.values(1.0, 0.1, 1e-2, 1e-3, 1e-4), config.seeds
     with jax.enable_x64(True):
         found = sweep.run(path, {"kappa": kappa}, seeds=seeds, key=sizes.stream(key, "paths"), chunk=seeds)
-        zigzag = sweep.run(
-            _zigzag, {"lam": sweep.values(1.0, 0.1, 1e-2, 1e-3, 1e-4)}, seeds=2000, key=sizes.stream(key, "zigzag")
-        )
+        zigzag = sweep.run(_zigzag, {"lam": lam}, seeds=2000, key=sizes.stream(key, "zigzag"))
     found = sweep.labelled(found.isel(kappa=0, drop=True), "time", "row", "column", time=list(config.times))
     return {"path": found, "zigzag": zigzag}
 
 
 def _path(config: Config, key: Array, kappa: Array) -> dict[str, Array]:
-    posed = runs.factorization(sizes.stream(key, "problem"), kappa, config.d, config.r, config.r, config.start_scale)
+    r = config.r
+    posed = conditioned.factorization(sizes.stream(key, "problem"), kappa, config.d, r, r, config.start_scale)
     transform = runs.transformation("muon-plateau", key, jnp.full_like(kappa, 0.23), posed)
-    x = runs.along(posed, transform, max(config.times), lambda x: x)[jnp.asarray(config.times)]
+    x = conditioned.along(posed, transform, max(config.times), lambda x: x)[jnp.asarray(config.times)]
     g = jax.vmap(posed.gradient)(x)
     muon, scaled = _inverse_power(g, 1 / 2), _inverse_power(x, 1.0)
     found = {"muon": muon, "scaled": scaled}
     for name, p in (("muon", muon), ("scaled", scaled)):
         # What joins the first column to the others left out, and all that is not on the diagonal.
-        blocks, diagonal = p.at[:, 0, 1:].set(0).at[:, 1:, 0].set(0), p * jnp.eye(config.r)[None]
+        blocks, diagonal = p.at[:, 0, 1:].set(0).at[:, 1:, 0].set(0), p * jnp.eye(r)[None]
         found |= {f"{name}_outside": _outside(p), f"{name}_outside_of_blocks": _outside(blocks)}
-        found |= {f"{name}_off": _off_diagonal(p), f"{name}_off_turned": _off_diagonal(diagonal)}
+        found |= {f"{name}_{end}": spectral.off_diagonal_energy(x) for end, x in (("off", p), ("off_turned", diagonal))}
     # Stacked row by row the step is I ⊗ (GᵀG)^(-1/2) applied to the gradient, so each row by itself is multiplied.
     steps, shifted = spectral.polar(g), jnp.roll(muon, 1, axis=(1, 2))
     size = jnp.linalg.norm(steps, axis=(1, 2))
-    return found | {
-        "likeness": _likeness(muon, scaled),
-        "likeness_shifted": _likeness(shifted, scaled),
-        "step_gap": jnp.linalg.norm(steps - g @ muon, axis=(1, 2)) / size,
-        "step_gap_shifted": jnp.linalg.norm(steps - g @ shifted, axis=(1, 2)) / size,
-    }
+    for end, p in (("", muon), ("_shifted", shifted)):
+        found[f"likeness{end}"] = _likeness(p, scaled)
+        found[f"step_gap{end}"] = jnp.linalg.norm(steps - g @ p, axis=(1, 2)) / size
+    return found
 
 
 def _appendix(config: Config, key: Array, kappa: Array) -> dict[str, Array]:
@@ -113,25 +110,18 @@ def _inverse_power(x: Array, power: float) -> Array:
 
 def _outside(p: Array) -> Array:
     """The least share of ‖P‖² outside of two diagonal blocks, over all ways to divide the columns into two sets."""
-    k = p.shape[-1]
-    members = [set(chosen) for size in range(1, k // 2 + 1) for chosen in combinations(range(k), size)]
-    sides = np.array([[column in chosen for column in range(k)] for chosen in members])
+    # The first column is in the first set; not all others with it.
+    sides = np.array([(False, *others) for others in product((False, True), repeat=p.shape[-1] - 1)][1:])
     across = jnp.asarray((sides[:, :, None] != sides[:, None, :]).astype(float))
     squares = p**2 / jnp.sum(p**2, (-2, -1), keepdims=True)
     return jnp.min(jnp.einsum("tij,sij->ts", squares, across), axis=1)
 
 
-def _off_diagonal(p: Array) -> Array:
-    return 1 - jnp.sum(jnp.diagonal(p, axis1=-2, axis2=-1) ** 2, -1) / jnp.sum(p**2, (-2, -1))
-
-
 def _likeness(a: Array, b: Array) -> Array:
     """The cosine of the angle between the traceless parts: 1 for equal patterns, 0 for unrelated ones."""
-
-    def traceless(x: Array) -> Array:
-        return x - jnp.trace(x, axis1=1, axis2=2)[:, None, None] * jnp.eye(x.shape[-1])[None] / x.shape[-1]
-
-    a, b = traceless(a), traceless(b)
+    a, b = (
+        x - jnp.trace(x, axis1=1, axis2=2)[:, None, None] * jnp.eye(x.shape[-1])[None] / x.shape[-1] for x in (a, b)
+    )
     return jnp.sum(a * b, (1, 2)) / jnp.sqrt(jnp.sum(a**2, (1, 2)) * jnp.sum(b**2, (1, 2)))
 
 
@@ -146,12 +136,7 @@ def _both(data: Any, what: str) -> xr.DataArray:
 
 def _with(what: str, other: str) -> Any:
     """A control: another share in the place of one, of both preconditioners."""
-
-    def control(config: Config, data: Any) -> Any:
-        found = data["path"]
-        return {**data, "path": found.assign({f"{name}_{what}": found[f"{name}_{other}"] for name in PARTS})}
-
-    return control
+    return lab.changing(lambda found: found.assign({f"{p}_{what}": found[f"{p}_{other}"] for p in PARTS}), of="path")
 
 
 @states("appendix-a-identity", controls={"σ twice as large": lab.replacing("gap", "gap_elsewhere", of="path")})
@@ -170,35 +155,32 @@ def zigzag(config: Config, data: Any) -> lab.Relation:
     return lab.scales_as(data["zigzag"]["in_steps"], "lam", 0, fit="power law")
 
 
-@states(
-    "figure-3-block-diagonal",
-    controls={"what joins the first column to the others left out": _with("outside", "outside_of_blocks")},
-    holds=False,
-)
+JOINED = {"what joins the first column to the others left out": _with("outside", "outside_of_blocks")}
+
+
+@states("figure-3-block-diagonal", controls=JOINED, holds=False)
 def blocks(config: Config, data: Any) -> lab.Relation:
     """Along the run both preconditioners, k × k, are block-diagonal: some division of the columns in two leaves at most 1
     % of ‖P‖² outside of the blocks, on average.
     """
-    return lab.below(_both(data, "outside"), SHARE, "1 % of ‖P‖²")
+    return lab.below(_both(data, "outside"), SHARE, VISIBLE)
 
 
-@ours(
-    ("figure-3-block-diagonal", "eq-17"),
-    controls={"blocks with rows and columns shifted": lab.replacing("step_gap", "step_gap_shifted", of="path")},
-)
+SHIFTED = {"blocks with rows and columns shifted": lab.replacing("step_gap", "step_gap_shifted", of="path")}
+
+
+@ours(("figure-3-block-diagonal", "eq-17"), controls=SHIFTED)
 def stacked(config: Config, data: Any) -> lab.Relation:
     """The preconditioner of the stacked gradient is block-diagonal, by form: d equal blocks (GᵀG)^(-1/2), one for each row of G."""
     return lab.identity(data["path"]["step_gap"], tolerance=1e-3)
 
 
-@states(
-    "figure-3-likeness",
-    controls={
-        "the two exchanged": lab.replacing(
-            "likeness", lambda found: 2 * found["likeness_shifted"] - found["likeness"], of="path"
-        )
-    },
-)
+def unlike(found: xr.Dataset) -> xr.Dataset:
+    """What makes a control: each lead of one likeness on the other turned round."""
+    return found.assign(likeness=2 * found["likeness_shifted"] - found["likeness"])
+
+
+@states("figure-3-likeness", controls={"the two exchanged": lab.changing(unlike, of="path")})
 def likeness(config: Config, data: Any) -> lab.Relation:
     """From the second time on (GᵀG)^(-1/2) is more like (XᵀX)⁻¹ than with rows and columns shifted, by the cosine of the
     traceless parts.
@@ -214,7 +196,7 @@ def likeness(config: Config, data: Any) -> lab.Relation:
 )
 def not_diagonal(config: Config, data: Any) -> lab.Relation:
     """Neither preconditioner is diagonal from the second time on: more than 1 % of ‖P‖² lies off the diagonal, on average."""
-    return lab.above(_both(data, "off").isel(time=slice(1, None)), SHARE, "1 % of ‖P‖²")
+    return lab.above(_both(data, "off").isel(time=slice(1, None)), SHARE, VISIBLE)
 
 
 def figure(config: Config, data: Any) -> Figure:

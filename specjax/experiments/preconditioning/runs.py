@@ -1,105 +1,20 @@
-"""Iterations to an accuracy: a problem, an optimizer and one loop that a sweep maps over condition numbers, step sizes and seeds.
-
-Under `vmap` the loop runs until the last of them has arrived, and those that have arrived keep their state: early finishers do not stop
-the others.
-"""
+"""The optimizers that are compared on the problems of `specjax.models.conditioned`, and runs of simplified Muon."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from specjax import optim, spectral
-from specjax.models import factorization_spectra, in_context_regression, matrix_factorization, matrix_regression
+from specjax.models import factorization_spectra
+from specjax.models.conditioned import Map, Problem
 from specjax.optim.scaled import scale_by_factor_gram
 from specjax.optim.schedules import decay_on_plateau, random_geometric
-from specjax.sizes import AnySize
-
-Map = Callable[[Array], Array]
-Transform: TypeAlias = optax.GradientTransformationExtraArgs
-
-
-class Problem(NamedTuple):
-    """A start, exact gradient and loss, and what should vanish, relative to its target.
-
-    `length` is the distance that has to be covered, the unit for steps of a fixed length; `curvature` the largest eigenvalue of the
-    Hessian at the target, whose inverse is the unit for gradient descent. `project` is applied to every iterate.
-    """
-
-    start: Float[Array, "m n"]
-    gradient: Map
-    loss: Map
-    residual: Map
-    length: Array
-    curvature: Array
-    project: Map = lambda x: x
-
-    def error(self, x: Array) -> Array:
-        """The Frobenius norm of the residual, at least the operator norm, in which the theorems are."""
-        return jnp.linalg.norm(self.residual(x))
-
-
-def factorization(key: Array, kappa: Array, d: int, r: int, k: int, scale: Array | float) -> Problem:
-    """M of eigenvalues from 1 to 1/κ, log-spaced, in a Haar basis; start scale · V with V Haar."""
-    basis_key, start_key = jax.random.split(key)
-    m = factorization_spectra.target(basis_key, d, factorization_spectra.logarithmic_spectrum(r, kappa)).matrix
-    return Problem(
-        matrix_factorization.orthonormal_init(start_key, d, k, scale),
-        gradient=lambda x: matrix_factorization.gradient(x, m),
-        loss=lambda x: matrix_factorization.loss(x, m),
-        residual=lambda x: x @ x.T - m,
-        length=jnp.ones_like(kappa),
-        curvature=2 * jnp.ones_like(kappa),
-    )
-
-
-def wide_factorization(key: Array, kappa: Array, d: int, r: int, k: AnySize, scale: float) -> Problem:
-    """As `factorization`, from a start of independent N(0, scale²/d) entries, so that one program serves every number of columns."""
-    start = scale * matrix_factorization.init(jax.random.fold_in(key, 1), d, k) / jnp.sqrt(jnp.asarray(float(d)))
-    return factorization(key, kappa, d, r, d, scale)._replace(start=start)
-
-
-def in_context(key: Array, kappa: Array, d: int, *, rotated: bool = True) -> Problem:
-    """Eigenvalues of S from 1 to 1/κ, log-spaced, in a Haar basis; Q_0 = 0; the residual is relative to ‖S⁻¹‖.
-
-    With `rotated=False` S is diagonal. Then rounding has no part off the diagonal either, and the matrices are the scalar sequences.
-
-    Iterates are symmetrized: S and S⁻¹ are symmetric, in exact arithmetic so is every Q of Muon and gradient descent, and the
-    antisymmetric part of rounding grows.
-    """
-    spectrum = factorization_spectra.logarithmic_spectrum(d, kappa)
-    basis = factorization_spectra.orthonormal(key, d, d) if rotated else jnp.eye(d)
-    s, inverse = (symmetric(factorization_spectra.composed(basis, v, basis)) for v in (spectrum, 1 / spectrum))
-    return Problem(
-        in_context_regression.init(d),
-        gradient=lambda q: in_context_regression.gradient(q, s),
-        loss=lambda q: in_context_regression.loss(q, s),
-        residual=lambda q: (q - inverse) / kappa,
-        length=kappa,
-        curvature=jnp.ones_like(kappa),
-        project=symmetric,
-    )
-
-
-def regression(key: Array, kappa: Array, rows: int, d: int) -> Problem:
-    """½ ‖W A - Y‖_F² with A Aᵀ of condition number κ and Y = W* A, W* of norm 1; W_0 = 0."""
-    input_key, output_key = jax.random.split(key)
-    inputs = matrix_regression.conditioned_inputs(input_key, d, d, kappa)
-    outputs = matrix_regression.linear_outputs(output_key, inputs, rows)
-    outputs = outputs / jnp.linalg.norm(outputs)
-    best = jnp.linalg.solve(inputs @ inputs.T, inputs @ outputs.T).T
-    size = jnp.linalg.norm(best)
-    return Problem(
-        matrix_regression.init(rows, d),
-        gradient=lambda w: matrix_regression.gradient(w, inputs, outputs),
-        loss=lambda w: matrix_regression.loss(w, inputs, outputs),
-        residual=lambda w: (w - best) / size,
-        length=size,
-        curvature=jnp.ones_like(kappa),
-    )
+from specjax.theory.preconditioning import many_digits
 
 
 class Optimizer(NamedTuple):
@@ -134,12 +49,12 @@ def transformation(
     problem: Problem,
     rho: float = 0.0,
     length: int = 0,
-    plateau: tuple[float, int] = (0.5, 10),
-) -> Transform:
-    """The optimizer with step size `rate` in its unit.
+    plateau: tuple[ArrayLike, ArrayLike] = (0.5, 10),
+) -> optax.GradientTransformation:
+    """An optimizer with a step size in its unit.
 
-    The geometric schedules decay by `rho`, have prefactors uniform in [rate, 2 rate] and are drawn for `length` steps. The plateau
-    schedule has the factor and the patience of `plateau`.
+    Random prefactors, for which alone `key`, `rho` and `length` are, are uniform in [rate, 2 rate] and drawn for `length` steps. The
+    plateau schedule has the factor and the patience of `plateau`.
     """
     _, direction, unit, kind = OPTIMIZERS[name]
     size = rate * {"length": problem.length, "curvature": 1 / problem.curvature, "none": jnp.ones_like(rate)}[unit]
@@ -151,49 +66,7 @@ def transformation(
     else:
         steps = optax.stateless(lambda updates, _: jax.tree.map(lambda u: size * u, updates))
     decay = [decay_on_plateau(*plateau)] if kind == "plateau" else []
-    return optax.with_extra_args_support(optax.chain(direction(), steps, optax.scale(-1.0), *decay))
-
-
-class Run(NamedTuple):
-    """The number of steps, and the last error."""
-
-    steps: Array
-    error: Array
-
-
-def steps_to(problem: Problem, transform: Transform, accuracy: float | Array, limit: int) -> Run:
-    """The first t with error(x_t) <= accuracy, or `limit`; a run whose error is NaN stops, with that error."""
-
-    def unfinished(state: Any) -> Array:
-        _, _, t, error = state
-        return (t < limit) & (error > accuracy)
-
-    def advance(state: Any) -> Any:
-        x, memory = step(problem, transform, *state[:2])
-        return x, memory, state[2] + 1, problem.error(x)
-
-    initial = problem.start, transform.init(problem.start), jnp.zeros((), int), problem.error(problem.start)
-    _, _, t, error = jax.lax.while_loop(unfinished, advance, initial)
-    return Run(t, error)
-
-
-def along(problem: Problem, transform: Transform, steps: int, what: Map) -> Float[Array, "times ..."]:
-    """`what` of x_0, ..., x_steps."""
-
-    def advance(state: Any, _: None) -> Any:
-        x, memory = step(problem, transform, *state)
-        return (x, memory), what(x)
-
-    _, values = jax.lax.scan(advance, (problem.start, transform.init(problem.start)), length=steps)
-    return jnp.concatenate([what(problem.start)[None], values])
-
-
-def step(problem: Problem, transform: Transform, x: Array, memory: Any) -> tuple[Array, Any]:
-    """One step of an optimizer on a problem."""
-    # Adam raises a Python float to an integer count, which strict promotion refuses.
-    with jax.numpy_dtype_promotion("standard"):
-        updates, memory = transform.update(problem.gradient(x), memory, x, value=problem.loss(x))
-    return problem.project(x + updates), memory
+    return optax.chain(direction(), steps, optax.scale(-1.0), *decay)
 
 
 def muon(start: Array, rates: Array, gradient: Map, project: Map = lambda x: x) -> Float[Array, "steps m n"]:
@@ -206,13 +79,19 @@ def muon(start: Array, rates: Array, gradient: Map, project: Map = lambda x: x) 
     return jax.lax.scan(advance, start, rates)[1]
 
 
+def muon_of_many_digits(
+    gradient: many_digits.Gradient, keys: Array, spectrum: Array, start: float, rates: Map, digits: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """`many_digits.beside_scalars` in a Haar basis and with rates made of each key."""
+    d = spectrum.size
+    bases, drawn = jax.vmap(lambda key: (factorization_spectra.orthonormal(key, d, d), rates(key)))(keys)
+    return many_digits.beside_scalars(
+        gradient, np.asarray(bases), np.asarray(spectrum), start, np.asarray(drawn), digits
+    )
+
+
 def prefactors(key: Array, rho: Array | float, length: int) -> tuple[Array, Array]:
     """Steps ρ^t times one prefactor from [1/2, 1], and times a new one in each step."""
     u = jax.random.uniform(key, (length,))
     decay = rho ** jnp.arange(length).astype(u.dtype)
     return (1 + u[0]) / 2 * decay, (1 + u) / 2 * decay
-
-
-def symmetric(x: Array) -> Array:
-    """The symmetric part."""
-    return (x + x.T) / 2

@@ -1,6 +1,5 @@
 """Theorems 2 and 4: instances on which SignGD needs iterations of order κ and κ³, whatever its non-increasing schedule."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -31,17 +30,14 @@ BOUNDS = {
     "factorization": Bound(1, 12, 1.5, "κ/12"),
     "regression": Bound(3, 4, 3.0, "κ³/4"),
 }
-NEAR = 2
-"""The multiple of the bound that a schedule made for it should need at most."""
-ROUNDING = 1e-12
+NEAR, ROUNDING = 2, 1e-12
+"""The multiple of the bound that a schedule made for it should need at most; and what float64 leaves of 0."""
 
 
 class Config(lab.Config):
     """Condition numbers and the number of schedules."""
 
-    kappas: tuple[float, ...] = condition_numbers(
-        30, 100, 300, 1e3, points=4, help="of M, and a tenth of the quadratic's"
-    )
+    kappas: tuple[float, ...] = condition_numbers(30, 100, 300, 1e3, points=4, help="of M, a tenth of the quadratic's")
     context_kappas: tuple[float, ...] = condition_numbers(6, 9, 14, 21, points=4, help="of S")
     trials: int = lab.integer(500, least=10, help="points at which Lemma 14 is tried, for each seed")
     seeds: int = lab.seeds(40, least=10, help="schedules, with an accuracy each, at each condition number")
@@ -53,15 +49,13 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     large = tuple(10 * kappa for kappa in config.kappas)
     kappas = {"quadratic": large, "factorization": config.kappas, "regression": config.context_kappas}
 
-    def swept(measure: Callable[..., Any], name: str, kappas: tuple[float, ...], chunk: int | None) -> xr.Dataset:
+    def swept(measure: Any, name: str, kappas: tuple[float, ...], chunk: int | None = None) -> xr.Dataset:
         over = {"kappa": sweep.values(*kappas)}
         return sweep.run(measure, over, seeds=config.seeds, key=sizes.stream(key, name), chunk=chunk)
 
     with jax.enable_x64(True):
-        return {
-            "signs": swept(partial(_signs, config.trials), "signs", config.kappas, None),
-            **{name: swept(partial(_solved, name, max(kappas[name])), name, kappas[name], 10) for name in BOUNDS},
-        }
+        signs = {"signs": swept(partial(_signs, config.trials), "signs", config.kappas)}
+        return signs | {name: swept(partial(_solved, name, max(at)), name, at, 10) for name, at in kappas.items()}
 
 
 def drawn_schedule(key: Array, length: int) -> Array:
@@ -77,38 +71,14 @@ def drawn_schedule(key: Array, length: int) -> Array:
     return (1 + u[2]) / 16 * jnp.stack(shapes)[jnp.floor(3 * kind).astype(int)]
 
 
-class Posed(NamedTuple):
-    """An instance, SignGD's direction, the error, the root of the first coordinate, and τ of the instance in units of η."""
-
-    instance: adversarial.Instance
-    direction: Callable[[Array], Array]
-    error: Callable[[Array], Array]
-    root: float
-    threshold: Array
-
-
-def _posed(name: str, kappa: Array, rates: Array, accuracy: Array) -> Posed:
-    root_two = jnp.sqrt(jnp.asarray(2.0))
-    if name == "quadratic":
-        at = adversarial.quadratic(kappa, rates, accuracy)
-        return Posed(at, lambda z: jnp.sign(at.matrix @ z), jnp.linalg.norm, 0.0, 2 * accuracy / kappa / root_two)
-    gradient: Callable[[Array, Array], Array]
+def _posed(name: str, kappa: Array, rates: Array, accuracy: Array) -> Any:
     if name == "factorization":
-        at, gradient = adversarial.factorization(kappa, rates), matrix_factorization.gradient
-        threshold = 3 * adversarial.RADIUS * kappa**-1.5 / 2
-    else:
-        at, gradient = adversarial.regression(kappa, rates, accuracy), in_context_regression.gradient
-        threshold = 2 * accuracy * kappa**-3 / 2
-    # Of [[1, κ⁻¹]] in the rotated basis.
-    inverse = jnp.stack([jnp.stack([1 + kappa, 1 - kappa]), jnp.stack([1 - kappa, 1 + kappa])]) / 2
-
-    def error(x: Array) -> Array:
-        return jnp.linalg.norm(x @ x.T - at.matrix if name == "factorization" else x - inverse)
-
-    return Posed(at, lambda x: adversarial.tied_sign(gradient(x, at.matrix)), error, 1.0, threshold)
+        return adversarial.factorization(kappa, rates)
+    return {"quadratic": adversarial.quadratic, "regression": adversarial.regression}[name](kappa, rates, accuracy)
 
 
 def _solved(name: str, largest: float, key: Array, kappa: Array) -> dict[str, dict[str, Array]]:
+    """Steps beyond the barrier over the bound, whether the run arrived, and how far the coordinate of 1/κ moved within the barrier."""
     power, constant, longest, _ = BOUNDS[name]
     # η_0/(t + 1) is below the threshold after at most that many steps, and then needs as many again at most.
     length = int(8 * largest**longest)
@@ -117,43 +87,24 @@ def _solved(name: str, largest: float, key: Array, kappa: Array) -> dict[str, di
     times = jnp.arange(length).astype(kappa.dtype)
     drawn = _posed(name, kappa, rates, accuracy)
     # The other schedule comes at once below the threshold, and then falls as fast as b does.
-    below = jnp.minimum(2 * 0.95 * drawn.threshold, rates[0])
+    below = jnp.minimum(0.95 * drawn.least_rate, rates[0])
     made = jnp.maximum(rates[0] * 2.0**-times, below * jnp.exp(-1.9 * times / kappa**power))
-    # Without its first coordinate a start has nothing to be held by.
-    start = drawn.instance.start
+    # Without its first coordinate, less the root there, a start has nothing to be held by.
+    start, root = drawn.start, 0.0 if name == "quadratic" else 1.0
     first = jnp.ones_like(start) / jnp.sqrt(jnp.asarray(float(start.size)))
-    unaware = start - (jnp.sum(first * start) - drawn.root) * first
-    bound = kappa**power / constant
+    unaware = start - (jnp.sum(first * start) - root) * first
+
+    def told(at: Any, rates: Array, start: Array) -> dict[str, Array]:
+        found = adversarial.follow(at, rates, start)
+        beyond = (found.steps - at.frozen).astype(float) / (kappa**power / constant)
+        return {"beyond": beyond, "arrived": found.arrived, "moved": found.moved}
+
     of_made = _posed(name, kappa, made, accuracy)
     return {
-        "drawn": _follow(drawn, rates, start, bound),
-        "made": _follow(of_made, made, of_made.instance.start, bound),
-        "unaware": _follow(drawn, rates, unaware, bound),
+        "drawn": told(drawn, rates, start),
+        "made": told(of_made, made, of_made.start),
+        "unaware": told(drawn, rates, unaware),
     }
-
-
-def _follow(posed: Posed, rates: Array, start: Array, bound: Array) -> dict[str, Array]:
-    """SignGD until it arrives: steps beyond the barrier over the bound, and how far the coordinate of 1/κ moves within it."""
-    instance = posed.instance
-
-    def unfinished(state: tuple[Array, Array, Array]) -> Array:
-        x, t, _ = state
-        return (t < rates.shape[0]) & (posed.error(x) > instance.accuracy)
-
-    def turn(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        x, t, moved = state
-        after = x - rates[t] * posed.direction(x)
-        change = jnp.abs(_second(after) - _second(x))
-        return after, t + 1, jnp.where(t < instance.frozen, jnp.maximum(moved, change), moved)
-
-    last, steps, moved = jax.lax.while_loop(unfinished, turn, (start, jnp.zeros((), int), jnp.zeros_like(bound)))
-    beyond = (steps - instance.frozen).astype(float) / bound
-    return {"beyond": beyond, "arrived": posed.error(last) <= instance.accuracy, "moved": moved}
-
-
-def _second(x: Array) -> Array:
-    """The coordinate along the eigenvector of 1/κ: b for a vector, p - q for [[p, q], [q, p]]."""
-    return (x[0] - x[1]) / jnp.sqrt(jnp.asarray(2.0)) if x.ndim == 1 else x[0, 0] - x[0, 1]
 
 
 def _signs(trials: int, key: Array, kappa: Array) -> dict[str, Array]:
@@ -199,11 +150,11 @@ def invariant(config: Config, data: Any) -> lab.Relation:
 
 def unaware(config: Config, data: Any) -> Any:
     """A control: starts that do not know the schedule."""
-    quantities = ("beyond", "arrived", "moved")
-    changed = {
-        name: data[name].assign({f"drawn.{q}": data[name][f"unaware.{q}"] for q in quantities}) for name in BOUNDS
-    }
-    return {**data, **changed}
+
+    def changed(found: xr.Dataset) -> xr.Dataset:
+        return found.assign({f"drawn.{what}": found[f"unaware.{what}"] for what in ("beyond", "arrived", "moved")})
+
+    return {**data, **{name: changed(data[name]) for name in BOUNDS}}
 
 
 UNAWARE = {"starts that do not know the schedule": unaware}
@@ -229,24 +180,22 @@ def _bound(name: str, cites: str | tuple[str, ...], what: str) -> None:
         return lab.always(xr.ones_like(beyond), beyond, slack=0.8, rounding=1e-9)
 
 
-def _attained(name: str, cites: str) -> None:
-    @states(
-        cites,
-        f"The order is right: a schedule made for it needs no more than {NEAR} times {BOUNDS[name].told} steps beyond the barrier, at "
-        "every κ, in the median.",
-        name=f"{name}-attained",
-        corrected=True,
-        controls={"drawn schedules": lab.replacing("made.beyond", "drawn.beyond", of=name)},
-    )
-    def attained(config: Config, data: Any) -> lab.Relation:
-        return lab.below(
-            data[name]["made.beyond"].rename("steps / bound"), NEAR, f"{NEAR} times the bound", by="median"
-        )
-
-
 _bound("quadratic", "lemma-12", "the quadratic")
 _bound("factorization", ("theorem-2", "lemma-13"), "the 2×2 factorization")
 _bound("regression", "theorem-4", "2×2 in-context regression")
+
+
+def _attained(name: str, cites: str) -> None:
+    needs = f"needs no more than {NEAR} times {BOUNDS[name].told} steps beyond the barrier, at every κ, in the median."
+    says = f"The order is right: a schedule made for it {needs}"
+    drawn = {"drawn schedules": lab.replacing("made.beyond", "drawn.beyond", of=name)}
+
+    @states(cites, says, name=f"{name}-attained", corrected=True, controls=drawn)
+    def attained(config: Config, data: Any) -> lab.Relation:
+        beyond = data[name]["made.beyond"].rename("steps / bound")
+        return lab.below(beyond, NEAR, f"{NEAR} times the bound", by="median")
+
+
 _attained("quadratic", "lemma-12")
 _attained("regression", "theorem-4")
 
@@ -255,22 +204,21 @@ def figure(config: Config, data: Any) -> Figure:
     """Steps beyond the barrier in units of the bound against κ; runs that were given up are drawn at the top as triangles."""
     drawn = Figure(figsize=(12, 3.8), layout="constrained")
     for axes, (name, bound) in zip(drawn.subplots(1, 3), BOUNDS.items(), strict=True):
+        found = data[name].transpose("kappa", "seed")
+        top = 1.5 * max(found[f"{kind}.beyond"].max() for kind in ("drawn", "made"))
         for color, kind in enumerate(("drawn", "made")):
-            beyond = data[name][f"{kind}.beyond"].transpose("kappa", "seed")
-            arrived = data[name][f"{kind}.arrived"].transpose("kappa", "seed")
-            top = 1.5 * beyond.max() * xr.ones_like(beyond)
-            for mark, shown in (("o", beyond.where(arrived)), ("^", top.where(~arrived))):
-                label = f"schedule {kind}" if mark == "o" else f"{kind}: given up"
-                lines = axes.plot(beyond["kappa"], shown, mark, color=f"C{color}", fillstyle="none")
-                lines[0].set_label(label if shown.notnull().any() else None)
+            beyond, arrived = found[f"{kind}.beyond"], found[f"{kind}.arrived"]
+            for mark, told, shown in (
+                ("o", "", beyond.where(arrived)),
+                ("^", ", given up", xr.where(arrived, None, top)),
+            ):
+                lines = axes.plot(found["kappa"], shown, mark, color=f"C{color}", fillstyle="none")
+                lines[0].set_label(f"schedule {kind}{told}" if shown.notnull().any() else None)
         axes.axhline(1, color="black", linewidth=1)
         axes.set(xscale="log", yscale="log", xlabel="κ", ylabel="steps / bound", title=f"{name}: {bound.told}")
         axes.legend(fontsize="x-small")
     return drawn
 
-
-SMOKE_KAPPAS = {"kappas": (20.0, 40.0, 60.0, 80.0), "context_kappas": (4.0, 5.0, 6.0, 8.0)}
-PAPER_KAPPAS = {"kappas": (30.0, 100.0, 300.0, 1e3, 3e3), "context_kappas": (6.0, 9.0, 14.0, 21.0, 32.0)}
 
 EXPERIMENT = lab.Experiment(
     "sign-gradient-lower-bounds",
@@ -281,6 +229,18 @@ EXPERIMENT = lab.Experiment(
     config=Config,
     measure=run,
     statements=states,
-    scales={"smoke": {**SMOKE_KAPPAS, "trials": 50, "seeds": 20}, "paper": {**PAPER_KAPPAS, "seeds": 100}},
+    scales={
+        "smoke": {
+            "kappas": (20.0, 40.0, 60.0, 80.0),
+            "context_kappas": (4.0, 5.0, 6.0, 8.0),
+            "trials": 50,
+            "seeds": 20,
+        },
+        "paper": {
+            "kappas": (30.0, 100.0, 300.0, 1e3, 3e3),
+            "context_kappas": (6.0, 9.0, 14.0, 21.0, 32.0),
+            "seeds": 100,
+        },
+    },
     figure=figure,
 )

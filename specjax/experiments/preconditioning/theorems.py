@@ -1,6 +1,5 @@
 """Theorems 1 and 3: iterations without a condition number, how small a start they need, and Lemmas 4 to 7, which carry the proof."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,12 +11,13 @@ from jaxtyping import Array, Key
 
 from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.ledgers import ledger
-from specjax.experiments.preconditioning import many_digits, runs
+from specjax.experiments.preconditioning import runs
 from specjax.experiments.preconditioning.validation import condition_numbers, relative_error
 from specjax.lab.relations.ends import DECAY
+from specjax.models import conditioned
 from specjax.models.factorization_spectra import logarithmic_spectrum
 from specjax.spectral.one_by_one import singular_values
-from specjax.theory.preconditioning import alignment, iterations, perturbation, scalar
+from specjax.theory.preconditioning import alignment, iterations, many_digits, perturbation, scalar
 from specjax.theory.preconditioning.conditions import check_ranks
 
 FAST, SLOW = 0.7, 0.9
@@ -28,7 +28,6 @@ SCALES = (1e-12, 1e-11, 1e-3, 1e-1)
 """Scales of the start of Theorem 1(b)."""
 LENGTHS = (4, 8, 16, 32, 48)
 """Steps over which magnifications are multiplied; float64 has 16 digits, and 0.7^48 = 4e-8 for the smallest iterates."""
-
 DELTAS = (1e-4, 3e-4)
 """Values of g of which Lemma 6 bounds the probability, with a bound below 1."""
 
@@ -59,41 +58,50 @@ class Config(lab.Config):
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     """Scalar sequences; matrix runs at the steps of the theorems; the auxiliary trajectory; and runs with many digits."""
-    kappas = sweep.values(*config.kappas)
 
-    def swept(measure: Callable[..., Any], stream: str, seeds: int, chunk: int | None = None, **over: Any) -> Any:
+    def swept(measure: Any, stream: str, seeds: int, chunk: int | None = None, **over: Any) -> xr.Dataset:
+        over = {"kappa": sweep.values(*config.kappas), **over}
         return sweep.run(partial(measure, config), over, seeds=seeds, key=sizes.stream(key, stream), chunk=chunk)
 
     with jax.enable_x64(True):
-        many, few, scales = config.seeds, config.map_seeds, sweep.values(*SCALES)
-        scalars = swept(_scalars, "scalars", many, kappa=kappas)
+        many, few = config.seeds, config.map_seeds
+        scalars = swept(_scalars, "scalars", many)
         scalars = sweep.labelled(scalars, "delta", outputs=("below", "aimed", "lemma_6"), delta=list(DELTAS))
         return {
             "scalars": sweep.labelled(scalars, "T", outputs=("exact", "over"), T=list(LENGTHS)),
-            "wide": swept(_wide, "wide starts", few, few, kappa=kappas),
-            "small": swept(_small, "small", many, many, kappa=kappas),
-            "starts": swept(_starts, "starts", few, few, kappa=kappas, scale=scales),
+            "wide": swept(_wide, "wide starts", few, few),
+            "small": swept(_small, "small", many, many),
+            "starts": swept(_starts, "starts", few, few, scale=sweep.values(*SCALES)),
             "digits": _digits(config, sizes.stream(key, "digits")),
         }
 
 
+THEOREMS = {
+    "1a": (iterations.theorem_1a, 1.0, FAST),
+    "1a_slow": (iterations.theorem_1a, 1.0, SLOW),
+    "1b": (iterations.theorem_1b, 1.0, FAST),
+    # Relative to ‖S⁻¹‖ the largest prefactor is 1.
+    "3": (iterations.theorem_3, 1.0, SLOW),
+    # New prefactors in [1/2, 1] need Lemma 11 in place of Lemma 9, 1/(1 - ρ) in place of 2 C.
+    "3_new": (iterations.theorem_3, 0.5 / (1 - SLOW), SLOW),
+}
+"""The bound on the iterations of each theorem, its λ_1 or C for targets of norm 1, and the decay of the steps."""
+
+
 def steps(config: Config, theorem: str) -> int:
-    """The iterations by which a theorem promises arrival, the same at every κ, of targets of norm 1."""
+    """The iterations by which a theorem promises arrival, the same at every κ."""
+    bound, largest, rho = THEOREMS[theorem]
     # Also while a measurement is traced.
     with jax.enable_x64(True), jax.ensure_compile_time_eval():
-        bound = {
-            "1a": iterations.theorem_1a(1.0, config.accuracy, FAST),
-            "1a_slow": iterations.theorem_1a(1.0, config.accuracy, SLOW),
-            "1b": iterations.theorem_1b(1.0, config.accuracy, FAST),
-            # Relative to ‖S⁻¹‖ the largest prefactor is 1.
-            "3": iterations.theorem_3(1.0, config.accuracy, SLOW),
-            # New prefactors in [1/2, 1] need Lemma 11 in place of Lemma 9, 1/(1 - ρ) in place of 2.
-            "3_new": np.log(1 / ((1 - SLOW) * config.accuracy)) / np.log(1 / SLOW),
-        }
-        return int(np.ceil(float(bound[theorem])))
+        return int(np.ceil(float(bound(largest, config.accuracy, rho))))
 
 
-def _spectrum(size: int, rank: int, kappa: Array) -> Array:
+def _rates(config: Config, key: Array, theorem: str, times: int = 1) -> tuple[Array, Array]:
+    """One prefactor, and new ones, for so many times the steps of a theorem."""
+    return runs.prefactors(sizes.stream(key, "rates"), THEOREMS[theorem][2], times * steps(config, theorem))
+
+
+def _spectrum(size: int, rank: int, kappa: Array | float) -> Array:
     return jnp.concatenate([logarithmic_spectrum(rank, kappa), jnp.zeros(size - rank)])
 
 
@@ -104,16 +112,15 @@ def _scalars(config: Config, key: Array, kappa: Array) -> dict[str, Array]:
     def late(errors: Array) -> Array:
         return jnp.sum(jnp.max(jnp.abs(errors), 1) > config.accuracy).astype(float)
 
-    def rates(theorem: str) -> Array:
-        return runs.prefactors(sizes.stream(key, "rates"), SLOW, 2 * steps(config, theorem))[0]
-
     found = {}
     # With the small prefactors the steps do not reach the roots.
     for name, size in (("one", 1.0), ("one_small", 1 / 64)):
         for rank, lam in (("full", full), ("null", null)):
-            x = scalar.factorization_path(jnp.full_like(lam, START), lam, size * rates("1a_slow"))
+            rates = size * _rates(config, key, "1a_slow", times=2)[0]
+            x = scalar.factorization_path(jnp.full_like(lam, START), lam, rates)
             found[f"{name}_{rank}"] = late(x**2 - lam[None])
-        q = scalar.regression_path(jnp.zeros_like(full), 1 / full, size * kappa * rates("3"))
+        rates = size * kappa * _rates(config, key, "3", times=2)[0]
+        q = scalar.regression_path(jnp.zeros_like(full), 1 / full, rates)
         found[f"{name}_context"] = late((q - 1 / full[None]) / kappa)
     return found | _gradients(config, key) | _products(config, key)
 
@@ -137,8 +144,7 @@ def _gradients(config: Config, key: Array) -> dict[str, Array]:
 
 def _products(config: Config, key: Array) -> dict[str, Array]:
     """Lemma 7: the logarithm of the product of the magnifications over T steps, with k = r, and with three null columns."""
-    rates = runs.prefactors(sizes.stream(key, "products"), FAST, max(LENGTHS))[1]
-    found = {}
+    rates, found = runs.prefactors(sizes.stream(key, "products"), FAST, max(LENGTHS))[1], {}
     for name, columns in (("exact", config.r), ("over", config.r + 3)):
         lam = _spectrum(columns, config.r, jnp.asarray(10.0))
         x = scalar.factorization_path(jnp.full_like(lam, START), lam, rates)[1:-1]
@@ -147,56 +153,50 @@ def _products(config: Config, key: Array) -> dict[str, Array]:
     return found
 
 
-def _muon(posed: runs.Problem, rates: Array, start: Array | None = None) -> Array:
-    start = posed.start if start is None else start
+def _muon(posed: conditioned.Problem, rates: Array, start: Array) -> Array:
     return runs.muon(start, rates * posed.length, posed.gradient, posed.project)
 
 
-def _arrives(config: Config, posed: runs.Problem, rates: Array) -> Array:
-    return jnp.linalg.norm(posed.residual(_muon(posed, rates)[-1]), 2) <= config.accuracy
+def _arrives(config: Config, posed: conditioned.Problem, rates: Array) -> Array:
+    return jnp.linalg.norm(posed.residual(_muon(posed, rates, posed.start)[-1]), 2) <= config.accuracy
 
 
 def _wide(config: Config, key: Array, kappa: Array) -> dict[str, Array]:
     """Theorem 1(a) in float64 with r = d and r < d, and Theorem 3 with new prefactors and with one."""
     problem, found = sizes.stream(key, "problem"), {}
-
-    def rates(rho: float, theorem: str) -> tuple[Array, Array]:
-        return runs.prefactors(sizes.stream(key, "rates"), rho, steps(config, theorem))
-
     for name, rank in (("d", config.d), ("r", config.r)):
-        posed = runs.factorization(problem, kappa, config.d, rank, config.wide, START)
-        found[f"rank_{name}"] = _arrives(config, posed, rates(FAST, "1a")[0])
-        found[f"rank_{name}_slow"] = _arrives(config, posed, rates(SLOW, "1a_slow")[0])
-    context = runs.in_context(problem, kappa, config.d)
-    for name, drawn in zip(("one", "new"), rates(SLOW, "3_new"), strict=True):
+        posed = conditioned.factorization(problem, kappa, config.d, rank, config.wide, START)
+        found[f"rank_{name}"] = _arrives(config, posed, _rates(config, key, "1a")[0])
+        found[f"rank_{name}_slow"] = _arrives(config, posed, _rates(config, key, "1a_slow")[0])
+    context = conditioned.in_context(problem, kappa, config.d)
+    for name, drawn in zip(("one", "new"), _rates(config, key, "3_new"), strict=True):
         found[f"context_{name}"] = _arrives(config, context, drawn)
     return found
 
 
-def _new(config: Config, key: Array) -> Array:
-    return runs.prefactors(sizes.stream(key, "rates"), FAST, steps(config, "1b"))[1]
-
-
 def _small(config: Config, key: Array, kappa: Array, scale: Array | float = SCALES[0]) -> dict[str, Array]:
     """Theorem 1(b): who arrives, by default from the smallest start."""
-    problem, rates = sizes.stream(key, "problem"), _new(config, key)
+    problem, rates = sizes.stream(key, "problem"), _rates(config, key, "1b")[1]
     return {
-        f"k{k}": _arrives(config, runs.factorization(problem, kappa, config.d, config.r, k, scale), rates)
+        f"k{k}": _arrives(config, conditioned.factorization(problem, kappa, config.d, config.r, k, scale), rates)
         for k in config.ks
     }
 
 
 def _starts(config: Config, key: Array, kappa: Array, scale: Array) -> dict[str, Array]:
     """Theorem 1(b) from starts of a scale: who arrives, and with k = r how near the run is to the auxiliary trajectory."""
-    rates, r = _new(config, key), config.r
-    posed = runs.factorization(sizes.stream(key, "problem"), kappa, config.d, r, r, scale)
+    rates, r = _rates(config, key, "1b")[1], config.r
+    posed = conditioned.factorization(sizes.stream(key, "problem"), kappa, config.d, r, r, scale)
     m, v = -posed.residual(jnp.zeros_like(posed.start)), posed.start / scale
     first = rates[0] * alignment.auxiliary_start(m, v, r)
-    path = _muon(posed, rates)
+    path = _muon(posed, rates, posed.start)
     auxiliary = jnp.concatenate([first[None], _muon(posed, rates[1:], first)])
-    apart = _norms(path - auxiliary)
+
+    def norms(x: Array) -> Array:
+        return singular_values(x)[..., 0]
+
+    apart, size = norms(path - auxiliary), jnp.maximum(norms(path), norms(auxiliary))[:-1]
     values = singular_values(jax.vmap(posed.gradient)(auxiliary))
-    size = jnp.maximum(_norms(path), _norms(auxiliary))[:-1]
     # Above the rounding of float64 alone.
     seen, grown = apart[:-1] > 1e-13, apart[1:] / jnp.maximum(apart[:-1], 1e-13)
 
@@ -218,21 +218,14 @@ def _starts(config: Config, key: Array, kappa: Array, scale: Array) -> dict[str,
     }
 
 
-def _norms(x: Array) -> Array:
-    return singular_values(x)[..., 0]
-
-
 def _digits(config: Config, key: Array) -> xr.Dataset:
     """Theorem 1(a) with a slow decay and one prefactor: the error at its number of steps and at half of it, by rank."""
-    keys, length = jax.random.split(key, config.exact_seeds), steps(config, "1a_slow")
-
-    def rates(key: Array) -> Array:
-        return runs.prefactors(sizes.stream(key, "rates"), SLOW, length)[0]
-
-    errors = {}
+    keys, errors = jax.random.split(key, config.exact_seeds), {}
     for name, rank in (("d", config.exact_d), ("below d", config.exact_d - 2)):
         spectrum = _spectrum(config.exact_d, rank, jnp.asarray(config.kappas[-1]))
-        _, errors[name] = many_digits.from_drawn(many_digits.factorization, keys, spectrum, START, rates, 100)
+        _, errors[name] = runs.muon_of_many_digits(
+            many_digits.factorization, keys, spectrum, START, lambda key: _rates(config, key, "1a_slow")[0], 100
+        )
     found = xr.DataArray(list(errors.values()), {"rank": list(errors)}, dims=("rank", "seed", "step"))
     return xr.Dataset({"error": found.isel(step=-1), "halfway": found.isel(step=found.sizes["step"] // 2)})
 
@@ -379,6 +372,9 @@ def proportional(config: Config, data: Any) -> lab.Relation:
     return lab.happens((abs(np.log2(large / small)) < 1).rename("proportional to α"), more_than=0.5)
 
 
+SMOKE = {"d": 5, "r": 2, "ks": (2,), "wide": 6, "kappas": (1e3,)}
+PAPER = {"d": 20, "ks": (3, 5, 10), "wide": 24, "kappas": (1.0, 10.0, 1e3, 1e4)}
+
 EXPERIMENT = lab.Experiment(
     "muon-convergence",
     ledger("preconditioning"),
@@ -390,25 +386,7 @@ EXPERIMENT = lab.Experiment(
     statements=states,
     scales={
         "quick": {"seed": 1},
-        "smoke": {
-            "d": 5,
-            "r": 2,
-            "ks": (2,),
-            "wide": 6,
-            "kappas": (1e3,),
-            "seeds": 60,
-            "map_seeds": 40,
-            "exact_d": 3,
-            "exact_seeds": 3,
-        },
-        "paper": {
-            "d": 20,
-            "ks": (3, 5, 10),
-            "wide": 24,
-            "kappas": (1.0, 10.0, 1e3, 1e4),
-            "seeds": 10_000,
-            "map_seeds": 1000,
-            "exact_seeds": 48,
-        },
+        "smoke": {**SMOKE, "seeds": 60, "map_seeds": 40, "exact_d": 3, "exact_seeds": 3},
+        "paper": {**PAPER, "seeds": 10_000, "map_seeds": 1000, "exact_seeds": 48},
     },
 )

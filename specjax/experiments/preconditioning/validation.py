@@ -21,6 +21,11 @@ def condition_numbers(*default: float | int, points: int, help: str) -> Any:
     return _also(check, lab.numbers(*default, above=0, help=f"condition numbers {help}, ascending from 1 up"))
 
 
+def condition_number(default: float, *, help: str) -> Any:
+    """A field of one condition number."""
+    return _also(lambda _, kappa: check_condition_number(kappa), lab.number(default, help=help))
+
+
 def relative_error(default: float) -> Any:
     """A field of the relative error at which a run has arrived, from 1e-13 to 1: float64 rounds the errors that are compared with it."""
 

@@ -8,6 +8,7 @@ from specjax.theory.preconditioning import adversarial as adversarial
 from specjax.theory.preconditioning import alignment as alignment
 from specjax.theory.preconditioning import conditions as conditions
 from specjax.theory.preconditioning import iterations as iterations
+from specjax.theory.preconditioning import many_digits as many_digits
 from specjax.theory.preconditioning import perturbation as perturbation
 from specjax.theory.preconditioning import scalar as scalar
 from specjax.theory.preconditioning import spectral_domain as spectral_domain

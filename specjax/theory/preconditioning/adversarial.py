@@ -33,13 +33,88 @@ class Instance(NamedTuple):
 
     `matrix` is the Hessian (quadratic), the target M (factorization) or the covariance S (regression), shape (2, 2); `start` is the
     vector z_0 (2,), or the matrix X_0 or Q_0 (2, 2); `accuracy` is the error at which SignGD has not arrived before the bound, and
-    `frozen` the steps of the barrier.
+    `frozen` the steps of the barrier: those with learning rates of at least `least_rate`.
     """
 
     matrix: Float[Array, "2 2"]
     start: Float[Array, "2 ..."]
     accuracy: Float[Array, ""]
     frozen: Int[Array, ""]
+    least_rate: Float[Array, ""]
+
+
+class QuadraticInstance(Instance):
+    """½ zᵀ H z, whose error is |z|."""
+
+    __slots__ = ()
+
+    def direction(self, z: Float[Array, "2"]) -> Float[Array, "2"]:
+        """SignGD's step at learning rate 1."""
+        return jnp.sign(self.matrix @ z)
+
+    def error(self, z: Float[Array, "2"]) -> Float[Array, ""]:
+        """The distance to the minimum."""
+        return jnp.linalg.norm(z)
+
+
+class FactorizationInstance(Instance):
+    """¼ ‖X Xᵀ - M‖_F², whose error is ‖X Xᵀ - M‖_F."""
+
+    __slots__ = ()
+
+    def direction(self, x: Float[Array, "2 2"]) -> Float[Array, "2 2"]:
+        """SignGD's step at learning rate 1, with ties as in :func:`tied_sign`."""
+        return tied_sign((x @ x.T - self.matrix) @ x)
+
+    def error(self, x: Float[Array, "2 2"]) -> Float[Array, ""]:
+        """The distance of the products."""
+        return jnp.linalg.norm(x @ x.T - self.matrix)
+
+
+class RegressionInstance(Instance):
+    """½ ‖(S Q - I) S^{1/2}‖_F², whose error is ‖Q - S⁻¹‖_F."""
+
+    __slots__ = ()
+
+    def direction(self, q: Float[Array, "2 2"]) -> Float[Array, "2 2"]:
+        """SignGD's step at learning rate 1, with ties as in :func:`tied_sign`."""
+        return tied_sign(self.matrix @ (self.matrix @ q - jnp.eye(2, dtype=q.dtype)) @ self.matrix)
+
+    def error(self, q: Float[Array, "2 2"]) -> Float[Array, ""]:
+        """The distance to the minimum."""
+        (a, b), _ = self.matrix
+        return jnp.linalg.norm(q - jnp.stack([jnp.stack([a, -b]), jnp.stack([-b, a])]) / ((a - b) * (a + b)))
+
+
+class Followed(NamedTuple):
+    """The steps taken, whether the last error is the accuracy or less, and how far a step within the barrier ever moved b."""
+
+    steps: Int[Array, ""]
+    arrived: Bool[Array, ""]
+    moved: Float[Array, ""]
+
+
+def follow(
+    instance: QuadraticInstance | FactorizationInstance | RegressionInstance,
+    rates: Float[Array, " steps"],
+    start: Float[Array, "2 ..."] | None = None,
+) -> Followed:
+    """SignGD from the start of an instance, or from another, until its error is at most the accuracy or the learning rates are over."""
+
+    def unfinished(state: tuple[Array, Array, Array]) -> Array:
+        x, t, _ = state
+        return (t < rates.shape[0]) & (instance.error(x) > instance.accuracy)
+
+    def turn(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        x, t, moved = state
+        after = x - rates[t] * instance.direction(x)
+        change = jnp.abs(_second(after) - _second(x))
+        return after, t + 1, jnp.where(t < instance.frozen, jnp.maximum(moved, change), moved)
+
+    first = instance.start if start is None else start
+    initial = first, jnp.zeros((), int), jnp.zeros_like(instance.accuracy)
+    last, steps, moved = jax.lax.while_loop(unfinished, turn, initial)
+    return Followed(steps, instance.error(last) <= instance.accuracy, moved)
 
 
 def rotation() -> Float[Array, "2 2"]:
@@ -77,7 +152,7 @@ def barrier(moves: Float[Array, " steps"], tau: ArrayLike) -> Barrier:
     return Barrier(start, frozen)
 
 
-def quadratic(kappa: ArrayLike, rates: Float[Array, " steps"], accuracy: ArrayLike) -> Instance:
+def quadratic(kappa: ArrayLike, rates: Float[Array, " steps"], accuracy: ArrayLike) -> QuadraticInstance:
     """½ zᵀ H z with H = R diag(1, 1/κ) R: |z| <= ε takes at least `frozen` + κ/4 steps (Lemma 12).
 
     b_0 = 2 ε and τ = b_0 / κ, a little more so that the inequality of Lemma 14 is strict. A step moves a or b by √2 η_t.
@@ -85,13 +160,14 @@ def quadratic(kappa: ArrayLike, rates: Float[Array, " steps"], accuracy: ArrayLi
     """
     check_condition_number(kappa)
     kappa, accuracy = floats(kappa, accuracy)
-    second = 2 * accuracy
-    first = barrier(jnp.sqrt(floats(2.0)[0]) * rates, _above(second / kappa))
+    second, move = 2 * accuracy, jnp.sqrt(floats(2.0)[0])
+    tau = _above(second / kappa)
+    first = barrier(move * rates, tau)
     z = rotation() @ jnp.stack([first.start, second])
-    return Instance(_rotated(jnp.ones_like(kappa), 1 / kappa), z, accuracy, first.frozen)
+    return QuadraticInstance(_rotated(jnp.ones_like(kappa), 1 / kappa), z, accuracy, first.frozen, 2 * tau / move)
 
 
-def factorization(kappa: ArrayLike, rates: Float[Array, " steps"]) -> Instance:
+def factorization(kappa: ArrayLike, rates: Float[Array, " steps"]) -> FactorizationInstance:
     """M = R diag(1, 1/κ) R, X_0 = R diag(1 + a_0, κ^(-1/2) + b_0) R: ‖X Xᵀ - M‖_F <= 1/(5 κ) takes `frozen` + κ/12 (Theorem 2).
 
     b_0 = c/√κ, τ = 3 b_0/κ and a step moves an eigenvalue by 2 η_t; the first rate must be at most c/2 = 1/8 for X_0 to be in the
@@ -105,12 +181,13 @@ def factorization(kappa: ArrayLike, rates: Float[Array, " steps"]) -> Instance:
     (kappa,) = floats(kappa)
     root = 1 / jnp.sqrt(kappa)
     second = RADIUS * root
-    first = barrier(2 * rates, _above(3 * second / kappa))
+    tau = _above(3 * second / kappa)
+    first = barrier(2 * rates, tau)
     start = _rotated(1 + first.start, root + second)
-    return Instance(_rotated(jnp.ones_like(kappa), 1 / kappa), start, 0.2 / kappa, first.frozen)
+    return FactorizationInstance(_rotated(jnp.ones_like(kappa), 1 / kappa), start, 0.2 / kappa, first.frozen, tau)
 
 
-def regression(kappa: ArrayLike, rates: Float[Array, " steps"], accuracy: ArrayLike) -> Instance:
+def regression(kappa: ArrayLike, rates: Float[Array, " steps"], accuracy: ArrayLike) -> RegressionInstance:
     """S = R diag(1, 1/κ) R, Q_0 = S⁻¹ + R diag(a_0, b_0) R: ‖Q - S⁻¹‖_F <= ε takes at least `frozen` + κ³/4 steps (Theorem 4).
 
     On matrices of this form the objective is a quadratic with the eigenvalues 1 and κ⁻³, so b_0 = 2 ε and τ = b_0 κ⁻³; a step
@@ -119,9 +196,10 @@ def regression(kappa: ArrayLike, rates: Float[Array, " steps"], accuracy: ArrayL
     check_condition_number(kappa)
     kappa, accuracy = floats(kappa, accuracy)
     second = 2 * accuracy
-    first = barrier(2 * rates, _above(second / kappa**3))
+    tau = _above(second / kappa**3)
+    first = barrier(2 * rates, tau)
     start = _rotated(1 + first.start, kappa + second)
-    return Instance(_rotated(jnp.ones_like(kappa), 1 / kappa), start, accuracy, first.frozen)
+    return RegressionInstance(_rotated(jnp.ones_like(kappa), 1 / kappa), start, accuracy, first.frozen, tau)
 
 
 def tied_sign(gradient: Float[Array, "2 2"]) -> Float[Array, "2 2"]:
@@ -132,6 +210,11 @@ def tied_sign(gradient: Float[Array, "2 2"]) -> Float[Array, "2 2"]:
     """
     # Twice the averages: each entry and the one opposite.
     return jnp.sign(gradient + gradient[::-1, ::-1])
+
+
+def _second(x: Array) -> Array:
+    """The coordinate along the eigenvector of 1/κ: b for a vector, p - q for [[p, q], [q, p]]."""
+    return (x[0] - x[1]) / jnp.sqrt(floats(2.0)[0]) if x.ndim == 1 else x[0, 0] - x[0, 1]
 
 
 def _rotated(first: Array, second: Array) -> Array:

@@ -1,16 +1,13 @@
 """Muon in decimal arithmetic of any number of digits, for small matrices: what rounding does to a run, and what it does not.
 
-Arrays hold `decimal.Decimal`, with a first dimension of seeds over which everything is mapped at once.
+Arrays hold `decimal.Decimal`, with a first dimension of seeds over which everything is mapped at once. Where a run in float64 parts from
+one with a hundred digits, rounding has decided.
 """
 
 from collections.abc import Callable
 from decimal import Decimal, getcontext, localcontext
 
-import jax
 import numpy as np
-from jaxtyping import Array, ArrayLike
-
-from specjax.models import factorization_spectra
 
 decimals = np.vectorize(Decimal, otypes=[object])
 """Floats as decimals of the same value."""
@@ -29,16 +26,7 @@ def in_context(s: np.ndarray, q: np.ndarray) -> np.ndarray:
     return s @ (s @ q @ s - s)
 
 
-def from_drawn(
-    gradient: Gradient, keys: Array, spectrum: ArrayLike, start: float, rates: Callable[[Array], Array], digits: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """`from_scalars` in a Haar basis and with rates made of each key."""
-    d = np.size(spectrum)
-    bases, drawn = jax.vmap(lambda key: (factorization_spectra.orthonormal(key, d, d), rates(key)))(keys)
-    return from_scalars(gradient, np.asarray(bases), np.asarray(spectrum), start, np.asarray(drawn), digits)
-
-
-def from_scalars(
+def beside_scalars(
     gradient: Gradient, basis: np.ndarray, spectrum: np.ndarray, start: float, rates: np.ndarray, digits: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Muon from X_0 = start · I beside its scalar sequences: ‖Uᵀ X_t U - diag(x_t)‖_F and ‖X_t X_tᵀ - M‖_F as floats (seeds, steps).
@@ -61,11 +49,15 @@ def from_scalars(
 
 
 def polar(x: np.ndarray) -> np.ndarray:
-    """The polar factors of invertible matrices (seeds, d, d), by Newton's iteration with scaling, which converges from everywhere."""
+    """The polar factors of matrices (seeds, d, d), by Newton's iteration with scaling, which converges from everywhere.
+
+    Of a singular matrix it is that of an invertible one that no digit tells from it: as with a singular value decomposition, a square
+    matrix of orthonormal columns.
+    """
     settled, change = Decimal(10) ** (-getcontext().prec * 2 // 3), Decimal(1)
     while change > settled:
         y = _inverse(x).swapaxes(-1, -2)
-        scale = (_norm(y) / _norm(x)) ** Decimal("0.5")
+        scale = (_norm(y) / np.maximum(_norm(x), _nothing())) ** Decimal("0.5")
         x, before = (scale * x + y / scale) / 2, x
         change = _norm(x - before).max()
     return x
@@ -75,14 +67,23 @@ def _norm(x: np.ndarray) -> np.ndarray:
     return np.sqrt((x * x).sum((-2, -1), keepdims=True))
 
 
+def _nothing() -> np.ndarray:
+    """One number far below the last digit of anything here."""
+    return np.array(Decimal(10) ** (-4 * getcontext().prec), dtype=object)
+
+
 def _inverse(x: np.ndarray) -> np.ndarray:
-    """Gauss and Jordan's elimination with pivots of the largest size."""
+    """Gauss and Jordan's elimination with pivots of the largest size; one of 0 counts as next to nothing.
+
+    Where steps are shorter than the last digit a gradient is rounding alone, and its rows can be equal to the last digit.
+    """
     seeds, n, _ = x.shape
     rows, each = np.concatenate([x, decimals(np.broadcast_to(np.eye(n), x.shape))], axis=-1), np.arange(seeds)
     for column in range(n):
         pivot = column + np.argmax(np.abs(rows[:, column:, column]), axis=1)
         rows[each, pivot], rows[each, column] = rows[each, column], rows[each, pivot]
-        rows[:, column] = rows[:, column] / rows[:, column, column, None]
+        pivots = rows[:, column, column, None]
+        rows[:, column] = rows[:, column] / np.where(pivots == 0, _nothing(), pivots)
         factors = rows[:, :, column].copy()
         factors[:, column] = Decimal(0)
         rows = rows - factors[:, :, None] * rows[:, None, column]
