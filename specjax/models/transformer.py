@@ -35,7 +35,7 @@ class Architecture:
     Args:
         vocabulary: Tokens.
         width: d, the residual stream; a `Size` where it is swept, with one head.
-        context: The longest sequence.
+        context: The longest sequence, where positions are learned.
         blocks: Their number.
         heads: Heads of every attention, a divisor of the width.
         activation: σ of the perceptrons, a name of `theory.activations` or "swiglu"; None for attention only.

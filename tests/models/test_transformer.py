@@ -128,6 +128,12 @@ def test_labels_send_the_matrices_of_the_blocks_to_muon():
     assert named == blocks | {".embedding": "other", ".positions": "other"}
 
 
+def test_labels_keep_value_tables_shares_and_weights_of_skips_from_muon():
+    labels = transformer.labels(transformer.init(KEY, transformer.figure_19(5, 8, 3, blocks=4, heads=1)))
+    assert (labels.values.tables, labels.values.shares, labels.skips, labels.head) == ("other",) * 4
+    assert labels.blocks.up == "matrix"
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
