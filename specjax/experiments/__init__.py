@@ -47,6 +47,7 @@ MODULES = {
     "rank-switch": "specjax.experiments.spectral_criterion.rank_switch",
     "gpt-ablation": "specjax.experiments.spectral_criterion.gpt_ablation",
     "gpt-telemetry": "specjax.experiments.spectral_criterion.gpt_telemetry",
+    "gpt-snapshot": "specjax.experiments.spectral_criterion.gpt_snapshot",
     "memory-one-step": "specjax.experiments.associative_memory.one_step",
     "memory-multi-step": "specjax.experiments.associative_memory.multi_step",
     "memory-thresholded": "specjax.experiments.associative_memory.thresholded",

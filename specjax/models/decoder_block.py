@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from specjax.models.mlp import GATED, activated
 from specjax.models.transformer import rms_norm
-from specjax.sizes import normal
+from specjax.sizes import AnySize, active, normal
 
 
 class Block(NamedTuple):
@@ -72,6 +72,26 @@ def apply(
     preactivation = mlp_input @ block.up.T
     hidden = activated(preactivation, activation)
     return Activations(a, mixed, after, mlp_input, preactivation, hidden, after + hidden @ block.down.T)
+
+
+def attention(at: Float[Array, "3 n d"], width: AnySize) -> Float[Array, "n d"]:
+    """What attention without a mask feeds to W_O, of the outputs of W_Q, W_K and W_V; `width` is the active d of padded ones."""
+    query, key, value = at
+    scores = query @ key.T / jnp.sqrt(jnp.asarray(active(width), at.dtype))
+    return jax.nn.softmax(scores, axis=-1) @ value
+
+
+def attention_derivative(key: Key[Array, ""], at: Float[Array, "3 n d"], width: AnySize) -> Float[Array, ""]:
+    """The largest singular value of the derivative of `attention` by 50 power iterations from a random start, from below."""
+
+    def of(at: Array) -> Array:
+        return attention(at, width)
+
+    def step(direction: Array, _: None) -> tuple[Array, Array]:
+        image = jax.jvp(of, (at,), (direction / jnp.linalg.norm(direction),))[1]
+        return jax.vjp(of, at)[1](image)[0], jnp.linalg.norm(image)
+
+    return jax.lax.scan(step, jax.random.normal(key, at.shape, at.dtype), length=50)[1][-1]
 
 
 def zipf_tokens(key: Key[Array, ""], n: int, probabilities: Float[Array, " vocabulary"]) -> Int[Array, " n"]:

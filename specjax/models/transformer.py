@@ -4,6 +4,11 @@ X ← E[tokens] + P, then in block ℓ X ← X + W_O attention(W_Q A, W_K A, W_V
 σ(W_g B) ∘ (W_1 B) for gated activations; logits W_head RMSNorm(X). This is the architecture of spectral-criterion, Section 2.2.2, and of
 the recall task of associative-memory, Appendix D.2. Sequences have tokens in rows, weights are (outputs, inputs).
 
+`figure_19` adds what spectral-criterion's Figure 19 has, each an option of its own: rotary positions, QK norm, value embeddings, skips as
+in a U-net, outputs that start at zero, and a cap on the logits, with the constants of the snapshot that the paper names (modded-nanogpt,
+commit 0d200742). What that has beyond them is not here: windows of attention, a block without attention, a normalized embedding, and its
+addition in every block with a weight that starts at zero.
+
 The blocks lie stacked along a leading axis and are scanned, so that a deep model compiles as fast as a shallow one, and an
 orthogonalizing step takes all of a kind in one batched call: `optim.muon(rate, labels=transformer.labels, dimension_numbers=optim.OUT_IN)`.
 """
@@ -17,6 +22,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from specjax.models.mlp import GATED
+from specjax.models.sequence_parts import ValueEmbeddings, capped, rotated
+from specjax.models.sequence_parts import rms_norm as rms_norm
 from specjax.sizes import AnySize, Size, active, normal, padded, times
 from specjax.theory.activations import ACTIVATIONS
 
@@ -28,16 +35,25 @@ class Architecture:
     Args:
         vocabulary: Tokens.
         width: d, the residual stream; a `Size` where it is swept, with one head.
-        context: The longest sequence.
+        context: The longest sequence, where positions are learned.
         blocks: Their number.
         heads: Heads of every attention, a divisor of the width.
         activation: σ of the perceptrons, a name of `theory.activations` or "swiglu"; None for attention only.
         expansion: Hidden units of a perceptron over d.
         tied: Whether the head is the embedding, over √d.
         project: Whether attention has W_O; without it the heads' values are added to the stream as they are.
+        rotary: Whether queries and keys turn with their position (`rotated`), in the place of learned positions.
+        qk_norm: Whether queries and keys are RMS-normalized in every head, before they turn.
+        value_tables: Tables of value embeddings, so many for the first and the same again for the last blocks. With any, the values of
+            every block are λ W_V A + λ' E'[tokens], with two numbers that are trained from 1/2 on and E' = 0 between.
+        skips: Whether block L - 1 - k adds the output of block k < L/2 to what enters it, times a number that is trained from 1 on.
+        zero_outputs: Whether W_O, W_2 and the head start at zero.
+        cap: Logits z become cap · tanh(z/cap); None leaves them.
 
     Raises:
-        ValueError: for sizes below 1, heads that do not divide the width, several heads of a `Size`, or an unknown activation.
+        ValueError: for sizes below 1, heads that do not divide the width, several heads or rotary positions of a `Size`, rotary positions
+            in heads of a size that 4 does not divide, value tables for more than all blocks, skips in an odd number of blocks, outputs
+            that start at zero without W_O or with a tied head, a cap that is not positive, or an unknown activation.
 
     """
 
@@ -50,6 +66,12 @@ class Architecture:
     expansion: int = 4
     tied: bool = False
     project: bool = True
+    rotary: bool = False
+    qk_norm: bool = False
+    value_tables: int = 0
+    skips: bool = False
+    zero_outputs: bool = False
+    cap: float | None = None
 
     def __post_init__(self) -> None:
         counts = (self.vocabulary, self.context, self.blocks, self.heads, self.expansion, padded(self.width))
@@ -65,11 +87,43 @@ class Architecture:
         if self.activation is not None and self.activation not in ACTIVATIONS and self.activation not in GATED:
             known = ", ".join([*ACTIVATIONS, *GATED])
             raise ValueError(f"There is no activation {self.activation!r}; there are None, {known}.")
+        self._check_options()
+
+    def _check_options(self) -> None:
+        if self.rotary and (isinstance(self.width, Size) or self.width // self.heads % 4):
+            raise ValueError(
+                f"Rotary positions need heads of a size that 4 divides and is an int, got heads={self.heads} and width={self.width}."
+            )
+        if not 0 <= 2 * self.value_tables <= self.blocks:
+            raise ValueError(
+                f"A value table serves one of the first and one of the last blocks, got {self.value_tables} for {self.blocks} blocks."
+            )
+        if self.skips and self.blocks % 2:
+            raise ValueError(f"Skips join the blocks in pairs, got {self.blocks} blocks; make them even.")
+        if self.zero_outputs and (self.tied or not self.project):
+            raise ValueError("Outputs that start at zero need W_O and a head of its own: project=True and tied=False.")
+        if self.cap is not None and not self.cap > 0:
+            raise ValueError(f"The cap on the logits must be positive, got {self.cap}.")
 
     @property
     def hidden(self) -> AnySize:
         """Hidden units of a perceptron."""
         return times(self.width, self.expansion)
+
+
+def figure_19(vocabulary: int, width: int, context: int, blocks: int = 12, heads: int = 6) -> Architecture:
+    """The architecture of spectral-criterion, Figure 19, at any size: one value table for every four blocks, logits capped at 15.
+
+    Attention has the scale of all transformers here, 1/√(head size), where the snapshot has 1.36 times it, 0.12 with heads of 128.
+
+    Raises:
+        ValueError: as `Architecture`.
+
+    """
+    return Architecture(
+        vocabulary, width, context, blocks, heads, "relu_squared",
+        rotary=True, qk_norm=True, value_tables=blocks // 4, skips=True, zero_outputs=True, cap=15.0,
+    )  # fmt: skip
 
 
 class Blocks(eqx.Module):
@@ -88,39 +142,72 @@ class Transformer(eqx.Module):
     """A transformer; every inexact leaf is trained."""
 
     embedding: Float[Array, "vocabulary d"]
-    positions: Float[Array, "context d"]
+    positions: Float[Array, "context d"] | None
+    """None: queries and keys turn."""
     blocks: Blocks
     head: Float[Array, "vocabulary d"] | None
     heads: int = eqx.field(static=True)
     activation: str | None = eqx.field(static=True)
+    values: ValueEmbeddings | None = None
+    skips: Float[Array, " half"] | None = None
+    """The weight of what enters block L/2, then L/2 + 1, …"""
+    qk_norm: bool = eqx.field(static=True, default=False)
+    cap: float | None = eqx.field(static=True, default=None)
 
     def __call__(self, tokens: Int[Array, " n"], width: AnySize | None = None) -> Float[Array, "n vocabulary"]:
         """Logits of the next token at every position; `width` is the `Size` of a padded model.
 
         Raises:
-            ValueError: for more tokens than the context.
+            ValueError: for more tokens than learned positions.
 
         """
-        context, d = self.positions.shape
-        if len(tokens) > context:
-            raise ValueError(f"A sequence of {len(tokens)} tokens is longer than the context of {context}.")
-        width = d if width is None else width
+        x = self.embedding[tokens]
+        if self.positions is not None:
+            if len(tokens) > len(self.positions):
+                raise ValueError(
+                    f"A sequence of {len(tokens)} tokens is longer than the context of {len(self.positions)}."
+                )
+            x = x + self.positions[: len(tokens)]
+        width = x.shape[-1] if width is None else width
+        blocks = len(self.blocks.query)
+        added = None if self.values is None else self.values(tokens, blocks)
+        skips = outputs = None
+        if self.skips is not None:
+            skips = jnp.arange(blocks), jnp.concatenate([jnp.zeros_like(self.skips), self.skips])
+            outputs = jnp.zeros((blocks, *x.shape), x.dtype)
 
-        def block(x: Array, weights: Blocks) -> tuple[Array, None]:
-            x = x + self._attention(weights, rms_norm(x, width), width)
+        def block(carry: tuple[Array, Any], over: Any) -> tuple[tuple[Array, Any], None]:
+            (x, outputs), (weights, added, skip) = carry, over
+            if skip is not None:
+                number, weight = skip
+                x = x + weight * outputs[blocks - 1 - number]
+            x = x + self._attention(weights, rms_norm(x, width), width, added)
             if weights.up is not None and weights.down is not None:
                 x = x + self._hidden(weights, rms_norm(x, width)) @ weights.down.T
-            return x, None
+            if skip is not None:
+                outputs = outputs.at[number].set(x)
+            return (x, outputs), None
 
-        x, _ = jax.lax.scan(block, self.embedding[tokens] + self.positions[: len(tokens)], self.blocks)
+        (x, _), _ = jax.lax.scan(block, (x, outputs), (self.blocks, added, skips))
         head = self.embedding / jnp.sqrt(jnp.asarray(active(width), x.dtype)) if self.head is None else self.head
-        return rms_norm(x, width) @ head.T
+        logits = rms_norm(x, width) @ head.T
+        return logits if self.cap is None else capped(logits, self.cap)
 
-    def _attention(self, weights: Blocks, a: Float[Array, "n d"], width: AnySize) -> Float[Array, "n d"]:
+    def _attention(
+        self, weights: Blocks, a: Float[Array, "n d"], width: AnySize, added: tuple[Array, Array] | None
+    ) -> Float[Array, "n d"]:
         n, d = a.shape
         query, key, value = (
             (a @ w.T).reshape(n, self.heads, d // self.heads) for w in (weights.query, weights.key, weights.value)
         )
+        if added is not None:
+            shares, embedded = added
+            value = shares[0] * value + shares[1] * embedded.reshape(value.shape)
+        if self.qk_norm:
+            size = width if self.heads == 1 else d // self.heads
+            query, key = rms_norm(query, size), rms_norm(key, size)
+        if self.positions is None:
+            query, key = rotated(query), rotated(key)
         scale = jnp.sqrt(jnp.asarray(active(width), a.dtype) / self.heads)
         mixed = jax.nn.dot_product_attention(query / scale, key, value, scale=1.0, is_causal=True).reshape(n, d)
         return mixed if weights.output is None else mixed @ weights.output.T
@@ -142,7 +229,7 @@ class Sequences(NamedTuple):
 
 
 def init(key: Key[Array, ""], architecture: Architecture) -> Transformer:
-    """Independent entries: N(0, 1) in the embedding and the positions, N(0, 1/fan_in) in all matrices (Assumption A)."""
+    """Independent entries: N(0, 1) in tables and positions, N(0, 1/fan_in) in matrices (Assumption A), or 0 where those start at zero."""
     d, hidden = architecture.width, architecture.hidden
     shapes = dict.fromkeys(("query", "key", "value"), (d, d))
     if architecture.project:
@@ -165,7 +252,33 @@ def init(key: Key[Array, ""], architecture: Architecture) -> Transformer:
     ]
     head = None if architecture.tied else tables[2] / jnp.sqrt(jnp.asarray(active(d), tables[2].dtype))
     weights: dict[str, Any] = {name: stack(name) if name in shapes else None for name in keys}
-    return Transformer(tables[0], tables[1], Blocks(**weights), head, architecture.heads, architecture.activation)
+    model = Transformer(
+        embedding=tables[0],
+        positions=None if architecture.rotary else tables[1],
+        blocks=Blocks(**weights),
+        head=head,
+        heads=architecture.heads,
+        activation=architecture.activation,
+        values=_value_embeddings(jax.random.fold_in(table_key, len(tables)), architecture),
+        skips=jnp.ones(architecture.blocks // 2) if architecture.skips else None,
+        qk_norm=architecture.qk_norm,
+        cap=architecture.cap,
+    )
+    if not architecture.zero_outputs:
+        return model
+    return eqx.tree_at(
+        lambda m: [x for x in (m.blocks.output, m.blocks.down, m.head) if x is not None],
+        model,
+        replace_fn=jnp.zeros_like,
+    )
+
+
+def _value_embeddings(key: Key[Array, ""], architecture: Architecture) -> ValueEmbeddings | None:
+    if not architecture.value_tables:
+        return None
+    keys = jax.random.split(key, architecture.value_tables)
+    tables = jax.vmap(lambda one: normal(one, (architecture.vocabulary, architecture.width)))(keys)
+    return ValueEmbeddings(tables, jnp.full((architecture.blocks, 2), 0.5))
 
 
 def loss(model: Transformer, batch: Sequences, width: AnySize | None = None) -> Float[Array, ""]:
@@ -189,13 +302,6 @@ def labels(model: PyTree) -> PyTree:
     """For `optim.muon`: the matrices of the blocks are "matrix"; embedding, positions and head are "other"."""
     everything = jax.tree.map(lambda _: "other", model)
     return eqx.tree_at(lambda m: m.blocks, everything, jax.tree.map(lambda _: "matrix", model.blocks))
-
-
-def rms_norm(x: Float[Array, "n d"], width: AnySize | None = None) -> Float[Array, "n d"]:
-    """√d x_t/‖x_t‖ for every token, d the active width; zero stays zero."""
-    count = jnp.asarray(x.shape[-1] if width is None else active(width), x.dtype)
-    squares = jnp.sum(x**2, axis=-1, keepdims=True) / count
-    return x / jnp.sqrt(jnp.where(squares > 0, squares, 1))
 
 
 def _predictions(model: Transformer, batch: Sequences, width: AnySize | None) -> tuple[Array, Array, Array]:

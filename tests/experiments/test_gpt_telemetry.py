@@ -148,6 +148,22 @@ def test_one_violation_at_one_length_turns_the_inequality():
     assert "refuted from step = 1, confirmed from step = 2" in judged.reason
 
 
+@pytest.mark.parametrize(("factor", "verdict"), [(0.5, "confirmed"), (2.0, "refuted")])
+def test_the_snapshot_says_the_same_of_its_architecture_and_that_values_are_modest(factor, verdict):
+    snapshot = experiments.load("gpt-snapshot")
+    config, data = snapshot.at("quick"), ranks(nuclear_rank=of("nuclear_rank", factor, "value"))
+    assert config.architecture("relu_squared") == transformer.figure_19(text.VOCABULARY, 64, 32, 4, 2)
+    judged = {s.name: s.find(config, data).verdict for s in snapshot.statements}
+    assert judged.pop("values-are-modest") == verdict
+    assert set(judged.values()) == {"confirmed"}
+    assert set(judged) < {s.name for s in EXPERIMENT.statements}
+
+
+def test_a_snapshot_of_an_odd_number_of_blocks_is_refused():
+    with pytest.raises(ValueError, match=r"Skips join the blocks in pairs, got 3 blocks; make them even\."):
+        experiments.load("gpt-snapshot").at("quick", blocks=3)
+
+
 def test_a_text_that_cannot_be_read_is_told_in_a_sentence(tmp_path, capsys):
     empty = tmp_path / "empty.txt"
     empty.write_text("")

@@ -1,5 +1,6 @@
 """The transformer against one in numpy, padding, its loss and its labels."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,10 +28,22 @@ def on_host(model):
         {"activation": "swiglu", "tied": True, "blocks": 3},
         {"heads": 4, "activation": "gelu", "project": False},
         {"activation": None},
+        {"rotary": True},
+        {"rotary": True, "heads": 2, "qk_norm": True},
+        {"qk_norm": True, "heads": 2},
+        {"value_tables": 2, "blocks": 5, "heads": 2},
+        {"skips": True, "blocks": 6},
+        {"cap": 0.7},
+        {"rotary": True, "qk_norm": True, "value_tables": 1, "skips": True, "cap": 15.0, "blocks": 4, "heads": 2},
     ],
 )
 def test_logits_are_those_of_a_transformer_in_numpy(choices):
-    model = transformer.init(KEY, Architecture(11, 8, 7, **choices))
+    architecture = Architecture(11, 16 if "rotary" in choices else 8, 7, **choices)
+    model = transformer.init(KEY, architecture)
+    # Numbers of their own for all trained weights that start equal.
+    starts = [x for x in (model.skips, model.values and model.values.shares) if x is not None]
+    drawn = [jax.random.normal(jax.random.key(i), x.shape) for i, x in enumerate(starts)]
+    model = eqx.tree_at(lambda m: [x for x in (m.skips, m.values and m.values.shares) if x is not None], model, drawn)
     tokens = np.array([3, 0, 10, 3, 5])
     expected, _ = reference.forward(on_host(model), tokens)
     found = model(jnp.asarray(tokens))
@@ -50,13 +63,34 @@ def test_entries_are_standard_normal_over_the_root_of_the_fan_in():
     assert np.abs(correlations).max() < 5 / np.sqrt(4096)  # no two are the same draws
 
 
+def test_the_architecture_of_figure_19_starts_from_zero_outputs_and_equal_shares():
+    architecture = transformer.figure_19(11, 24, 7)
+    model = transformer.init(KEY, architecture)
+    for zero in (model.blocks.output, model.blocks.down, model.head):
+        np.testing.assert_array_equal(zero, 0)
+    np.testing.assert_array_equal(model(jnp.arange(5)), 0)
+    assert model.values.tables.shape == (3, 11, 24)
+    np.testing.assert_array_equal(model.values.shares, np.full((12, 2), 0.5))
+    np.testing.assert_array_equal(model.skips, np.ones(6))
+    assert (model.cap, model.positions, model.heads) == (15.0, None, 6)
+    # The other matrices are those of the architecture without.
+    plain = transformer.init(KEY, Architecture(11, 24, 7, 12, 6, "relu_squared"))
+    for name in ("query", "key", "value", "up"):
+        np.testing.assert_array_equal(getattr(model.blocks, name), getattr(plain.blocks, name))
+    # Tables are independent standard normal entries, of which no two tables share any.
+    assert abs(float(jnp.mean(model.values.tables**2)) - 1) < 4 * np.sqrt(2 / model.values.tables.size)
+    assert np.abs(np.corrcoef(np.reshape(model.values.tables, (3, -1))) - np.eye(3)).max() < 4 / np.sqrt(264)
+
+
 @pytest.mark.integration
 def test_a_padded_width_gives_the_same_model_and_the_same_muon_step():
     batch = Sequences(jax.random.randint(KEY, (3, 7), 0, 11))
     optimizer = optim.muon(0.1, labels=transformer.labels, dimension_numbers=optim.OUT_IN, other=optax.sgd(0.1))
 
+    options = {"qk_norm": True, "value_tables": 1, "skips": True, "cap": 15.0}
+
     def after_a_step(width):
-        model = transformer.init(KEY, Architecture(11, width, 7, activation="relu_squared"))
+        model = transformer.init(KEY, Architecture(11, width, 7, activation="relu_squared", **options))
         gradient = jax.grad(transformer.loss)(model, batch, width)
         updates, _ = optimizer.update(gradient, optimizer.init(model), model)
         moved = optax.apply_updates(model, updates)
@@ -94,6 +128,12 @@ def test_labels_send_the_matrices_of_the_blocks_to_muon():
     assert named == blocks | {".embedding": "other", ".positions": "other"}
 
 
+def test_labels_keep_value_tables_shares_and_weights_of_skips_from_muon():
+    labels = transformer.labels(transformer.init(KEY, transformer.figure_19(5, 8, 3, blocks=4, heads=1)))
+    assert (labels.values.tables, labels.values.shares, labels.skips, labels.head) == ("other",) * 4
+    assert labels.blocks.up == "matrix"
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -103,6 +143,21 @@ def test_labels_send_the_matrices_of_the_blocks_to_muon():
             {"width": Size(8, 4), "heads": 2},
             "A width that is swept as a Size needs heads=1, got 2; sweep it by values.",
         ),
+        (
+            {"rotary": True, "heads": 4},
+            "Rotary positions need heads of a size that 4 divides and is an int, got heads=4",
+        ),
+        (
+            {"rotary": True, "width": Size(8, 4)},
+            "Rotary positions need heads of a size that 4 divides and is an int, got",
+        ),
+        (
+            {"value_tables": 2, "blocks": 3},
+            "A value table serves one of the first and one of the last blocks, got 2 for 3 blocks.",
+        ),
+        ({"skips": True, "blocks": 3}, "Skips join the blocks in pairs, got 3 blocks; make them even."),
+        ({"zero_outputs": True, "tied": True}, "Outputs that start at zero need W_O and a head of its own:"),
+        ({"cap": 0.0}, "The cap on the logits must be positive, got 0.0."),
         ({"activation": "rely"}, "There is no activation 'rely'; there are None,"),
     ],
 )

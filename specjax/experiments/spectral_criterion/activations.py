@@ -54,8 +54,6 @@ def weights_of(key: Key[Array, ""]) -> Float[Array, "kinds k d"]:
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
-    """Scalar moments; stable ranks by weights, samples and width; how often π/2 is exceeded by few rows."""
-
     def moments(key: Key[Array, ""], variance: Array) -> dict[str, Array]:
         # Not in pairs t and -t: the mean of an odd activation would be rounding, and so would its standard error.
         t = jnp.sqrt(variance) * jax.random.normal(key, (BATCH,))

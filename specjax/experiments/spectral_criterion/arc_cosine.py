@@ -42,8 +42,6 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
-    """Features and their moments, the ends of the bulk, incoherent rows, and pairs of features."""
-
     def swept(measure: Callable[..., Any], ds: tuple[int, ...], seeds: int, **sides: int) -> xr.Dataset:
         axes = {name: sweep.widths(*(times * d for d in ds)) for name, times in {"d": 1, **sides}.items()}
         over = {"d": sweep.zipped(**axes)}
@@ -62,7 +60,6 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
 
 
 def features(key: Key[Array, ""], d: int, k: int, n: int) -> dict[str, Array]:
-    """Moments of one draw of V, V̄ and samples."""
     # Weights and samples in one draw: a generator takes long to compile.
     v, v_bar, x = jnp.split(model.weights(key, 2 * k + n, d), [k, 2 * k])
     a, a_bar = (model.relu_features(w, jnp.sqrt(float(d)) * x.T) for w in (v, v_bar))
@@ -128,7 +125,6 @@ def rows(key: Key[Array, ""], d: int, k: int) -> dict[str, Array]:
 
 
 def pairs(key: Key[Array, ""], cosine: Array) -> dict[str, Array]:
-    """The covariance of the features of two unit rows."""
     x, y = jax.random.normal(key, (2, PAIRS))
     a, b = jax.nn.relu(x), jax.nn.relu(cosine * x + jnp.sqrt(1 - cosine**2) * y)
     return {"covariance": jnp.sum((a - jnp.mean(a)) * b) / (PAIRS - 1)}
@@ -157,7 +153,6 @@ FEATURES(
 
 
 def phi(form: Callable[[Array], Array] = theory.phi) -> Callable[[Config, Data], xr.DataArray]:
-    """A form of φ/2π at every cosine."""
     return lambda config, data: lab.closed_form(lambda t: form(jnp.asarray(t)), data["pairs"].cosine) / (2 * np.pi)
 
 

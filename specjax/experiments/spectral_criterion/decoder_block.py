@@ -60,7 +60,6 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
-    """Stable ranks, and their bounds, block by block; of networks by batch size; both sides of two lemmas."""
     n = config.lengths[-1]
     zipf, few = (jnp.asarray(theory.zipf(size, 1.0), jnp.float32) for size in (config.vocabulary, FEW))
 
@@ -145,7 +144,6 @@ def _of_depth(of: str, change: Callable[[xr.DataArray], xr.DataArray]) -> Callab
 
 
 def _other_text(of: str) -> Callable[[Config, Data], Data]:
-    """A control: bounds made of Zipf's tokens for all texts."""
     return _of_depth(of, lambda found: found.sel(text="Zipf", drop=True).broadcast_like(found))
 
 

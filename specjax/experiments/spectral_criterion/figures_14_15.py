@@ -28,13 +28,10 @@ class Config(lab.Config):
 
 
 def times(config: Config) -> list[int]:
-    """The steps of the curves: 0, and others evenly spaced on a logarithmic axis."""
     return [0, *np.unique(np.round(np.geomspace(1, config.steps, config.points)).astype(int)).tolist()]
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
-    """Ranks of both models at the stages that are judged, and along their curves."""
-
     def measure(key: Key[Array, ""], k: int, d: int) -> dict[str, dict[str, Array]]:
         # Step and c of η = 1/(c + ‖B‖_op), which is 1 in Theorem 3.9 and 0 in the figures.
         judged = {"offset": (1, 1.0), "window": (k // 2, 0.0)}

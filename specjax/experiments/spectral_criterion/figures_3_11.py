@@ -43,7 +43,6 @@ def rank_times(steps: int) -> np.ndarray:
 
 
 def restart_times(steps: int) -> np.ndarray:
-    """Iterations of gradient descent, evenly spaced, at which SpecGD is started anew."""
     return np.arange(1, 10) * steps // 10
 
 
@@ -90,8 +89,6 @@ def trajectories(key: Array, features: str, k: int, config: Config) -> dict[str,
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
-    """Trajectories for both kinds of features, and their stable rank at every width."""
-
     def stable_ranks(key: Array, k: int, d: int, n: int) -> dict[str, Array]:
         return {name: spectral.stable_rank(draw(key, name, k, d, n)[0]) for name in FEATURES}
 

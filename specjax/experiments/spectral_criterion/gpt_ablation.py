@@ -75,7 +75,6 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
 
 
 def losses(data: Data, arm: str) -> xr.DataArray:
-    """Of both kinds, at every length."""
     kinds = xr.DataArray(list(KINDS), dims="perceptron", name="perceptron")
     return xr.concat([data[kind]["loss"].sel(arm=arm, drop=True) for kind in KINDS], kinds).rename(arm)
 
@@ -89,7 +88,6 @@ def inside(relation: lab.Relation, data: Data, *kinds: str) -> lab.Relation:
 
 
 def exchanging(first: str, second: str) -> Callable[[Config, Data], Data]:
-    """A control: two arms in each other's place, where both are."""
     names = {first: second, second: first}
 
     def exchanged(found: xr.Dataset) -> xr.Dataset:

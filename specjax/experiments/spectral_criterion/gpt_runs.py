@@ -54,7 +54,7 @@ class Training(lab.Config):
         if self.steps % self.records:
             raise ValueError(f"records must divide the steps, got {self.records} and {self.steps}.")
 
-    def architecture(self, activation: str, expansion: int = 4) -> Architecture:
+    def architecture(self, activation: str, expansion: int = 4, /) -> Architecture:
         """The transformer with one kind of perceptron."""
         return Architecture(text.VOCABULARY, self.width, self.context, self.blocks, self.heads, activation, expansion)
 

@@ -134,11 +134,11 @@ def inequality(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.always(found["stable_rank"], found["nuclear_rank"], slack=0.9)
 
 
-def _exchanged(config: Config, data: xr.Dataset) -> xr.Dataset:
+def value_for_query(config: Config, data: xr.Dataset) -> xr.Dataset:
     return data.assign_coords(matrix=["value", "key", "query", *MATRICES[3:]])
 
 
-@states("eq-1-8", corrected=True, controls={"W_Q": _exchanged})
+@states("eq-1-8", corrected=True, controls={"W_Q": value_for_query})
 def not_from_the_start(config: Config, data: xr.Dataset) -> lab.Relation:
     """At initialization it does not hold for W_V: typically nr(G) is below st(A)."""
     start = data.isel(step=0).sel(matrix="value")
@@ -183,7 +183,7 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
     drawn = Figure(figsize=(14, 5), layout="constrained")
     for axes, (title, (values, lines)) in zip(drawn.subplots(1, 3), panels.items(), strict=True):
         for place, name in enumerate(MATRICES):
-            middle = geometric(values.sel(matrix=name)).median("seed")
+            middle = geometric(values.where(values > 0).sel(matrix=name)).median("seed")
             style = {"color": COLORS[place % len(COLORS)], "marker": "o" if place < len(COLORS) else "s"}
             axes.plot(middle["step"], middle, label=name, **style)
         for place, (name, level) in enumerate(lines.items()):

@@ -4,12 +4,12 @@ The bounds are asked of networks of one unit and one sample, where all is aligne
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import xarray as xr
 from jaxtyping import Array, Float, Key
 
@@ -48,23 +48,6 @@ class Config(lab.Config):
     growth_seeds: int = lab.seeds(300, least=10, help="networks at each number of samples and each width")
 
 
-def mixed(at: Float[Array, "3 n d"], width: AnySize) -> Float[Array, "n d"]:
-    """What attention feeds to W_O, of the preactivations of W_Q, W_K and W_V; tokens in rows."""
-    q, k, v = at
-    return jax.nn.softmax(q @ k.T / _root(width), axis=-1) @ v
-
-
-def attention_jacobian(key: Array, at: Float[Array, "3 n d"], width: AnySize) -> Float[Array, ""]:
-    """The largest singular value of the derivative of `mixed` by power iteration, from below."""
-    of = partial(mixed, width=width)
-
-    def step(direction: Array, _: None) -> tuple[Array, Array]:
-        image = jax.jvp(of, (at,), (direction / jnp.linalg.norm(direction),))[1]
-        return jax.vjp(of, at)[1](image)[0], jnp.linalg.norm(image)
-
-    return jax.lax.scan(step, jax.random.normal(key, at.shape), length=50)[1][-1]
-
-
 def network(key: Array, name: str) -> dict[str, Array]:
     """Along six directions, what is bounded over its bounds, as they are and with W_* = 0; the last three are mixed steps."""
     kind, depth, width = NETWORKS[name]
@@ -96,7 +79,7 @@ def network(key: Array, name: str) -> dict[str, Array]:
     derivatives: tuple[Any, ...]
     if kind == "block":
         normalization = _root(width) / jnp.min(jnp.linalg.norm(x + at[3], axis=-1))
-        attention = attention_jacobian(key_power, at[:3], width)
+        attention = decoder_block.attention_derivative(key_power, at[:3], width)
         # Without the term of H_Φ, whose supremum is not computed, the bound is smaller than the paper's; samples interact.
         derivatives = (jnp.max(jnp.stack([jnp.ones(()), normalization, attention])), 0.0, whole, whole)
     else:
@@ -127,9 +110,9 @@ def network(key: Array, name: str) -> dict[str, Array]:
         u, second = jax.jvp(first, (params,), (moved,))
         b = jnp.stack([a @ d.T for a, d in zip(fed, moved, strict=True)])
         w = jnp.sqrt(sum(_norm(d) ** 2 for d in moved))
-        curvature = _inner(jax.jvp(jax.grad(loss), (params,), (moved,))[1], moved)
+        curvature = optax.tree.vdot(jax.jvp(jax.grad(loss), (params,), (moved,))[1], moved)
         norms = (jnp.sqrt(jnp.cumsum(jnp.sum(values**2, axis=(1, 2)))) for values in (u, b))
-        return *norms, w, jnp.linalg.norm(second), curvature, -_inner(gradient, moved)
+        return *norms, w, jnp.linalg.norm(second), curvature, -optax.tree.vdot(gradient, moved)
 
     directions = tuple(map(jnp.stack, zip(direction, gradient, polar, *mixed_steps, strict=True)))
     u, b, w, second, curvature, linear = jax.vmap(along)(directions)
@@ -157,9 +140,9 @@ def jacobians(key: Array, d: AnySize) -> dict[str, Array]:
     x = jnp.tile(sizes.normal(sizes.stream(key, "embedding"), (2, d)), (8, 1))
     drawn = [weights(sizes.stream(key, f"W_{name}"), d, d) for name in "QKVO"]
     at = jnp.stack([rms_norm(x, d) @ w.T for w in drawn[:3]])
-    after = x + mixed(at, d) @ drawn[3].T
+    after = x + decoder_block.attention(at, d) @ drawn[3].T
     return {
-        "attention": attention_jacobian(sizes.stream(key, "start"), at, d),
+        "attention": decoder_block.attention_derivative(sizes.stream(key, "start"), at, d),
         "normalization": _root(d) / jnp.min(jnp.linalg.norm(after, axis=-1)),
     }
 
@@ -172,13 +155,7 @@ def _norm(a: Array) -> Array:
     return singular_values(a)[0]
 
 
-def _inner(first: Params, second: Params) -> Array:
-    return sum((jnp.sum(a * b) for a, b in zip(first, second, strict=True)), jnp.zeros(()))
-
-
 def run(config: Config, key: Key[Array, ""]) -> Data:
-    """Networks of every kind, and constants by samples and by widths."""
-
     def networks(key: Array, n: int) -> dict[str, Array]:
         found = [network(sizes.stream(key, name), name) for name in NETWORKS]
         return {name: jnp.stack([each[name] for each in found]) for name in found[0]}

@@ -54,7 +54,6 @@ def draw(key: Array, m: int, k: int, n: int) -> tuple[Array, Array, Array]:
 
 
 def measure_problem(key: Array, m: int, k: int, n: int) -> dict[str, Array]:
-    """Decreases of one problem by both steps, and the exact comparison."""
     w, a, y = draw(key, m, k, n)
     moved = (w, random_features.gd_step(w, a, y), random_features.spectral_step(w, a, y))
     before, *after = (random_features.loss(x, a, y) for x in moved)
@@ -114,7 +113,6 @@ def measure_smooth(key: Array, n: int) -> dict[str, Array]:
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
-    """Regression problems, gains, and smooth losses, by shape."""
     measured: dict[str, tuple[Function, str, tuple[tuple[int, ...], ...], int]] = {
         "problems": (measure_problem, "mkn", SHAPES, config.seeds),
         "gains": (measure_gain, "dn", GAINS, config.seeds),
@@ -147,8 +145,6 @@ def _exchanged(of: str, names: tuple[str, ...] = STEPS) -> Function:
 
 
 def _guaranteed(of: str, name: str, row: str, says: str) -> None:
-    """Both decreases, in units of what the gradient step guarantees, are at least what is guaranteed."""
-
     @states(row, says, name=name, controls={"the two steps exchanged": _exchanged(of)})
     def judge(config: Config, data: Data) -> lab.Relation:
         found, step = data[of], xr.DataArray(list(STEPS), dims="step", name="step")
@@ -162,7 +158,6 @@ def _at_least(found: xr.Dataset, more: str, less: str, where: xr.DataArray) -> l
 
 
 def _rank_times(factor: float, of: str) -> Function:
-    """A control: the inequality from st(A)/factor on."""
     return lab.replacing("advantage", lambda found: factor * found["advantage"], of=of)
 
 

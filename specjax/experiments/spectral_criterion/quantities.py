@@ -17,12 +17,10 @@ Judge = Callable[[xr.DataArray, str], lab.Relation]
 
 
 def bounded(found: xr.DataArray, dim: str) -> lab.Relation:
-    """The quantity stays bounded."""
     return lab.bounded(found, dim, slower_than=SLOWEST)
 
 
 def power(exponent: float | int) -> Judge:
-    """The quantities are powers of the size, with one exponent for all."""
     return lambda found, dim: lab.scales_as(found, dim, exponent)
 
 

@@ -134,7 +134,6 @@ def last_time(steps: Array, values: Array, level: Array) -> Array:
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
-    """Ranks of gradients of drawn models, and costs and late ranks of spectra."""
     drawn, spectra = ({"d": sweep.widths(*ds)} for ds in (config.ds, config.large_ds))
     with jax.enable_x64(True):
         # Padding would put zeros among the smallest eigenvalues of the drawn ones.

@@ -113,7 +113,6 @@ def linear_problem(key: Key[Array, ""], k: int, control: Array) -> Problem:
 
 
 def best(config: Config, data: Data) -> xr.DataArray:
-    """Which step size of the network is best in the median of the draws that choose."""
     return data["network"]["left"].isel(seed=slice(config.choosing)).median("seed").argmin("rate")
 
 
@@ -124,7 +123,6 @@ def tuned(config: Config, data: Data) -> xr.DataArray:
 
 
 def lead(left: xr.DataArray, first: str, second: str) -> xr.DataArray:
-    """How far one kind of steps is ahead of another, log10 of the losses."""
     ahead = left.sel(steps=second, drop=True) - left.sel(steps=first, drop=True)
     return ahead.rename(f"log₁₀ loss, {second} less {first}")
 
@@ -138,8 +136,6 @@ def leads(data: Data, problem: str, *pairs: tuple[str, str]) -> lab.Relation:
 
 
 def in_place(target: str, source: str, of: str) -> Callable[[Config, Data], Data]:
-    """A control: the losses of one kind of steps in the place of another's."""
-
     def replaced(found: xr.Dataset) -> xr.DataArray:
         return found["left"].where(found["steps"] != target, found["left"].sel(steps=source, drop=True))
 

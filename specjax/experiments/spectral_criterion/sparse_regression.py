@@ -40,7 +40,6 @@ def lead(found: xr.Dataset) -> xr.DataArray:
 
 
 def rule(found: xr.Dataset, blocks: list[int]) -> xr.DataArray:
-    """log2 of nr(G_ℓ)/st(A_(ℓ-1))."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = xr.ufuncs.log2(found["nuclear_rank"].sel(block=blocks) / found["stable_rank"].sel(block=blocks))
     return (ratio.where(found["lasts"], -WORST) if "lasts" in found else ratio).rename("log₂ nr(G)/st(A)")

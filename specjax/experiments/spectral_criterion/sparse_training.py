@@ -63,8 +63,6 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
-    """Ranks at initialization by size, and both methods on every draw."""
-
     def starts(key: Key[Array, ""], d: AnySize, h: AnySize) -> dict[str, Array]:
         return ranks(draw(key, "relu_squared", h, d, h), "relu_squared")
 

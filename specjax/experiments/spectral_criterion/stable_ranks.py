@@ -65,7 +65,6 @@ def eigenvalues() -> xr.DataArray:
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
-    """Stable ranks under rare spikes, of squares by depth; errors of normal data; tails of (C.1)."""
     a, b = SPIKE.scales()
     diagonals = jnp.asarray(eigenvalues().values, jnp.float32)
 
@@ -136,14 +135,11 @@ NORMAL, DEPTHS = Quantities(states, "normal"), Quantities(states, "networks", "l
 
 
 def _failed(data: Data, *columns: str) -> xr.DataArray:
-    """Whether st(Z_n) is above the bound of Theorem 2.2."""
     bound = theory.small_ball_bound(SPIKE.effective_rank(), SPIKE.p0, 1 / SPIKE.p0, CHANCE)
     return (data["spikes"]["stable_rank"].sel(columns=list(columns)) > bound).rename("failed")
 
 
 def _with_columns(which: str) -> Callable[[Config, Data], Data]:
-    """A control: one number of columns in the place of every other."""
-
     def all_of_one(data: xr.Dataset) -> xr.DataArray:
         return data["stable_rank"].sel(columns=which, drop=True).broadcast_like(data["stable_rank"])
 
