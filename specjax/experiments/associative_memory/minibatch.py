@@ -32,10 +32,12 @@ class Config(lab.Config):
     alpha: float = lab.number(1.5, above=1, help="exponent of the frequencies")
     batches: tuple[int, ...] = lab.sizes(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 2048, points=4, help="batch sizes")
     seeds: int = lab.seeds(90, least=10, help="draws of embeddings and batches")
+    descent_n: int = lab.integer(500, least=2, help="items N of the many draws of gradient descent")
+    repeats: int = lab.integer(24, help="of these to one of the others")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        sweeps.check_items(self.n, self.dims)
+        sweeps.check_items(min(self.n, self.descent_n), self.dims)
         if not small_batches(self):
             raise ValueError(
                 f"batches needs one of fewer than d/4 = {self.dims[-1] / 4:g} distinct items, got {self.batches}."
@@ -63,7 +65,17 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
             ws = [memory.one_step(u, v, q, OPTIMIZERS[:2]), memory.stabilized_steps(u, v, q, lam[None])]
             return {"count": sweeps.capacities(u, v, jnp.concatenate(ws))["count"], "distinct": jnp.sum(q > 0)}
 
-        return jax.lax.map(of_batches, (qs, jnp.asarray(batches)))
+        def descent(key: Array) -> Array:
+            of_items, of_batch = jax.random.split(key)
+            u, v = sweeps.draw(of_items, config.descent_n, d)
+            p = memory.power_law(config.descent_n, config.alpha)
+            qs = jnp.concatenate([memory.minibatches(of_batch, p, config.batches), p[None]])
+            return jax.lax.map(lambda q: memory.count_of_few(u, v, -memory.gradient_at_zero(u, v, q)), qs)
+
+        # Counts of a few items need many draws; the keys of the others are the first two.
+        many = jax.lax.map(descent, jax.random.split(jax.random.fold_in(key, 2), config.repeats))
+        found = jax.lax.map(of_batches, (qs, jnp.asarray(batches)))
+        return found | {"descent": jnp.mean(many, axis=0, dtype=u.dtype)}
 
     of_items = sizes.stream(key, "items and batches of figure 3")
     return sweeps.run(of_seed, config.dims, config.seeds, of_items, batch=batches, optimizer=OPTIMIZERS)
@@ -78,14 +90,16 @@ def critical(data: xr.Dataset, optimizer: str) -> xr.DataArray:
         reached = np.apply_along_axis(lambda share: np.interp(0.5, share, logs), -1, shares)
         return count.isel(batch=0, drop=True).copy(data=reached)
 
-    found = sweep.jackknife(data["count"].sel(optimizer=optimizer, drop=True), half)
+    count = data["descent"] if optimizer == "gd" else data["count"].sel(optimizer=optimizer, drop=True)
+    found = sweep.jackknife(count, half)
     return found.rename("log of the critical batch")
 
 
 def half_seen(config: Config, optimizer: str) -> xr.DataArray:
     """Logarithms of the batch of which half of the items that the formula has for the population are seen, by d."""
-    kept = [judging.expected(optimizer, d, config.n, config.alpha) for d in config.dims]
-    batches = [half_seen_batch(config.n, config.alpha, k) for k in kept]
+    n = config.descent_n if optimizer == "gd" else config.n
+    kept = [judging.expected(optimizer, d, n, config.alpha) for d in config.dims]
+    batches = [half_seen_batch(n, config.alpha, k) for k in kept]
     return xr.DataArray(np.log(batches), dims="d", coords={"d": list(config.dims)})
 
 
@@ -108,32 +122,29 @@ def small_batches_are_stored(config: Config, data: xr.Dataset) -> lab.Relation:
 
 
 def grows_as_capacity(
-    optimizer: str,
-    cites: str | tuple[str, ...],
-    whose: str,
-    other: dict[str, judging.Control],
-    holds: bool | None = True,
+    optimizer: str, cites: str | tuple[str, ...], whose: str, controls: dict[str, judging.Control], post_hoc: str = ""
 ) -> None:
     """The critical batch by the finite-d capacity; that this is the theorems' far out is judged in memory-one-step."""
     says = f"{whose} grows with d as the batch that shows half of the items of its population's capacity does, to 1/4."
     of_capacity = "gd" if optimizer == "gd" else "muon"
 
-    controls = other | judging.sizes_exchanged()
-
-    @states(cites, says, name=f"critical-batch-of-{optimizer}", controls=controls, holds=holds)
+    @states(cites, says, name=f"critical-batch-of-{optimizer}", controls=controls, post_hoc=post_hoc)
     def grows(config: Config, data: xr.Dataset) -> lab.Relation:
         of_seen = float(judging.slopes(half_seen(config, of_capacity)))
         return lab.near(judging.slopes(critical(data, optimizer)), of_seen, MARGIN, "1/4")
 
 
-OF_MUON, MUON = ("section-3-critical-muon", "theorem-3-1"), {"Muon": judging.in_place({"gd": "muon"})}
-RESOLVED, KNOWN = (
-    "With λ = max(d^-α, 1/B), the theorem's but for logarithms,",
-    "Added when its slope was known, on other draws.",
+RESOLVED = "With λ = max(d^-α, 1/B), the theorem's but for logarithms,"
+OF_MUON, OF_SGD = "section-3-critical-muon", "section-3-critical-sgd"
+MUON = lab.replacing("descent", lambda data: data["count"].sel(optimizer="muon", drop=True))
+CONTROLS, DESCENT_CONTROLS = (
+    DESCENT | judging.sizes_exchanged(),
+    {"Muon": MUON} | judging.sizes_exchanged(name="descent"),
 )
-grows_as_capacity("muon", OF_MUON[0], "Muon's critical batch", DESCENT)
-grows_as_capacity("resolved", OF_MUON, f"{RESOLVED} Muon's critical batch", DESCENT)
-grows_as_capacity("gd", "section-3-critical-sgd", "The critical batch of gradient descent", MUON, None)
+KNOWN = "Added when its slope in few draws was known; judged on others."
+grows_as_capacity("muon", OF_MUON, "Muon's critical batch", CONTROLS)
+grows_as_capacity("resolved", (OF_MUON, "theorem-3-1"), f"{RESOLVED} Muon's critical batch", CONTROLS)
+grows_as_capacity("gd", OF_SGD, "The critical batch of gradient descent", DESCENT_CONTROLS, KNOWN)
 
 
 @states(
@@ -215,7 +226,7 @@ EXPERIMENT = lab.Experiment(
     statements=states,
     scales={
         "quick": {"seed": 1},
-        "smoke": {"n": 500, "dims": (24, 48), "batches": (2, 8, 64, 1024), "seeds": 10},
+        "smoke": {"n": 500, "dims": (24, 48), "batches": (2, 8, 64, 1024), "seeds": 10, "repeats": 2},
         "paper": {"n": 100_000, "dims": (32, 64, 128, 256), "batches": tuple(4**k for k in range(10)), "seeds": 16},
     },
     figure=figure,
