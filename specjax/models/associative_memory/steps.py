@@ -69,7 +69,7 @@ def mapped_steps(
     """
     left, s, right = jnp.linalg.svd(_frequent_in_float64(u - jnp.mean(u, axis=0)[None, :], v, q))
     median = (s[(active - 1) // 2] + s[active // 2]) / 2
-    inside = jnp.arange(len(s)) < active
+    inside = jnp.arange(len(s), dtype=active.dtype) < active
 
     def step(h: Array) -> Array:
         h = jnp.where(inside, h, 0)
