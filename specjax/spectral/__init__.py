@@ -44,3 +44,4 @@ from specjax.spectral.ranks import estimate_stable_rank as estimate_stable_rank
 from specjax.spectral.ranks import power_iteration as power_iteration
 from specjax.spectral.roots import inverse_root as inverse_root
 from specjax.spectral.row_metric import row_metric as row_metric
+from specjax.spectral.tikhonov import Tikhonov as Tikhonov

@@ -1,0 +1,40 @@
+"""A filter of singular values that forgets the largest and the smallest, in the polar factor's place."""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+from jaxtyping import Array, Inexact
+
+from specjax.spectral.one_by_one import svd
+from specjax.spectral.products import product
+from specjax.spectral.scaling import at_least_float32
+
+
+@dataclass(frozen=True)
+class Tikhonov:
+    """G (GᴴG + ℓ² I)⁻¹ times a number: each singular value s goes to s/(s² + ℓ²), ℓ being `share` times their median.
+
+    The result is scaled so that the singular values have a root mean square of 1, as those of the polar factor have, in whose place it
+    stands: `polar(x, Tikhonov())`, `optim.muon(rate, method=Tikhonov())`. For an associative memory `theory.best_filter` has the best
+    share and what is gained (docs/beyond/best-filter.md). Singular values below 64 roundings of the largest count as zero: they stay
+    zero and are not in the median. A zero matrix stays zero.
+
+    Raises:
+        ValueError: a share that is not positive.
+    """
+
+    share: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not self.share > 0:
+            raise ValueError(f"Tikhonov needs a positive share of the median singular value, got {self.share}.")
+
+    def __call__(self, x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
+        """The filtered matrix, m <= n; half precision is computed in float32."""
+        u, s, vh = svd(at_least_float32(x))
+        kept = s > 64 * jnp.finfo(s.dtype).eps * s[0]
+        median = jnp.nanmedian(jnp.where(kept, s, jnp.nan))
+        ratio = jnp.where(kept, s / jnp.where(jnp.any(kept), median, 1), 0)
+        h = ratio / (ratio**2 + self.share**2)
+        norm = jnp.sqrt(jnp.sum(h**2) / jnp.maximum(jnp.sum(kept, dtype=h.dtype), 1))
+        return product(u * (h / jnp.where(norm > 0, norm, 1))[None, :], vh).astype(x.dtype)

@@ -1,0 +1,55 @@
+"""Tikhonov's filter in the polar factor's place: against a solved linear system, and at its edges."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import optim, spectral
+
+
+@pytest.mark.parametrize("shape", [(6, 6), (4, 9), (9, 4)])
+def test_it_is_a_regularized_inverse_of_unit_mean_square(shape):
+    g = np.random.default_rng(0).standard_normal(shape)
+    ridge = (0.7 * np.median(np.linalg.svd(g, compute_uv=False))) ** 2
+    expected = g @ np.linalg.inv(g.T @ g + ridge * np.eye(shape[1]))
+    expected *= np.sqrt(min(shape)) / np.linalg.norm(expected)
+    found = spectral.polar(jnp.asarray(1e-8 * g, jnp.float32), spectral.Tikhonov(0.7))
+    np.testing.assert_allclose(found, expected, atol=3e-6)
+
+
+def test_small_and_large_shares_are_the_pseudo_inverse_and_the_gradient():
+    g = np.random.default_rng(1).standard_normal((5, 7))
+    for share, limit in ((1e-4, np.linalg.pinv(g).T), (1e4, g)):
+        found = np.asarray(spectral.polar(jnp.asarray(g, jnp.float32), spectral.Tikhonov(share)))
+        np.testing.assert_allclose(found / np.linalg.norm(found), limit / np.linalg.norm(limit), atol=1e-5)
+
+
+def test_zeros_stay_and_do_not_count():
+    g = np.random.default_rng(2).standard_normal((3, 4)).astype(np.float32)
+    padded = np.pad(g, ((0, 2), (0, 1)))
+    found = np.asarray(spectral.polar(jnp.asarray(padded), spectral.Tikhonov()))
+    np.testing.assert_allclose(found[:3, :4], spectral.polar(jnp.asarray(g), spectral.Tikhonov()), atol=1e-6)
+    assert np.abs(found[3:]).max() < 1e-6
+    assert np.abs(found[:, 4:]).max() < 1e-6
+    assert not np.asarray(spectral.polar(jnp.zeros((3, 4)), spectral.Tikhonov())).any()
+    assert np.isnan(np.asarray(spectral.polar(jnp.full((3, 4), jnp.nan), spectral.Tikhonov()))).all()
+
+
+def test_it_is_a_method_of_muon_and_trains():
+    target = jnp.asarray(np.random.default_rng(3).standard_normal((4, 4)), jnp.float32)
+    optimizer = optim.muon(0.05, decay=0.0, method=spectral.Tikhonov())
+
+    def step(state, _):
+        w, inner = state
+        updates, inner = optimizer.update(w - target, inner, w)
+        return (w + updates, inner), None
+
+    start = jnp.zeros((4, 4), jnp.float32)
+    (w, _), _ = jax.lax.scan(step, (start, optimizer.init(start)), None, length=100)
+    assert float(jnp.linalg.norm(w - target)) < 0.3 * float(jnp.linalg.norm(target))
+
+
+def test_a_share_is_positive():
+    with pytest.raises(ValueError, match="positive share of the median singular value, got 0"):
+        spectral.Tikhonov(0.0)
