@@ -58,7 +58,7 @@ def test_the_weingarten_functions_of_four_and_six_factors_are_those_of_the_liter
     assert three.at((3,), n) == Fraction(2, below)
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("k", [1, 2, 3, 4])
 def test_an_entry_is_one_of_a_point_on_the_sphere(k):
     found = moments.haar_expectation(Q[0, 1] ** (2 * k))
     for n in (k, 9, 100):
