@@ -112,6 +112,7 @@ def muon(
     steps = optax.partition({MATRIX: matrix_steps, OTHER: other}, label)
 
     def init(params: PyTree) -> optax.PartitionState:
+        label(params)
         if labels is None and isinstance(dimension_numbers, MuonDimensionNumbers):
             _warn_of_stacks(params)
         return steps.init(params)
@@ -147,9 +148,11 @@ def _labels(params: PyTree, labels: object, dimension_numbers: DimensionNumbers)
     """The tree of labels."""
     leaves, treedef = jax.tree.flatten(params)
     for name, leaf in zip(leaf_names(params), leaves, strict=True):
-        if not jnp.issubdtype(leaf.dtype, jnp.inexact):
+        is_array = hasattr(leaf, "dtype")
+        if not is_array or not jnp.issubdtype(leaf.dtype, jnp.inexact):
+            what = f"of dtype {leaf.dtype}" if is_array else f"of type {type(leaf).__name__}"
             raise ValueError(
-                f"muon cannot update the leaf {name} of dtype {leaf.dtype}; leave it out with "
+                f"muon cannot update the leaf {name} {what}; leave it out with "
                 "eqx.filter(params, eqx.is_inexact_array), or set its updates to zero with optax.partition."
             )
     if labels is not None:

@@ -41,20 +41,26 @@ class Interleaved(NamedTuple):
 
 
 Splits = Mapping[str, Sequence[int] | Interleaved]
-"""What lies in a leaf's outputs, by the leaf's name or its end: widths side by side, `{"qkv": (512, 64, 64)}`, or `Interleaved` ones."""
+"""What lies in a leaf's outputs, by the leaf's name or its end, or those of the layer it is in, as `qkv` for `blocks.0.qkv.kernel`: widths
+side by side, `{"qkv": (512, 64, 64)}`, or `Interleaved` ones."""
 
 
 def by_leaf(splits: Splits, names: Sequence[str]) -> dict[int, Interleaved]:
     """What is in each leaf that splits name, by its place. Raises ValueError for a name that no leaf has."""
     found: dict[int, Interleaved] = {}
     for key, split in splits.items():
-        places = [i for i, name in enumerate(names) if name == key or name.endswith(f".{key}")]
+        layers = [name.rpartition(".")[0] for name in names]
+        places = _ending_in(key, names) or _ending_in(key, layers)
         if not places:
             raise ValueError(
                 f"splits name the leaf {key!r}, but no matrix has this name; there are {', '.join(names)}."
             )
         found.update(dict.fromkeys(places, split if isinstance(split, Interleaved) else Interleaved(tuple(split), 1)))
     return found
+
+
+def _ending_in(key: str, names: Sequence[str]) -> list[int]:
+    return [i for i, name in enumerate(names) if name == key or name.endswith(f".{key}")]
 
 
 def checked(split: Interleaved, outputs: int, name: str) -> Interleaved:

@@ -163,6 +163,8 @@ def test_wrong_leaves_and_labels_are_refused():
         optim.muon(0.1).init({"n": jnp.ones((2, 2), jnp.int32)})
     with pytest.raises(ValueError, match=r"""labels must be "matrix" or "other", got \["'adam'"\]"""):
         optim.muon(0.1, labels={"w": "adam"}).init({"w": jnp.ones((2, 2))})
+    with pytest.raises(ValueError, match=r"leaf dropout\.p of type float; leave it out with"):
+        optim.muon(0.1).init({"w": jnp.ones((2, 2)), "dropout": {"p": 0.1}})
     with pytest.raises(ValueError, match=r"leaf b has shape \(3,\).*optax\.partition"):
         optim.muon(0.1, labels={"b": "matrix"}).init({"b": jnp.ones(3)})
 

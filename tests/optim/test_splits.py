@@ -81,6 +81,21 @@ def test_a_name_ends_where_a_key_of_the_path_begins():
     assert {row.name: len(row.matrices) for row in rows} == {"blocks.0.qkv": 2, "blocks.1.qkv": 2, "not_qkv": 1}
 
 
+def test_a_layer_may_stand_for_its_kernel():
+    """As layers of flax and haiku are; where a leaf has the name itself it is that one."""
+    numbers = {"blocks": [{"qkv": {"kernel": optim.IN_OUT, "bias": None}}], "up": {"qkv": optim.IN_OUT}}
+    layers = {"blocks": [{"qkv": {"kernel": jnp.ones((2, 6)), "bias": jnp.ones(6)}}], "up": {"qkv": jnp.ones((2, 6))}}
+
+    def found(*places):
+        chosen = {name: layers[name] for name in places}
+        given = {name: numbers[name] for name in places}
+        rows = optim.routing(optim.muon(0.1, dimension_numbers=given, splits={"qkv": (4, 2)}), chosen).rows
+        return {row.name: len(row.matrices) for row in rows}
+
+    assert found("blocks") == {"blocks.0.qkv.bias": 0, "blocks.0.qkv.kernel": 2}
+    assert found("blocks", "up") == {"blocks.0.qkv.bias": 0, "blocks.0.qkv.kernel": 1, "up.qkv": 2}
+
+
 def test_sizes_and_splits_of_one_leaf_are_refused():
     both = optim.orthogonalize(splits={"w": (2, 2)}, sizes={"w": optim.Fans(3, 4)})
     updates = {"w": jnp.ones((3, 4))}
