@@ -53,8 +53,13 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         return {"loss": jnp.minimum(jnp.nan_to_num(final, nan=LARGEST), LARGEST)}
 
     factors = [2.0**k for k in range(-config.below, config.above + 1)]
-    over = {"width": sweep.widths(*config.widths), "factor": sweep.values(*factors)}
-    data = sweep.run(measure, over, seeds=config.seeds, key=sizes.stream(key, "third trainings"), plan="exact")
+    data = sweep.run(
+        measure,
+        {"width": sweep.widths(*config.widths), "factor": sweep.values(*factors)},
+        seeds=config.seeds,
+        key=sizes.stream(key, "third trainings"),
+        plan="exact",
+    )
     return data.rename(loss_dim_0="setting").assign_coords(setting=list(SETTINGS))
 
 
