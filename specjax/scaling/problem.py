@@ -77,7 +77,7 @@ class Problem:
 
 def check_sizes(dim: Dim, sizes: Any) -> None:
     """Raises ValueError unless `sizes` are two different positive ints or more."""
-    if np.ndim(sizes) != 1 or not all(isinstance(size, Integral) and size > 0 for size in sizes):
+    if np.ndim(sizes) != 1 or not all(isinstance(size, Integral) and int(size) > 0 for size in sizes):
         raise ValueError(f"{dim}s needs to be positive ints, got {sizes}; write e.g. (2, 4).")
     if len(set(sizes)) < 2 or len(set(sizes)) < len(sizes):
         raise ValueError(f"What a {dim} changes is seen at two different ones or more, got {dim}s={list(sizes)}.")
@@ -160,9 +160,11 @@ def _check_optimizer(optimizer: Any, scalars: float | Mapping[str, float], dim: 
         )
     signature = inspect.signature(optimizer)
     named = {dim: 0} if dim in signature.parameters else {}
-    by_name = isinstance(scalars, Mapping)
     try:
-        signature.bind(**dict.fromkeys(scalars), **named) if by_name else signature.bind(scalars, **named)
+        if isinstance(scalars, Mapping):
+            signature.bind(**dict.fromkeys(scalars), **named)
+        else:
+            signature.bind(scalars, **named)
     except TypeError as error:
         wanted = f"{' and '.join(scalars)} by name" if isinstance(scalars, Mapping) else "a rate"
         raise ValueError(

@@ -47,11 +47,11 @@ class Setting(NamedTuple):
     best: float | int
 
 
-def _muon(rate: ArrayLike, factor: ArrayLike) -> optax.GradientTransformation:
+def _muon(rate: ArrayLike, factor: Array) -> optax.GradientTransformation:
     return optim.muon(rate, scale=lambda *_: factor, weight_decay=DECAY, dimension_numbers=optim.OUT_IN)
 
 
-def _hyperball(rate: ArrayLike, factor: ArrayLike) -> optax.GradientTransformation:
+def _hyperball(rate: ArrayLike, factor: Array) -> optax.GradientTransformation:
     return optax.chain(
         optim.momentum(0.95, nesterov=True),
         optim.orthogonalize(dimension_numbers=optim.OUT_IN),
@@ -59,7 +59,7 @@ def _hyperball(rate: ArrayLike, factor: ArrayLike) -> optax.GradientTransformati
     )
 
 
-OPTIMIZERS: Mapping[str, Callable[[ArrayLike, ArrayLike], optax.GradientTransformation]] = {
+OPTIMIZERS: Mapping[str, Callable[[ArrayLike, Array], optax.GradientTransformation]] = {
     "gradient descent": lambda rate, factor: optax.sgd(rate * factor),
     "Adam": lambda rate, factor: optax.adam(rate * factor),
     "Muon": _muon,

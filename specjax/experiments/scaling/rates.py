@@ -53,8 +53,13 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         return {"loss": jnp.minimum(jnp.nan_to_num(final, nan=LARGEST), LARGEST)}
 
     factors = [2.0**k for k in range(-config.below, config.above + 1)]
-    over = {"width": sweep.widths(*config.widths), "factor": sweep.values(*factors)}
-    data = sweep.run(measure, over, seeds=config.seeds, key=sizes.stream(key, "third trainings"), plan="exact")
+    data = sweep.run(
+        measure,
+        {"width": sweep.widths(*config.widths), "factor": sweep.values(*factors)},
+        seeds=config.seeds,
+        key=sizes.stream(key, "third trainings"),
+        plan="exact",
+    )
     return data.rename(loss_dim_0="setting").assign_coords(setting=list(SETTINGS))
 
 
@@ -316,7 +321,7 @@ EXPERIMENT = lab.Experiment(
     title="Rates transfer between widths where no layer's update grows",
     summary="Losses of a perceptron of three layers after eight steps, over width × rate. In μP, at Muon's scale √(out/in) and with fixed "
     "norms the rate that is tuned at the narrowest width is right at six times the width; in standard parametrization and at Muon's scale "
-    "0.2 √max(out, in) it is too large, and costs more than the whole loss. Without a scale Muon's rate transfers too, against theory: the "
+    "0.2 √max(out, in) it is too large, and costs half of the loss or more. Without a scale Muon's rate transfers too, against theory: the "
     "first layer's update falls as the last one's grows.",
     config=Config,
     measure=run,
