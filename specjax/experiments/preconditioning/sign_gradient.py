@@ -205,13 +205,11 @@ def figure(config: Config, data: Any) -> Figure:
     drawn = Figure(figsize=(12, 3.8), layout="constrained")
     for axes, (name, bound) in zip(drawn.subplots(1, 3), BOUNDS.items(), strict=True):
         found = data[name].transpose("kappa", "seed")
-        top = 1.5 * max(found[f"{kind}.beyond"].max() for kind in ("drawn", "made"))
+        top = 1.5 * float(max(found[f"{kind}.beyond"].max() for kind in ("drawn", "made")))
         for color, kind in enumerate(("drawn", "made")):
             beyond, arrived = found[f"{kind}.beyond"], found[f"{kind}.arrived"]
-            for mark, told, shown in (
-                ("o", "", beyond.where(arrived)),
-                ("^", ", given up", xr.where(arrived, None, top)),
-            ):
+            given_up = xr.full_like(beyond, top).where(~arrived)
+            for mark, told, shown in (("o", "", beyond.where(arrived)), ("^", ", given up", given_up)):
                 lines = axes.plot(found["kappa"], shown, mark, color=f"C{color}", fillstyle="none")
                 lines[0].set_label(f"schedule {kind}{told}" if shown.notnull().any() else None)
         axes.axhline(1, color="black", linewidth=1)
