@@ -52,7 +52,7 @@ EXPERIMENT = lab.Experiment(
     scales={
         # Sizes, rates and draws were chosen by runs with smaller seeds.
         "quick": {"seed": 7},
-        "smoke": {"width": 16, "heads": 1, "context": 16, "batch": 4, "steps": 60, "stretches": 32, "seeds": 4},
+        "smoke": {"width": 48, "context": 16, "steps": 120, "stretches": 32, "seeds": 4},
         "paper": {
             "width": 768, "blocks": 12, "heads": 6, "context": 512, "batch": 64, "steps": 1750, "records": 7, "seeds": 2,
             "muon_rate": 0.005, "table_rate": 0.003,
