@@ -34,4 +34,6 @@ from specjax.sweep.prediction import agreement as agreement
 from specjax.sweep.replicates import RoughFitWarning as RoughFitWarning
 from specjax.sweep.sensitivity import DropSmallest as DropSmallest
 from specjax.sweep.sensitivity import drop_smallest as drop_smallest
+from specjax.sweep.store import DamagedBlocksWarning as DamagedBlocksWarning
 from specjax.sweep.store import StoreError as StoreError
+from specjax.sweep.store import open_store as open_store
