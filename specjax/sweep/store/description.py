@@ -29,8 +29,8 @@ class Description:
     @classmethod
     def of(cls, dataset: xr.Dataset, sample: str, **fields: Any) -> "Description":
         """The description of a sweep whose dataset has this form."""
-        coords = dataset.drop_vars([sample, *dataset.data_vars]).to_dict()["coords"]
-        form = {**dataset.to_dict(data=False), "coords": coords}
+        rest = dataset.drop_vars([sample, *dataset.data_vars]).to_dict()
+        form = {**dataset.to_dict(data=False), "coords": rest["coords"]}
         return cls(**json.loads(json.dumps({**fields, "sample": sample, "form": form})))
 
     @property
@@ -53,10 +53,9 @@ class Description:
         differ = [key for key in {**there, **here} if there.get(key) != here.get(key)]
         told = [f"{key} is {there.get(key, 'absent')} there and {here.get(key, 'absent')} here" for key in differ]
         if told:
-            shown = "; ".join(told if len(told) <= 5 else [*told[:5], "..."])
-            raise ValueError(
-                f"{path} holds a sweep of another configuration: {shown}; choose another path, or ask for it."
-            )
+            told[5:] = ["..."] * (len(told) > 5)
+            what = f"a sweep of another configuration: {'; '.join(told)}"
+            raise ValueError(f"{path} holds {what}; choose another path, or ask for it.")
 
 
 def read_description(path: Path) -> Description | None:

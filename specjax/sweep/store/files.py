@@ -33,9 +33,8 @@ class Block(NamedTuple):
 
 
 def find_blocks(folder: Path) -> dict[Path, Block]:
-    """The blocks in a store, by their files."""
-    files = sorted(folder.glob("bucket*-*-*-*.npz"))
-    return {file: Block(*map(int, file.stem[len("bucket") :].split("-")[:3])) for file in files}
+    """The blocks in a store, by their files, whose names are bucketBUCKET-START-STOP-CHECKSUM.npz."""
+    return {file: Block(*map(int, file.name[6:].split("-")[:3])) for file in sorted(folder.glob("bucket*-*-*-*.npz"))}
 
 
 def save_block(folder: Path, block: Block, arrays: Mapping[str, NDArray[Any]], note: Mapping[str, Any]) -> Path:
@@ -78,8 +77,7 @@ def put(file: Path, content: bytes) -> None:
     finally:
         draft.unlink(missing_ok=True)
     for folder in file.parents[:2]:
-        # On Windows no folder can be opened, and elsewhere it takes the right to read it.
-        with suppress(PermissionError):
+        with suppress(PermissionError):  # to read it; on Windows no folder can be opened
             descriptor = os.open(folder, os.O_RDONLY)
             try:
                 os.fsync(descriptor)

@@ -85,8 +85,7 @@ class Store:
                 output[np.ix_(*there)] = part
 
     def _begin(self) -> None:
-        # Read again: another process may have made or continued the store before the lock was ours.
-        stored = read_description(self.path)
+        stored = read_description(self.path)  # again: another process may have written it before the lock was ours
         if stored is not None:
             stored.require(self.described, self.path)
             if stored.plan != self.described.plan:
@@ -139,8 +138,6 @@ def _nans(shape: Sequence[int], dtype: str | np.dtype[Any]) -> NDArray[Any]:
 
 
 class _Lazy(BackendArray):
-    """A variable of a store, of which xarray reads the entries that it needs."""
-
     def __init__(self, store: Store, name: str, whole: bool) -> None:
         form = store.described.form["data_vars"][name]
         stored = np.dtype(form["dtype"])
