@@ -7,6 +7,7 @@ the store, and a job that is cut off continues from it when it is started again.
     srun python scripts/distributed_sweep.py --store /shared/relu                                            on Slurm
     python scripts/distributed_sweep.py --store relu --coordinator localhost:1234 --processes 2 --index 0    by hand, and --index 1
     python scripts/distributed_sweep.py --store relu --single                                                without other processes
+    python scripts/distributed_sweep.py --store relu/16 --single --widths 16                                 one task of a job array
 """
 
 import argparse
@@ -22,6 +23,7 @@ from specjax.models import relu_network
 from specjax.sizes import AnySize
 
 D0, D2 = 25, 12
+FIT = 3  # widths that an exponent needs at least
 
 
 def arguments() -> argparse.Namespace:
@@ -64,7 +66,8 @@ def main() -> None:
     )
     if jax.process_index() == 0:
         print(sweep.explain(data))
-        for name in ("first", "second"):
+        # A task of a job array may have too few widths for a fit.
+        for name in ("first", "second") if len(options.widths) >= FIT else ():
             fit = sweep.fit_power_law(data[name], "d1")
             print(f"{name}: exponent {fit.exponent:.3f} in [{fit.interval[0]:.3f}, {fit.interval[1]:.3f}]")
 

@@ -1,4 +1,4 @@
-"""The command line: `specjax list`, `run NAME`, `scaling`, `reproduce`, `attack NAME`, `ledger` and `verify PATH`.
+"""The command line: `specjax list`, `run NAME`, `scaling`, `reproduce`, `attack NAME` and `ledger`.
 
 Whatever a user can get wrong is answered by one sentence on standard error and exit code 2, before anything is computed or
 written. Everything heavy is imported inside the commands, so that `specjax --help` answers at once.
@@ -30,8 +30,7 @@ _OVERVIEW = """commands:
   scaling              whether a rate transfers between widths of a model, and which of its updates grow
   reproduce            run all experiments and compare every verdict with the expected one
   attack NAME ...      run experiments, or those of a paper, and try every statement against its rivals and controls
-  ledger [PAPER]       every numbered statement of the papers, and what has become of it
-  verify PATH          compare the store of a sweep with the checksums made when it was written"""
+  ledger [PAPER]       every numbered statement of the papers, and what has become of it"""
 
 
 class UserError(Exception):
@@ -58,8 +57,8 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command in `argv` (default: the process's arguments) and return its exit code.
 
-    0: done. 1: `reproduce` found a verdict other than expected, an experiment failed, or `verify` found damage. 2: a mistake in
-    the arguments or the configuration. 130: interrupted. `--help` and `--version` leave by SystemExit(0), as argparse does.
+    0: done. 1: `reproduce` found a verdict other than expected, or an experiment failed. 2: a mistake in the arguments or the
+    configuration. 130: interrupted. `--help` and `--version` leave by SystemExit(0), as argparse does.
     """
     # Before JAX starts: programs are kept between runs, without XLA's false alarms about them (see sweep/compilation_cache.py).
     os.environ.setdefault("SPECJAX_COMPILATION_CACHE", "on")
@@ -87,7 +86,6 @@ def _dispatch(arguments: list[str]) -> int:
         "reproduce": _reproduce,
         "attack": _attack,
         "ledger": _ledger,
-        "verify": _verify,
     }
     if arguments and not arguments[0].startswith("-"):
         command, *rest = arguments
@@ -339,32 +337,6 @@ def _ledger(arguments: list[str]) -> int:
                 + "\n"
             )
     return 0
-
-
-def _verify(arguments: list[str]) -> int:
-    parser = _parser(
-        "specjax verify",
-        "Compare the store that `run(..., store=PATH)` wrote with the checksums made when it was written.\n"
-        "Exit code 0: whole, finished or not. 1: damaged. 2: no store.",
-    )
-    parser.add_argument("path", metavar="PATH", type=Path, help="the folder of the store")
-    parser.add_argument("--drop", action="store_true", help="forget damaged blocks; the same call computes them again")
-    given = parser.parse(arguments)
-    from specjax.sweep import store
-
-    try:
-        with _told_in_one_sentence():
-            report = store.verify(given.path, drop=given.drop)
-    except store.StoreError as error:
-        raise UserError(_sentence(error)) from error
-    print(f"{given.path}: {report}")
-    if report.whole:
-        return 0
-    if given.drop:
-        print("what is damaged is forgotten; the call that made the store computes it again")
-        return 0
-    print("`--drop` forgets what is damaged, and then the call that made the store computes it again")
-    return 1
 
 
 def _print_checks(results: "Sequence[Result]") -> None:

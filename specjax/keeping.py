@@ -9,6 +9,7 @@ continues what it did not begin, and what no program asks for any more lies ther
 """
 
 import hashlib
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -19,6 +20,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+try:
+    import fcntl
+except ImportError:  # Windows has none, so two writers go unnoticed there
+    fcntl = None  # type: ignore[assignment]
 
 _LETTERS = 20
 
@@ -54,6 +60,29 @@ def place(*identity: str) -> Path:
     except OSError as error:
         raise ValueError(f"{parent} cannot be made ({error.strerror or error}); choose another folder.") from error
     return parent / hashlib.sha256("\0".join(identity).encode()).hexdigest()[:_LETTERS]
+
+
+@contextmanager
+def locked(file: Path) -> Iterator[None]:
+    """Within the block, a lock on a file, which is made where there is none; it ends with the process, however that ends.
+
+    Some network file systems have no locks: what lies there is as safe as its users make it.
+
+    Raises:
+        BlockingIOError: another process holds the lock, or another call of this one.
+    """
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        if fcntl is not None:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise BlockingIOError("another process is writing there, or an earlier call in this one") from error
+            except OSError:
+                pass
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def digest(programs: Iterable[jax.stages.Traced], arrays: Iterable[Any] = ()) -> str:

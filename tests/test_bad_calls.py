@@ -235,8 +235,8 @@ SWEEP = [
         "seeds needs to be a positive int, got 'many'.",
     ),
     (
-        lambda: sweep.run(measure, OVER, seeds=2, key=KEY, store="/missing/folder/store"),
-        "/missing/folder/store cannot be made, because /missing/folder does not exist; make that folder first.",
+        lambda: sweep.open_store("/missing/folder/store"),
+        "/missing/folder/store holds no finished block of a sweep; give the folder of run(..., store=FOLDER).",
     ),
     (
         lambda: sweep.fit_power_law(DATA.to_dataset(), "width"),
@@ -303,7 +303,7 @@ def test_who_takes_a_padded_size_for_an_int_is_told_what_it_is(wrong):
 
 
 COMMANDS = {
-    "help": "There is no command 'help'; there are list, run, scaling, reproduce, attack, ledger, verify.",
+    "help": "There is no command 'help'; there are list, run, scaling, reproduce, attack, ledger.",
     "list --scale smoke": "There is no flag '--scale'; there are --help.",
     "run --scale": "The experiment's name comes first, as in `specjax run NAME`; `specjax list` shows the names.",
     "run Dominance": "There is no experiment 'Dominance'; did you mean dominance?",
@@ -322,10 +322,6 @@ COMMANDS = {
     "reproduce --jobs 0": "--jobs needs a whole number from 1 on, got '0'; write e.g. --jobs 2.",
     "reproduce --jobs two": "--jobs needs a whole number from 1 on, got 'two'; write e.g. --jobs 2.",
     "reproduce --out=": "--out needs the name of a folder, as in `--out results`.",
-    "verify": "the following arguments are required: PATH; see `specjax verify --help`.",
-    "verify one two": "There is no place for 'two' here; see `specjax verify --help`.",
-    "verify --dro store": "There is no flag '--dro'; did you mean --drop?",
-    "verify nothing": "There is no store at nothing; give the folder that `run(..., store=PATH)` wrote to.",
 }
 
 

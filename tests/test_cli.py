@@ -384,9 +384,9 @@ def test_a_run_that_takes_long_tells_how_far_it_is_where_there_is_no_terminal(re
 
 
 BAD_INPUT = {
-    "": r"Say what to do: list, run, scaling, reproduce, attack, ledger, verify; see `specjax --help`\.",
+    "": r"Say what to do: list, run, scaling, reproduce, attack, ledger; see `specjax --help`\.",
     "lst": r"There is no command 'lst'; did you mean list\?",
-    "frobnicate": r"There is no command 'frobnicate'; there are list, run, scaling, reproduce, attack, ledger, verify\.",
+    "frobnicate": r"There is no command 'frobnicate'; there are list, run, scaling, reproduce, attack, ledger\.",
     "--frob": r"There is no flag '--frob'; there are --help, --version\.",
     "list all": r"There is no place for 'all' here; see `specjax list --help`\.",
     "run": r"The experiment's name comes first, as in `specjax run NAME`; `specjax list` shows the names\.",

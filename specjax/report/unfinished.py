@@ -11,12 +11,12 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from specjax import keeping
-from specjax.sweep.store.files import StoreError, lock
+from specjax.sweep import StoreError
 
 FOLDER = ".unfinished"
 _LOCK = "lock"
@@ -70,17 +70,14 @@ def discard(folder: Path) -> None:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
+    with ExitStack() as held:
         try:
-            lock(descriptor, folder)
-        except StoreError as error:
+            held.enter_context(keeping.locked(folder / _LOCK))
+        except BlockingIOError as error:
             raise StoreError(
                 f"Another process computes the same, and keeps it in {folder}; wait for it to end, or choose another --out."
             ) from error
         yield
-    finally:
-        os.close(descriptor)
 
 
 def _delete(folder: Path) -> None:

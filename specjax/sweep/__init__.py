@@ -36,4 +36,6 @@ from specjax.sweep.sensitivity import DropSmallest as DropSmallest
 from specjax.sweep.sensitivity import drop_smallest as drop_smallest
 from specjax.sweep.slopes import jackknife as jackknife
 from specjax.sweep.slopes import slopes as slopes
+from specjax.sweep.store import DamagedBlocksWarning as DamagedBlocksWarning
 from specjax.sweep.store import StoreError as StoreError
+from specjax.sweep.store import open_store as open_store

@@ -31,6 +31,16 @@ def assemble(
     computed = _computed(over, seeds, sampling.samples)
     if computed is not None:
         outputs = {name: _absent_as_nan(array, computed) for name, array in outputs.items()}
+    data = named(outputs, over, sampling, seeds, units).assign_attrs(attributes)
+    if isinstance(sampling, EverySeed):
+        return mark_failed(data, tuple(over), computed)
+    return report_failed_batches(data, tuple(over))
+
+
+def named(
+    outputs: Mapping[str, np.ndarray], over: Over, sampling: Sampling, seeds: Seeds, units: Mapping[str, str]
+) -> xr.Dataset:
+    """The arrays of a sweep with their names, coordinates and units."""
     variables = {
         name: (
             (*over, sampling.dim, *trailing_dims(quantity(name, outputs), array.ndim - len(over) - 1)),
@@ -46,10 +56,7 @@ def assemble(
     if isinstance(seeds, Mapping):
         ((dim, counts),) = seeds.items()
         coordinates[SEEDS] = (dim, np.asarray(counts))
-    data = xr.Dataset(variables, coordinates, dict(attributes))
-    if isinstance(sampling, EverySeed):
-        return mark_failed(data, tuple(over), computed)
-    return report_failed_batches(data, tuple(over))
+    return xr.Dataset(variables, coordinates)
 
 
 def trailing_dims(name: str, ndim: int) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from specjax import keeping
 from specjax.sweep import dataset, sampling
 from specjax.sweep import memory as bytes_of
 from specjax.sweep import plan as cutting
-from specjax.sweep.axes import Over, length, members, widths_of
+from specjax.sweep.axes import Over, members
 from specjax.sweep.checks import Probe, check_arguments, check_signature, probe
 from specjax.sweep.cost import CostModel, cost_model
 from specjax.sweep.devices import agreed, is_first, seed_mesh
@@ -28,7 +28,7 @@ from specjax.sweep.fingerprint import fingerprint
 from specjax.sweep.plan import Plan, Seeds
 from specjax.sweep.program import Measure
 from specjax.sweep.sampling import EverySeed, Sampling
-from specjax.sweep.store import Layout, Manifest, Store, read_manifest
+from specjax.sweep.store import Description, Store, read_description
 
 # A block is what an interruption can cost at most, and its storing and logging is to cost nothing beside its computing.
 BLOCK_SECONDS = 2.0
@@ -93,9 +93,10 @@ def run(
         ValueError: anything above is violated, or the store holds another sweep; raised before compilation. Or one seed does not
             fit in `memory`; raised before the program that it does not fit runs. Or padding changes an output; raised after the first
             call of the first program, before anything is kept.
-        StoreError: the store cannot be written or is damaged. Finished blocks are intact.
+        StoreError: the store cannot be written. Finished blocks are intact.
 
     Warns:
+        DamagedBlocksWarning: blocks in the store are not what was written; they are computed again.
         FailedSeedsWarning: an output is NaN or infinite for some seed.
     """
     check_arguments(over, seeds, key, plan, chunk, memory, reduce)
@@ -111,19 +112,17 @@ def run(
         measure, over, counts, key, plan, chunk, memory, reduce, couple, seed_mesh(), agreed(budget), check_padding
     )
     with ExitStack() as stack:
-        prepared, opened, missing = _open(request, probed, store, stack)
+        prepared, opened, missing = _open(request, probed, units or {}, store, stack)
         _require_room(prepared)
         outputs, table = execute(prepared, opened, missing, progress)
         data = dataset.assemble(
             outputs, over, prepared.sampling, counts, units or {}, _attributes(prepared, opened, table)
         )
-        if opened is not None:
-            opened.finish(data)
     return data
 
 
 def _open(
-    request: Request, probed: Probe, path: str | Path | None, stack: ExitStack
+    request: Request, probed: Probe, units: Mapping[str, str], path: str | Path | None, stack: ExitStack
 ) -> tuple[Prepared, Store | None, Sequence[Ranges]]:
     """The plan, the store of the first process, and what is missing of each bucket."""
     model = cost_model(probed.largest, probed.narrow, request.platform)
@@ -137,12 +136,12 @@ def _open(
         missing = [[(start, stop) for start, stop in ranges] for ranges in told["missing"]]
         return _prepare(request, probed, model, told["plan"]), None, missing
     try:
-        prepared, opened = _open_store(request, probed, model, None if path is None else Path(path))
+        prepared, path, described = _describe(request, probed, model, units, None if path is None else Path(path))
+        opened = stack.enter_context(Store.opened(path, described))
     except Exception as error:
         # The other processes wait for the word of the first.
         agreed({"refused": str(error)})
         raise
-    stack.enter_context(opened)
     missing = [
         [(start, min(stop, samples)) for start, stop in opened.missing(i) if start < samples]
         for i, samples in enumerate(map(prepared.samples, prepared.plan.buckets))
@@ -151,28 +150,23 @@ def _open(
     return prepared, opened, missing
 
 
-def _open_store(request: Request, probed: Probe, model: CostModel, path: Path | None) -> tuple[Prepared, Store]:
-    """The plan of a request, and the store at `path`; None is for the one that `keeping` has for this very sweep, with this plan."""
-    stored = None if path is None else read_manifest(path)
-    # The plan of a store of other axes, which is refused below, does not fit these.
+def _describe(
+    request: Request, probed: Probe, model: CostModel, units: Mapping[str, str], path: Path | None
+) -> tuple[Prepared, Path, Description]:
+    """The plan of a request, the path of its store, where None is for that which `keeping` has for this very sweep, and what it says."""
+    stored = None if path is None else read_description(path)
+    # The plan of a store of other axes, which is refused when it is opened, does not fit these.
     plan = stored.plan if stored is not None and stored.config.get("over") == _axes(request.over) else None
     prepared = _prepare(request, probed, model, plan)
-    config = _config(prepared)
+    config, kept = _config(prepared), prepared.sampling
     if path is None:
         path = keeping.place(json.dumps([config, _cut(prepared), request.seeds], sort_keys=True))
-        stored = read_manifest(path)
-    layout = Layout(
-        axes=tuple(request.over),
-        extents=tuple(length(axis) for axis in request.over.values()),
-        split=tuple(dim for dim, axis in request.over.items() if widths_of(dim, axis)),
-        sample=prepared.sampling.dim,
-        samples=prepared.sampling.samples,
-        chunk=max(prepared.blocks),
-        variables=prepared.sampling.variables(probed.shapes),
-    )
-    if stored is None:
-        return prepared, Store.create(path, Manifest(config, _cut(prepared)), layout)
-    return prepared, Store.resume(path, config, layout)
+    shape = (*prepared.extents, kept.samples)
+    # Zeros that take no memory.
+    zeros = {n: np.broadcast_to(np.zeros((), v.dtype), (*shape, *v.shape)) for n, v in prepared.variables.items()}
+    form = dataset.named(zeros, request.over, kept, request.seeds, units)
+    places = [[indices.tolist() for indices in prepared.place(bucket)] for bucket in prepared.plan.buckets]
+    return prepared, path, Description.of(form, kept.dim, config=config, plan=_cut(prepared), places=places)
 
 
 def _prepare(request: Request, probed: Probe, model: CostModel, stored: Mapping[str, Any] | None) -> Prepared:

@@ -142,7 +142,7 @@ def execute(
                 if opened is None:
                     raise
                 raise KeyboardInterrupt(
-                    f"Interrupted; the {len(opened.done)} finished blocks are kept, and the same call with "
+                    f"Interrupted; the {len(opened.blocks)} finished blocks are kept, and the same call with "
                     f"store={str(opened.path)!r} continues from them."
                 ) from None
     return outputs, table
@@ -179,7 +179,7 @@ def _run_bucket(
             target = outputs[name][(slice(None),) * len(place) + (slice(block.start, block.stop),)]
             target[np.ix_(*place)] = array
         if opened is not None:
-            opened.write(block, place, arrays, seconds)
+            opened.write(block, arrays, seconds)
         shown.block(first, last, seconds)
 
 

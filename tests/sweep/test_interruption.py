@@ -14,11 +14,9 @@ import killed_sweep
 import numpy as np
 import pytest
 import xarray as xr
-from measures import overlap
+from measures import bits, overlap
 
 from specjax import sizes, sweep
-from specjax.cli import main
-from specjax.sweep.store import StoreError
 
 pytestmark = pytest.mark.integration
 
@@ -31,9 +29,8 @@ def start(store, result, cache):
     return subprocess.Popen([sys.executable, SCRIPT, str(store), str(result)], env=environment, stderr=subprocess.PIPE)
 
 
-def lines(store):
-    journal = store / "blocks.jsonl"
-    return journal.read_bytes().count(b"\n") if journal.exists() else 0
+def blocks(store):
+    return {path.name.rpartition("-")[0] for path in store.glob("bucket*")}
 
 
 def kill_and_continue(tmp_path, kills, seed):
@@ -43,27 +40,27 @@ def kill_and_continue(tmp_path, kills, seed):
     process = start(whole, tmp_path / "whole.nc", tmp_path / "cache")
     _, error = process.communicate(timeout=400)
     assert process.returncode == 0, error.decode()
-    total = lines(whole)
+    total = len(blocks(whole))
     killed = 0
     for i in range(kills):
         process = start(store, tmp_path / "never.nc", tmp_path / "cache")
         # Every fourth moment is before the first new block: while it starts, or makes or reads the store.
-        enough = lines(store) + (0 if i % 4 == 0 else chance.randrange(1, max(total // kills, 2)))
-        while lines(store) < enough and process.poll() is None:
+        enough = len(blocks(store)) + (0 if i % 4 == 0 else chance.randrange(1, max(total // kills, 2)))
+        while len(blocks(store)) < enough and process.poll() is None:
             time.sleep(0.001)
         time.sleep(chance.uniform(0, 6.0 if i % 4 == 0 else 0.02))
         process.send_signal(signal.SIGKILL)
         process.communicate()
         killed += process.returncode == -signal.SIGKILL
     assert killed >= 0.9 * kills
-    before = lines(store)
+    before = len(blocks(store))
     process = start(store, tmp_path / "continued.nc", tmp_path / "cache")
     _, error = process.communicate(timeout=400)
     assert process.returncode == 0, error.decode()
-    assert before < lines(store) == total  # it had something left to do, and computed no block twice
+    assert before < len(blocks(store)) == total  # it had something left to do, and computed no block twice
     assert_identical(load(tmp_path / "continued.nc"), load(tmp_path / "whole.nc"))
-    with xr.open_zarr(store / "data.zarr") as stored:
-        assert_identical(stored.load(), load(tmp_path / "whole.nc"))
+    whole = load(tmp_path / "whole.nc")
+    assert_identical(sweep.open_store(store).load(), whole.drop_vars("failed"))
 
 
 def load(path):
@@ -75,7 +72,7 @@ def assert_identical(found, expected):
     assert set(found.variables) == set(expected.variables)
     for name, variable in expected.variables.items():
         assert found[name].values.tobytes() == variable.values.tobytes(), name
-    assert found.attrs["buckets"] == expected.attrs["buckets"]
+    assert found.attrs.get("buckets", expected.attrs["buckets"]) == expected.attrs["buckets"]
 
 
 def test_killed_twice(tmp_path):
@@ -174,11 +171,11 @@ def test_fewer_seeds_are_read(tmp_path):
 def test_another_configuration_is_refused_with_the_differing_fields(tmp_path):
     store = tmp_path / "store"
     run(store)
-    with pytest.raises(ValueError, match=r"another configuration: key is \[0, 5\] there and \[0, 6\] here"):
+    with pytest.raises(ValueError, match=r"another configuration: key\.1 is 5 there and 6 here"):
         run(store, key=jax.random.key(6))
     with pytest.raises(ValueError, match="couple is true there and false here"):
         run(store, couple=False)
-    with pytest.raises(ValueError, match=r"points\[0\] is 3|over.d.d.points is \[3, 6\] there and \[3, 7\] here"):
+    with pytest.raises(ValueError, match=r"over.d.d.points\.1 is 6 there and 7 here"):
         sweep.run(overlap, {"d": sweep.widths(3, 7)}, seeds=20, key=KEY, store=store)
     with pytest.raises(ValueError, match="measure is"):
         sweep.run(
@@ -192,20 +189,54 @@ def test_another_configuration_is_refused_with_the_differing_fields(tmp_path):
         run(store)
 
 
-def test_a_damaged_block_is_named_dropped_and_computed_again(tmp_path, capsys):
+@pytest.mark.parametrize("reduce", [None, "moments"])
+def test_a_damaged_block_is_computed_again_to_the_same_bits(tmp_path, reduce):
     store = tmp_path / "store"
-    expected = run(store)
-    chunk = next(path for path in (store / "data.zarr" / "gram").iterdir() if path.name != "zarr.json")
-    chunk.write_bytes(chunk.read_bytes()[:-3])
-    with pytest.raises(
-        StoreError, match=r"bucket \d, samples \d+ to \d+ is damaged .*\(gram\); .specjax verify .* --drop"
+    expected = run(store, reduce=reduce)
+    file = sorted(store.glob("bucket1*"))[1]
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 8
+    file.write_bytes(content)
+    before = {path: path.stat().st_mtime_ns for path in store.glob("bucket*")}
+    with pytest.warns(
+        sweep.DamagedBlocksWarning, match=r"^1 of the blocks in .* are damaged and computed again: bucket1.*\.$"
     ):
-        run(store)
-    assert main(["verify", str(store)]) == 1
-    assert "gram" in capsys.readouterr().out
-    assert main(["verify", str(store), "--drop"]) == 0
-    assert_identical(run(store), expected)
-    assert main(["verify", str(store)]) == 0
+        found = run(store, reduce=reduce)
+    assert_identical(found, expected)
+    # No other was.
+    kept = {path for path in store.glob("bucket*") if before.get(path) == path.stat().st_mtime_ns}
+    assert kept == set(before) - {file}
+    assert_identical(run(store, reduce=reduce), expected)
+
+
+def test_a_store_opens_as_the_dataset_of_the_call(tmp_path):
+    """With units, several seeds for each width, integers, and outputs with axes of their own."""
+
+    def measure(key, d, lr):
+        return {**overlap(key, d), **bits(key, d), "scaled": lr * overlap(key, d)["overlap"]}
+
+    over = {"d": sweep.widths(3, 6), "lr": sweep.values(0.1, 0.3)}
+    options = {"key": KEY, "plan": "exact", "chunk": 4, "units": {"scaled": "1"}}
+    for number, seeds in enumerate((9, {"d": (9, 5)})):
+        store = tmp_path / str(number)
+        expected = sweep.run(measure, over, seeds=seeds, store=store, **options).drop_vars("failed")
+        found = sweep.open_store(store)
+        assert found.attrs["key"] == "[0, 5]"
+        xr.testing.assert_identical(found.load().drop_attrs(deep=False), expected.drop_attrs(deep=False))
+    moments = sweep.run(overlap, OVER, seeds=200, key=KEY, reduce="moments", store=tmp_path / "moments")
+    found = sweep.open_store(tmp_path / "moments").load()
+    xr.testing.assert_identical(found.drop_attrs(deep=False), moments.drop_attrs(deep=False))
+
+
+def test_stores_of_a_job_array_are_one_sweep(tmp_path):
+    """One task for each width, with a store of its own; side by side they are what one call gives, to the last bit."""
+    for width in (3, 6):
+        over = {"d": sweep.widths(width)}
+        sweep.run(overlap, over, seeds=20, key=KEY, plan="exact", chunk=4, store=tmp_path / "array" / str(width))
+    parts = [sweep.open_store(tmp_path / "array" / str(width)) for width in (3, 6)]
+    merged = xr.concat(parts, "d")
+    whole = run(None).drop_vars("failed")
+    assert_identical(merged.load(), whole)
 
 
 def test_a_changed_line_that_only_narrow_widths_run_is_another_measurement(tmp_path):
@@ -230,7 +261,9 @@ def test_a_store_of_other_axes_is_refused_whatever_its_plan(tmp_path):
     """Its buckets name points that these axes do not have."""
     over = {"d": sweep.widths(2, 3, 4, 6)}
     sweep.run(overlap, over, seeds=4, key=KEY, plan="exact", store=tmp_path / "store")
-    with pytest.raises(ValueError, match=r"over.d.d.points is \[2, 3, 4, 6\] there and \[3, 6\] here"):
+    with pytest.raises(
+        ValueError, match=r"over.d.d.points\.0 is 2 there and 3 here; over.d.d.points\.1 is 3 there and 6 here"
+    ):
         run(tmp_path / "store", seeds=4)
 
 

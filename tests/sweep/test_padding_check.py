@@ -11,7 +11,7 @@ import optax
 import pytest
 from measures import bits, overlap, scaled_product
 
-from specjax import optim, sizes, sweep
+from specjax import optim, sizes
 from specjax.sweep import padding_check, rounding, run, values, widths, zipped
 
 KEY = jax.random.key(11)
@@ -180,8 +180,7 @@ def test_nothing_of_a_refused_sweep_is_kept(tmp_path):
     for _ in range(2):
         with pytest.raises(ValueError, match="Padding to d=16"):
             run(WRONG["mean"], OVER, seeds=5, key=KEY, plan="padded", store=tmp_path / "store")
-    with sweep.store.Store.resume(tmp_path / "store", *_of(tmp_path / "store")) as stored:
-        assert not stored.done
+    assert not list((tmp_path / "store").glob("bucket*"))
 
 
 def test_a_refused_measurement_is_mended_in_the_same_store(tmp_path):
@@ -197,11 +196,6 @@ def test_a_refused_measurement_is_mended_in_the_same_store(tmp_path):
     np.testing.assert_array_equal(found["y"], run(mended, OVER, seeds=5, key=KEY, plan="padded")["y"])
     with pytest.raises(ValueError, match="another configuration"):
         run(WRONG["mean"], OVER, seeds=5, key=KEY, plan="padded", store=tmp_path / "store")
-
-
-def _of(path):
-    record = sweep.store.manifest.read_record(path)
-    return record.manifest.config, record.layout
 
 
 def stream(number):

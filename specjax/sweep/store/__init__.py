@@ -1,18 +1,16 @@
-"""The store of a sweep: a folder that its blocks are written to as they are computed, and from which the same call continues.
+"""The store of a sweep: a folder to which every finished block is added as one file, and from which the same call continues.
 
-    PATH/manifest.json   the configuration, the plan and the layout
-    PATH/blocks.jsonl    the journal: a line for every finished block, appended when its data are on the disk
-    PATH/data.zarr       the data; `xarray.open_zarr` opens it
+    PATH/sweep.json                            what is swept: configuration, programs, plan, axes
+    PATH/bucket0-000000-000100-CHECKSUM.npz    samples 0 to 99 at all points of bucket 0
 
-A process may be killed at any moment. A file is written aside and renamed, so it is the old one or the new one; a block counts
-when its line is in the journal; and a dataset counts as finished when the manifest says so, which is the last thing written.
+A file is written aside, flushed to the disk and renamed, so it is whole or not there: a block is finished if its file is there. What
+is damaged later no longer has the checksum of its name, and the same call computes it again. Who writes holds `PATH/lock`.
 """
 
+from specjax.sweep.store.description import Description as Description
+from specjax.sweep.store.description import read_description as read_description
+from specjax.sweep.store.files import Block as Block
+from specjax.sweep.store.files import DamagedBlocksWarning as DamagedBlocksWarning
 from specjax.sweep.store.files import StoreError as StoreError
-from specjax.sweep.store.layout import Block as Block
-from specjax.sweep.store.layout import Layout as Layout
-from specjax.sweep.store.manifest import Manifest as Manifest
-from specjax.sweep.store.manifest import read_manifest as read_manifest
 from specjax.sweep.store.store import Store as Store
-from specjax.sweep.store.verification import Report as Report
-from specjax.sweep.store.verification import verify as verify
+from specjax.sweep.store.store import open_store as open_store

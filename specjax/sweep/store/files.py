@@ -1,77 +1,85 @@
-"""Files that survive a kill at any moment: written aside, flushed to the disk, then renamed into place; and a lock on them."""
+"""The files of a store: written as a whole or not at all; a block's is an uncompressed zip of arrays, which `numpy.load` opens."""
 
-import itertools
+import hashlib
+import io
+import json
 import os
-import shutil
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+import zipfile
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Any, NamedTuple
 
-try:
-    import fcntl
-except ImportError:  # Windows has none, so two writers go unnoticed there
-    fcntl = None  # type: ignore[assignment]
+import numpy as np
+from numpy.typing import NDArray
 
-# How many files are flushed at once: a disk does several flushes in the time of one.
-_AT_ONCE = 16
+PARTIAL = ".partial"
 
 
 class StoreError(OSError):
-    """A store that cannot be written, is being written by another process, or is damaged; what is intact is kept."""
+    """A store that cannot be written or read, or is being written by another process; what is intact is kept."""
 
 
-def replace_files(aside: Path, contents: Iterable[tuple[Path, bytes]]) -> None:
-    """Write files as a whole, or leave all as they were.
+class DamagedBlocksWarning(UserWarning):
+    """Files of a store are not what was written; their blocks are computed again."""
 
-    Each is written and flushed in the folder `aside` first. A kill during the renames leaves some files new and the others old,
-    none in between.
-    """
+
+class Block(NamedTuple):
+    """The samples `start` to `stop - 1` at all points of a bucket."""
+
+    bucket: int
+    start: int
+    stop: int
+
+
+def find_blocks(folder: Path) -> dict[Path, Block]:
+    """The blocks in a store, by their files, whose names are bucketBUCKET-START-STOP-CHECKSUM.npz."""
+    return {file: Block(*map(int, file.name[6:].split("-")[:3])) for file in sorted(folder.glob("bucket*-*-*-*.npz"))}
+
+
+def save_block(folder: Path, block: Block, arrays: Mapping[str, NDArray[Any]], note: Mapping[str, Any]) -> Path:
+    """Writes the arrays of a block, with a note in JSON as the comment of the zip, to a file, which it returns."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.comment = json.dumps(note).encode()
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+    name = f"bucket{block.bucket}-{block.start:06}-{block.stop:06}-{checksum(buffer.getvalue())}.npz"
+    put(folder / name, buffer.getvalue())
+    return folder / name
+
+
+def load_block(file: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """The arrays in a file, and the note; raises StoreError if it is not what was written."""
+    content = file.read_bytes()
+    if not file.stem.endswith(checksum(content)):
+        raise StoreError(f"{file} is damaged; the call of run that wrote it computes it again.")
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = {name.removesuffix(".npy"): io.BytesIO(archive.read(name)) for name in archive.namelist()}
+    return {name: np.lib.format.read_array(member) for name, member in members.items()}, json.loads(archive.comment)
+
+
+def checksum(content: bytes) -> str:
+    """The beginning of the sha256 of some bytes."""
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def put(file: Path, content: bytes) -> None:
+    """Writes a file as a whole, flushed to the disk with its names, or leaves what was there and raises OSError."""
+    draft = file.with_name(PARTIAL)
     try:
-        aside.mkdir(exist_ok=True)
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            drafts = list(pool.map(_write, (aside / str(number) for number in itertools.count()), contents))
-        for draft, target in drafts:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            draft.replace(target)
-        for folder in {parent for _, target in drafts for parent in (target.parent, target.parent.parent)}:
-            sync_folder(folder)
+        with draft.open("wb") as opened:
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
+        draft.replace(file)
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-def sync_folder(folder: Path) -> None:
-    """Flush the names in a folder to the disk, if it can be opened: on Windows none can, and elsewhere it takes the right to read."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except PermissionError:
-        return
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def lock(descriptor: int, path: Path) -> None:
-    """Lock an open file until it is closed or the process ends, however it ends; raises StoreError if another holds the lock."""
-    if fcntl is None:
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise StoreError(
-            f"Another process is writing to {path}, or an earlier run in this one still holds it; "
-            f"wait for it to end, or choose another store."
-        ) from error
-    except OSError:
-        # Some network file systems have no locks; a store there is as safe as its users make it.
-        return
-
-
-def _write(draft: Path, file: tuple[Path, bytes]) -> tuple[Path, Path]:
-    target, content = file
-    with draft.open("wb", buffering=0) as opened:
-        view = memoryview(content)
-        while view:
-            view = view[opened.write(view) :]
-        os.fsync(opened.fileno())
-    return draft, target
+        draft.unlink(missing_ok=True)
+    for folder in file.parents[:2]:
+        with suppress(PermissionError):  # to read it; on Windows no folder can be opened
+            descriptor = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)

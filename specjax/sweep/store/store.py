@@ -1,280 +1,155 @@
-"""A store: the folder a sweep is written to block by block, and continued from."""
+"""A store of a sweep: written to block by block, continued, and read with one block in memory at a time."""
 
-import errno
-import os
-import shlex
-import shutil
-import weakref
+import json
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
+from xarray.backends import BackendArray
+from xarray.core import indexing
 
-from specjax.sweep.store import chunks, journal, metadata
-from specjax.sweep.store.files import StoreError, replace_files, sync_folder
-from specjax.sweep.store.journal import Entry, OpenJournal, Place
-from specjax.sweep.store.layout import Block, Layout
-from specjax.sweep.store.manifest import (
-    ASIDE,
-    DATA,
-    Finished,
-    Manifest,
-    Record,
-    read_manifest,
-    read_record,
-    require_same,
-)
+from specjax import keeping
+from specjax.sweep.store.description import LOCK, NAME, Description, in_one_sentence, read_description
+from specjax.sweep.store.files import Block, DamagedBlocksWarning, StoreError, find_blocks, load_block, put, save_block
 
 
+@dataclass
 class Store:
-    """A store opened for writing, and locked against other writers until it is closed or the process ends.
+    """A store; :meth:`opened` opens it for writing."""
 
-    Use it in a `with` statement, or call `close`: an open store refuses the next call, also one in the same process.
-
-    Attributes:
-        path: The folder.
-        layout: What was asked for. The store may hold more samples.
-    """
-
-    def __init__(self, path: Path, record: Record, layout: Layout, opened: OpenJournal) -> None:
-        self.path = path
-        self.layout = layout
-        self._record = record
-        self._journal = opened
-        self._close = weakref.finalize(self, opened.close)
+    path: Path
+    described: Description  # what is asked for; there may be more samples
+    blocks: dict[Path, Block] = field(default_factory=dict)  # those that are finished, by their files
+    seconds: float = 0.0  # they took, together
 
     @classmethod
-    def create(cls, path: Path, manifest: Manifest, layout: Layout) -> "Store":
-        """Make a new store at `path`, which does not exist, is empty, or is a store without any block; its parent exists.
+    @contextmanager
+    def opened(cls, path: Path, described: Description) -> Iterator["Store"]:
+        """Within the block, a store at `path` for one writer, made if there is none. Damaged blocks are deleted, with a warning.
 
         Raises:
-            ValueError: `path` cannot be written, or holds something.
-            StoreError: another process writes to it, or the disk is full.
+            ValueError: `path` holds something else, or another configuration (the differing fields are named).
+            StoreError: it cannot be written, or another process writes to it.
         """
-        with _opening(path):
-            if read_manifest(path) is not None:
-                raise ValueError(f"{path} holds a store already; continue it, or choose another path.")
-            path.mkdir(exist_ok=True)
-            opened = OpenJournal(path / journal.NAME, create=True)
-            try:
-                if opened.length:
-                    raise StoreError(f"Another process has just made the store {path}; the same call continues it.")
-                shutil.rmtree(path / DATA, ignore_errors=True)
-                record = Record(manifest, layout)
-                metadata.install(path / DATA, path / ASIDE, layout)
-                record.save(path)
-                sync_folder(path.absolute().parent)
-            except BaseException:
-                opened.close()
-                raise
-            return cls(path, record, layout, opened)
-
-    @classmethod
-    def resume(cls, path: Path, config: Mapping[str, Any], layout: Layout) -> "Store":
-        """Open the store at `path` to continue it, and give it room for more samples if `layout` has more.
-
-        The stored chunks are kept, whatever `layout.chunk` is. Of a store with more samples only the first ones are asked for.
-
-        Raises:
-            ValueError: there is no store, it is one of another configuration (every differing field is named), or it cannot
-                be written.
-            StoreError: another process writes to it, or the disk is full.
-        """
-        with _opening(path):
-            require_same(path, _existing(path), config, layout)
-            if not (path / journal.NAME).exists():
-                raise ValueError(f"{path} has no {journal.NAME}; put it back, or choose another path.")
-            opened = OpenJournal(path / journal.NAME)
-            try:
-                # Read again: another process may have finished or grown it before the lock was ours.
-                record = _existing(path)
-                if layout.samples > record.layout.samples:
-                    record = record.with_samples(layout.samples)
-                    record.save(path)
-                if record.finished is None:
-                    metadata.install(path / DATA, path / ASIDE, record.layout)
-                else:
-                    # The test of whether the folder can be written, as whoever resumes means to.
-                    replace_files(path / ASIDE, [])
-            except BaseException:
-                opened.close()
-                raise
-            return cls(path, record, layout, opened)
-
-    @property
-    def done(self) -> frozenset[Block]:
-        """The finished blocks, also those of more samples than asked for."""
-        return frozenset(self._journal.entries)
-
-    @property
-    def seconds(self) -> float:
-        """The seconds that the finished blocks took, together."""
-        return sum(entry.seconds for entry in self._journal.entries.values())
+        read_description(path)  # before anything is written into a folder that is no store
+        with ExitStack() as held:
+            with in_one_sentence(path):
+                path.mkdir(parents=True, exist_ok=True)
+                held.enter_context(keeping.locked(path / LOCK))
+                store = cls(path, described)
+                store._begin()
+                store._check()
+            yield store
 
     def missing(self, bucket: int) -> list[tuple[int, int]]:
         """The ranges (start, stop) of samples asked for that no finished block of the bucket holds, in order."""
-        return list(_gaps(self._journal.entries, bucket, self.layout.samples))
+        edges, reached, samples = [], 0, self.described.samples
+        for _, start, stop in sorted(block for block in self.blocks.values() if block.bucket == bucket):
+            edges.append((reached, min(start, samples)))
+            reached = max(reached, stop)
+        return [(start, stop) for start, stop in [*edges, (reached, samples)] if start < stop]
 
-    def write(
-        self, block: Block, place: Sequence[NDArray[Any]], arrays: Mapping[str, NDArray[Any]], seconds: float
-    ) -> None:
-        """Add a block: its data first, then its line in the journal, both flushed to the disk.
-
-        Args:
-            block: Which samples, of which bucket. No finished block may hold any of them.
-            place: The indices of the bucket along every axis; the same for all its blocks.
-            arrays: Every variable, of shape (*number of indices along each axis, samples of the block, *trailing).
-            seconds: How long the block took to compute.
-
-        Raises:
-            StoreError: the disk is full or fails. The finished blocks are intact.
-            ValueError: anything above is violated.
-        """
-        where = tuple(np.asarray(indices, np.intp) for indices in place)
-        self._require_block(block, where, arrays)
-        layout = self._record.layout
-        values = {name: np.asarray(arrays[name]) for name in layout.variables}
-        try:
-            replace_files(
-                self.path / ASIDE, chunks.pack(self.path / DATA, layout, where, block.start, block.stop, values)
-            )
-            self._journal.finish(block, where, Entry(seconds, chunks.digests(values)))
-        except OSError as error:
-            raise StoreError(
-                f"The block of {block} could not be written to {self.path} ({_reason(error)}); "
-                f"the finished blocks ({len(self.done)}) are intact, and the same call continues from them."
-            ) from error
+    def write(self, block: Block, arrays: Mapping[str, NDArray[Any]], seconds: float) -> None:
+        """Adds every variable of a block, of shape (*points of each axis, samples, *trailing), or raises StoreError: the disk is full."""
+        with in_one_sentence(self.path):
+            file = save_block(self.path, block, arrays, {"sweep": self.described.identity, "seconds": seconds})
+        self.blocks[file] = block
+        self.seconds += seconds
 
     def read(self) -> dict[str, NDArray[Any]]:
-        """Every variable, at the samples asked for; NaN (zero where the dtype has no NaN) where no block is finished.
-
-        Raises:
-            StoreError: a block is not what was written. It is named.
-        """
-        layout = self.layout
-        outputs = {name: layout.empty(name, layout.shape(name)) for name in layout.variables}
-        for block, entry in self._journal.entries.items():
-            kept = min(block.stop, layout.samples) - block.start
-            if kept <= 0:
-                continue
-            place = self._journal.places[block.bucket]
-            try:
-                arrays = chunks.unpack(self.path / DATA, self._record.layout, place, block.start, block.stop)
-            except OSError as error:
-                raise StoreError(f"The block of {block} cannot be read from {self.path} ({_reason(error)}).") from error
-            damaged = chunks.damaged(arrays, entry.sha256)
-            if damaged:
-                command = f"specjax verify {shlex.quote(str(self.path))} --drop"
-                raise StoreError(
-                    f"The block of {block} is damaged in {self.path} ({', '.join(damaged)}); "
-                    f"`{command}` forgets all damaged blocks, and then the same call computes them again."
-                )
-            leading = (slice(None),) * len(place)
-            for name, array in arrays.items():
-                target = outputs[name][(*leading, slice(block.start, block.start + kept))]
-                target[np.ix_(*place)] = array[(*leading, slice(0, kept))]
+        """Every variable, at the samples asked for; NaN (zero where the dtype has no NaN) where no block is finished."""
+        outputs = {name: _nans(v["shape"], v["dtype"]) for name, v in self.described.form["data_vars"].items()}
+        along = next(iter(outputs.values())).shape[: len(self.described.places[0]) + 1]
+        self.fill(outputs, [*map(np.arange, along)])
         return outputs
 
-    def finish(self, dataset: xr.Dataset) -> None:
-        """Add the coordinates, the attributes and the other variables of the dataset, so that `xarray.open_zarr` gives it.
+    def fill(self, outputs: Mapping[str, Any], along: Sequence[Any], behind: Sequence[Any] = ()) -> None:
+        """Puts what there is of variables at indices (in order, each once) `along` axes and samples, and `behind` these, into arrays."""
+        *axes, samples = along
+        for file, (bucket, start, stop) in self.blocks.items():
+            pairs = zip(axes, self.described.places[bucket], strict=True)
+            common = [np.intersect1d(*pair, return_indices=True)[1:] for pair in pairs]
+            low, high = np.searchsorted(samples, (start, stop))
+            there, here = zip(*common, (np.arange(low, high), samples[low:high] - start), strict=True)
+            arrays = load_block(file)[0] if all(map(len, there)) else {}
+            for name, output in outputs.items() if arrays else ():
+                part = arrays[name].view(self.described.form["data_vars"][name]["dtype"])[np.ix_(*here)]
+                for axis, keys in enumerate(behind, len(along)):
+                    part = part.take(keys, axis)
+                output[np.ix_(*there)] = part
 
-        A store that has room for more samples than the dataset is left as it is.
-        """
-        layout = self._record.layout
-        if self.layout.samples < layout.samples:
-            return
-        try:
-            if self._record.finished is not None:
-                self._record = self._record.with_samples(layout.samples)
-                self._record.save(self.path)
-            files = metadata.install(self.path / DATA, self.path / ASIDE, layout, dataset)
-            self._record = replace(self._record, finished=Finished(self._journal.measured, files))
-            self._record.save(self.path)
-        except OSError as error:
-            raise StoreError(
-                f"The coordinates could not be written to {self.path} ({_reason(error)}); "
-                f"the finished blocks ({len(self.done)}) are intact, and the same call finishes the store."
-            ) from error
+    def _begin(self) -> None:
+        stored = read_description(self.path)  # again: another process may have written it before the lock was ours
+        if stored is not None:
+            stored.require(self.described, self.path)
+            if stored.plan != self.described.plan:
+                raise OSError("another process has just made it, with another plan")
+        if stored is None or (stored != self.described and stored.samples <= self.described.samples):
+            put(self.path / NAME, self.described.to_json())
 
-    def close(self) -> None:
-        """Release the lock."""
-        self._close()
-
-    def __enter__(self) -> "Store":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _require_block(self, block: Block, place: Place, arrays: Mapping[str, NDArray[Any]]) -> None:
-        layout = self._record.layout
-        known = self._journal.places.get(block.bucket, place)
-        if len(place) != len(layout.axes) or not all(map(np.array_equal, known, place)):
-            raise ValueError(
-                f"The place of bucket {block.bucket} differs from that of its other blocks or from the axes."
-            )
-        covered = sum(
-            max(0, min(stop, block.stop) - max(start, block.start))
-            for start, stop in _gaps(self._journal.entries, block.bucket, layout.samples)
-        )
-        if not 0 < covered == block.stop - block.start:
-            raise ValueError(f"The block of {block} is empty, not in the store, or in part finished already.")
-        if set(arrays) != set(layout.variables):
-            raise ValueError(
-                f"The block of {block} has the variables {sorted(arrays)}, not {sorted(layout.variables)}."
-            )
-        for name, array in arrays.items():
-            shape = layout.block_shape(name, place, block.stop - block.start)
-            if array.shape != shape or array.dtype != layout.dtype(name):
-                raise ValueError(
-                    f"{name!r} of the block of {block} is {array.dtype}{array.shape}, not {layout.dtype(name)}{shape}."
-                )
+    def _check(self) -> None:
+        damaged = []
+        for file, block in find_blocks(self.path).items():
+            try:
+                _, note = load_block(file)
+            except StoreError:
+                damaged.append(file.name)
+                file.unlink()
+                continue
+            if note["sweep"] != self.described.identity:
+                raise ValueError(f"{file} is a block of another sweep; take it out of the store.")
+            self.blocks[file] = block
+            self.seconds += note["seconds"]
+        if damaged:
+            told = f"{len(damaged)} of the blocks in {self.path} are damaged and computed again: {', '.join(damaged)}."
+            warnings.warn(told, DamagedBlocksWarning, stacklevel=7)
 
 
-def _gaps(blocks: Mapping[Block, Any], bucket: int, samples: int) -> Iterator[tuple[int, int]]:
-    reached = 0
-    for block in sorted(block for block in blocks if block.bucket == bucket):
-        if block.start > reached:
-            yield reached, min(block.start, samples)
-        reached = max(reached, block.stop)
-        if reached >= samples:
-            return
-    yield reached, samples
+def open_store(path: str | Path) -> xr.Dataset:
+    """The results in a store of :func:`specjax.sweep.run`, of which entries are read when they are asked for.
+
+    A store may be larger than memory: select before you compute. It may be opened while the sweep runs: what is not computed is NaN,
+    for which integers and booleans become float64. The attributes are what decided the numbers.
+
+    Raises:
+        ValueError: there is no store with a finished block at `path`.
+        StoreError: an entry that is asked for is in a damaged block.
+    """
+    described = read_description(Path(path))
+    if described is None:
+        raise ValueError(f"{path} holds no finished block of a sweep; give the folder of run(..., store=FOLDER).")
+    store, form = Store(Path(path), described, find_blocks(Path(path))), described.form
+    whole = not any(map(store.missing, range(len(described.places))))
+    for name, variable in form["data_vars"].items():
+        variable["data"] = indexing.LazilyIndexedArray(_Lazy(store, name, whole))
+    form["coords"][described.sample] = {"dims": described.sample, "data": np.arange(described.samples)}
+    form["attrs"] = {name: v if isinstance(v, str) else json.dumps(v) for name, v in described.config.items()}
+    return xr.Dataset.from_dict(form)
 
 
-def _existing(path: Path) -> Record:
-    record = read_record(path)
-    if record is None:
-        raise ValueError(f"There is no store at {path} to continue; create one.")
-    return record
+def _nans(shape: Sequence[int], dtype: str | np.dtype[Any]) -> NDArray[Any]:
+    return np.full(shape, 0 if np.dtype(dtype).kind in "biu" else np.nan, dtype)
 
 
-@contextmanager
-def _opening(path: Path) -> Iterator[None]:
-    """Tell in one sentence why a store cannot be opened."""
-    try:
-        yield
-    except StoreError:
-        raise
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
-            raise StoreError(
-                f"The store {path} could not be opened ({_reason(error)}); make room, and call again."
-            ) from error
-        if not os.path.lexists(path.absolute().parent):
-            raise ValueError(
-                f"{path} cannot be made, because {path.absolute().parent} does not exist; make that folder first."
-            ) from error
-        raise ValueError(f"{path} cannot be written ({_reason(error)}); choose another path.") from error
+class _Lazy(BackendArray):
+    def __init__(self, store: Store, name: str, whole: bool) -> None:
+        form = store.described.form["data_vars"][name]
+        stored = np.dtype(form["dtype"])
+        self.shape, self.dtype = tuple(form["shape"]), np.dtype(float) if stored.kind in "biu" and not whole else stored
+        self._store, self._name = store, name
 
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.OUTER, self._read)
 
-def _reason(error: OSError) -> str:
-    return error.strerror or str(error)
+    def _read(self, key: tuple[Any, ...]) -> NDArray[Any]:
+        asked = [np.arange(n)[k] for n, k in zip(self.shape, key, strict=True)]
+        keys, back = zip(*(np.unique(indices, return_inverse=True) for indices in asked), strict=True)
+        output, leading = _nans([*map(len, keys)], self.dtype), len(self._store.described.places[0]) + 1
+        self._store.fill({self._name: output}, keys[:leading], keys[leading:])
+        return output[np.ix_(*map(np.ravel, back))].reshape([n for indices in asked for n in indices.shape])
