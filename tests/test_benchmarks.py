@@ -35,6 +35,7 @@ def test_every_benchmark_is_tested():
         *REFERENCES,
         "compilation.py",
         "coordinates.py",
+        "grids.py",
         "moments.py",
         "polar.py",
         "recovery.py",
