@@ -3,10 +3,10 @@
 * training: a network of three layers, its hidden widths, Muon's learning rates and seeds; the loss after `--steps` steps.
 * decompositions: the largest singular value and the nuclear norm of a gradient of a three-layer tanh network, over widths and seeds.
 
-The loop calls its function for one seed and one rate at a time, and waits for the results of a width at its end. Before timing, the
+The loop calls its function for one seed and one rate at a time, and waits for results at its end. Before timing, the
 results are compared: at each width every value is within `--rtol` of the root mean square. Times are medians over `--repeats` rounds of
-both sides, with tracing and compilation (from empty caches) and without. `sweep.run` compiles in every call: its time without is that of
-a call less the `compile_seconds` in its dataset. The last columns are of `sweep.run`: the padding of its plan, and how many
+both sides, with tracing and compilation (from empty caches) and without. `sweep.run` traces, plans and compiles in every call: its time
+without is the `run_seconds` in its dataset. The last columns are of `sweep.run`: the padding of its plan, and how many
 cores it keeps busy, compilation included.
 
     python scripts/benchmarks/grids.py [--smoke]
@@ -125,7 +125,7 @@ def row(name: str, grid: Grid, key: Array, repeats: int) -> tuple[str, ...]:
         start, busy = perf_counter(), process_time()
         data = sweep.run(grid.measure, grid.over, seeds=grid.seeds, key=key, progress=False)
         whole = perf_counter() - start
-        called.append((whole, whole - data.attrs["compile_seconds"], (process_time() - busy) / whole))
+        called.append((whole, data.attrs["run_seconds"], (process_time() - busy) / whole))
         jax.clear_caches()
         run, seconds = loop(grid, key), []
         for _ in range(2):
@@ -144,12 +144,12 @@ def main() -> None:
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, seconds in all")
-    parser.add_argument("--rates", type=float, nargs="+", default=(0.003, 0.01, 0.03, 0.1), help="of Muon")
+    parser.add_argument("--rates", type=float, nargs="+", default=(0.001, 0.003, 0.01, 0.03), help="of Muon")
     parser.add_argument("--steps", type=int, default=60, help="of a training")
     parser.add_argument("--seeds", type=int, default=16, help="seeds of a training")
     parser.add_argument("--svd-seeds", type=int, default=40, help="seeds of the decompositions")
     parser.add_argument("--repeats", type=int, default=3, help="rounds of both sides")
-    parser.add_argument("--rtol", type=float, default=2e-3, help="of the root mean square, between sides")
+    parser.add_argument("--rtol", type=float, default=2e-2, help="of the root mean square, between sides")
     options = parser.parse_args()
     small, whole = ((4, 6), (4, 6)) if options.smoke else ((16, 32, 64), (16, 32, 64, 128, 256, 512))
     if options.smoke:

@@ -196,7 +196,9 @@ def _prepare(request: Request, probed: Probe, model: CostModel, stored: Mapping[
         kept = sampling.batches(cutting.most(seeds), None if stored is None else stored["batch_size"])
     if stored is not None:
         return Prepared(request, probed.shapes, model, Plan.from_json(stored), tuple(stored["blocks"]), kept)
-    groups = cutting.group(over, request.plan, seeds, model, checked=request.check_padding)
+    groups = cutting.group(
+        over, request.plan, seeds, model, checked=request.check_padding, side_by_side=request.side_by_side
+    )
     prepared = Prepared(request, probed.shapes, model, Plan(groups, (), ()), (), kept)
     buckets = prepared.plan.buckets
     cut = [_seeds_per_call(prepared, bucket) for bucket in buckets]

@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array
@@ -22,7 +23,6 @@ from specjax.sweep.padding_check import Unpadded
 from specjax.sweep.plan import Bucket, Plan, Seeds
 from specjax.sweep.program import (
     Compiled,
-    Coordinates,
     Measure,
     Shapes,
     build,
@@ -299,19 +299,15 @@ def _calls(ready: Ready, prepared: Prepared, bucket: Bucket, ranges: Sequence[tu
     """
     request, chunk = prepared.request, ready.chunk
     extents = [len(indices) for indices in prepared.place(bucket)]
-    arguments: tuple[Any, Coordinates] = (
-        np.asarray(jax.random.key_data(request.key)),
-        coordinates(bucket, request.over),
-    )
-    if request.mesh is None:
-        # In the dtypes of this thread: another one is not in its float64 scope.
-        arguments = jax.device_put(arguments)
+    traced, key_data = coordinates(bucket, request.over), np.asarray(jax.random.key_data(request.key))
+    in_float64 = jnp.result_type(float) == jnp.float64
     under_way: deque[tuple[int, int, Future[dict[str, Array]]]] = deque()
 
     def call(first: int) -> dict[str, Array]:
-        key_data, traced = arguments
-        seed_ids = on_devices(_ids(first, first + chunk), request.mesh)
-        return jax.block_until_ready(ready.compiled(key_data, seed_ids, traced))
+        # The scope of this thread, which others do not have by themselves.
+        with jax.enable_x64(in_float64):
+            seed_ids = on_devices(_ids(first, first + chunk), request.mesh)
+            return jax.block_until_ready(ready.compiled(key_data, seed_ids, traced))
 
     def finished() -> tuple[int, int, dict[str, np.ndarray]]:
         first, last, results = under_way.popleft()

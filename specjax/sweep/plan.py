@@ -63,7 +63,7 @@ class Plan:
         return Plan(groups, tuple(stored["chunks"]), tuple(stored["vmapped"]))
 
 
-def group(over: Over, plan: str, seeds: Seeds, model: CostModel | None, *, checked: bool = True) -> Groups:
+def group(over: Over, plan: str, seeds: Seeds, model: CostModel | None, *, checked: bool, side_by_side: int) -> Groups:
     """The groups of every dimension of `over` that has widths.
 
     Args:
@@ -74,6 +74,7 @@ def group(over: Over, plan: str, seeds: Seeds, model: CostModel | None, *, check
         seeds: How many seeds.
         model: The costs, which only "auto" needs.
         checked: Whether a plan that pads compiles one program more, to see whether padding changes the numbers.
+        side_by_side: How many programs are compiled at the same time.
     """
     ascending = {
         dim: sorted(range(length(axis)), key=volumes(dim, axis).__getitem__)
@@ -94,12 +95,12 @@ def group(over: Over, plan: str, seeds: Seeds, model: CostModel | None, *, check
     def running(dim: str, groups_of: Sequence[Sequence[int]]) -> float:
         return sum(share(dim, g, over, seeds, model.seconds.exponents[dim]) for g in groups_of)
 
-    exact = dict(groups)
+    exact, each = dict(groups), model.compile_seconds / side_by_side
     for _ in range(_ROUNDS):
         before = dict(groups)
         for dim, points in ascending.items():
             others = [other for other in groups if other != dim]
-            compiling = model.compile_seconds * prod(len(groups[other]) for other in others)
+            compiling = each * prod(len(groups[other]) for other in others)
             rest = whole * prod(running(other, groups[other]) for other in others)
             cost = {
                 (i, j): compiling + rest * running(dim, [points[i:j]])
@@ -111,8 +112,8 @@ def group(over: Over, plan: str, seeds: Seeds, model: CostModel | None, *, check
             break
 
     def total(cut: Groups) -> float:
-        programs = prod(map(len, cut.values())) + (checked and cut != exact)
-        return model.compile_seconds * programs + whole * prod(running(dim, cut[dim]) for dim in cut)
+        check = model.compile_seconds * (checked and cut != exact)
+        return check + each * prod(map(len, cut.values())) + whole * prod(running(dim, cut[dim]) for dim in cut)
 
     return min(groups, exact, key=total)
 

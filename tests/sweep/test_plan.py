@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from specjax import sizes, spectral
-from specjax.sweep import values, widths, zipped
+from specjax.sweep import plan, values, widths, zipped
 from specjax.sweep.cost import CostModel, Scaling, cost, cost_model
-from specjax.sweep.plan import Plan, cheapest_cut, chunk, group, padding, seeds_of, vmapped
+from specjax.sweep.plan import Plan, cheapest_cut, chunk, padding, seeds_of, vmapped
 
 POINTS = (64, 16, 1024, 32, 256, 128, 512)
 OVER = {"n": widths(*POINTS)}
@@ -21,6 +21,10 @@ def model(over=OVER, exponent=2.0, compile_seconds=1.0, at_largest=0.03, loops=F
     scaling = Scaling(at_largest, dict.fromkeys(over, exponent))
     peak = Scaling(4e6, dict.fromkeys(over, exponent))
     return CostModel(scaling, scaling, peak, peak, compile_seconds, loops, decomposes)
+
+
+def group(over, name, seeds, costs, checked=False, side_by_side=1):
+    return plan.group(over, name, seeds, costs, checked=checked, side_by_side=side_by_side)
 
 
 def partitions(ascending):
@@ -35,16 +39,16 @@ def sized(groups, over, dim="n"):
     return tuple(tuple(over[dim].points[i] for i in g) for g in groups[dim])
 
 
-@pytest.mark.parametrize("checked", [False, True])
+@pytest.mark.parametrize(("checked", "side_by_side"), [(False, 1), (True, 1), (True, 2)])
 @pytest.mark.parametrize("seeds", [1, 30, 70, 1000, 100_000])
-def test_auto_is_the_cheapest_of_all_partitions(seeds, checked):
+def test_auto_is_the_cheapest_of_all_partitions(seeds, checked, side_by_side):
     """Against enumeration: each point of a group runs at the padded width, each group compiles once, and the check of padding once."""
 
     def total(partition):
         check = checked and len(partition) < len(POINTS)
-        return check + sum(1.0 + seeds * len(g) * 0.03 * (max(g) / 1024) ** 2 for g in partition)
+        return check + sum(1.0 / side_by_side + seeds * len(g) * 0.03 * (max(g) / 1024) ** 2 for g in partition)
 
-    chosen = sized(group(OVER, "auto", seeds, model(), checked=checked), OVER)
+    chosen = sized(group(OVER, "auto", seeds, model(), checked, side_by_side), OVER)
     assert [n for g in chosen for n in g] == sorted(POINTS)
     assert total(chosen) == pytest.approx(min(map(total, partitions(sorted(POINTS)))), rel=1e-12)
 
@@ -59,7 +63,7 @@ def test_two_dimensions_are_cut_together():
         work = sum(len(g) * max(g) / 256 for g in ms) * sum(len(g) * (max(g) / 128) ** 2 for g in ns)
         return 0.5 * len(ms) * len(ns) + 100 * 2 * 0.02 * work
 
-    groups = group(over, "auto", 100, costs, checked=False)
+    groups = group(over, "auto", 100, costs)
     assert set(groups) == {"m", "n"}
     best = min(total(ms, ns) for ms in partitions((8, 16, 64, 256)) for ns in partitions((4, 32, 128)))
     assert total(sized(groups, over, "m"), sized(groups, over, "n")) == pytest.approx(best, rel=1e-12)
@@ -143,9 +147,9 @@ def test_chunks_have_room_for_their_results():
 
 
 def test_plan_survives_json():
-    plan = Plan({"m": ((1,), (0, 2)), "n": ((0,),)}, (4, 8), (2, 3))
-    assert Plan.from_json(plan.to_json()) == plan
-    assert plan.buckets == [{"m": (1,), "n": (0,)}, {"m": (0, 2), "n": (0,)}]
+    cut = Plan({"m": ((1,), (0, 2)), "n": ((0,),)}, (4, 8), (2, 3))
+    assert Plan.from_json(cut.to_json()) == cut
+    assert cut.buckets == [{"m": (1,), "n": (0,)}, {"m": (0, 2), "n": (0,)}]
     assert Plan({}, (), ()).buckets == [{}]
 
 
