@@ -37,6 +37,7 @@ def test_every_benchmark_is_tested():
         "collectives.py",
         "compilation.py",
         "coordinates.py",
+        "grids.py",
         "moments.py",
         "polar.py",
         "recovery.py",

@@ -4,9 +4,10 @@ XLA counts the body of a loop once, since in general it does not know how often 
 its body counts that many times; a `lax.while_loop` still counts once.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from math import log
+from math import log, prod
 from typing import NamedTuple
 
 import jax
@@ -17,14 +18,26 @@ from specjax.sweep.traffic import bodies_of, size, traffic
 
 @dataclass(frozen=True)
 class Cost:
-    """One measurement at one point: `flops`, `bytes` that its fused operations read and write, `peak_bytes` alive at a time in
-    the order of the program, and `operations`, the number of lines of its StableHLO text, which is what compiling takes time for.
+    """The cost of one measurement at one point.
+
+    Attributes:
+        flops: Floating-point operations.
+        bytes: What its fused operations read and write.
+        peak_bytes: What is alive at a time in the order of the program.
+        working_bytes: What is gone over again and again: what is alive in the body of a scan where scans have more than half of the
+            FLOPs, else `peak_bytes`.
+        operations: The lines of its StableHLO text, which is what compiling takes time for.
+        loops: Whether scans have more than half of the FLOPs.
+        decomposes: Whether LAPACK decomposes matrices in it.
     """
 
     flops: float
     bytes: float
     peak_bytes: float
+    working_bytes: float
     operations: int
+    loops: bool
+    decomposes: bool
 
 
 class Rates(NamedTuple):
@@ -36,10 +49,13 @@ class Rates(NamedTuple):
 
 
 # Order-of-magnitude constants rather than a calibration, so that the same sweep has the same plan in every process. The first line was
-# measured on two CPU cores with jax 0.10.1: for gradients of a ReLU layer, matrix factorization and its training, and Newton-Schulz, the
-# estimate of a run was within a factor of 3 at widths 64 to 512 and too low below, where calls cost more than work; that of compiling
-# within 2. Decompositions are custom calls whose work XLA does not count: with an svd the estimate is 3 to 4 times too low.
-RATES = {"cpu": Rates(1.5e11, 1.5e10, 1.7e-3)}
+# measured on two CPU cores with jax 0.10.1: for the statistics of a ReLU layer and for trainings with Muon the estimate of a run was within
+# a factor of 3 at widths 16 to 512, and that of compiling within 2.
+RATES = {"cpu": Rates(1.5e11, 1.5e10, 1e-3)}
+# A decomposition of an m x n matrix, n <= m, takes about as long as so many times m n² FLOPs of what XLA does itself: measured for singular
+# values at widths 64 to 512.
+_DECOMPOSITION = 20
+_DECOMPOSED = re.compile(r"@lapack_\w+\(.*\) .*: \(tensor<((?:\d+x){2,}\w+)>")
 _ACCELERATOR = Rates(2e13, 1e12, 5e-3)
 
 
@@ -53,12 +69,17 @@ class Scaling:
 
 @dataclass(frozen=True)
 class CostModel:
-    """The costs of one measurement in `seconds`, `flops` and `peak` bytes, and the seconds to compile one bucket."""
+    """The costs of one measurement in `seconds`, `flops`, and `peak` and `working` bytes, the seconds to compile one bucket, and what
+    :class:`Cost` says of its largest program.
+    """
 
     seconds: Scaling
     flops: Scaling
     peak: Scaling
+    working: Scaling
     compile_seconds: float
+    loops: bool
+    decomposes: bool
 
 
 def cost_model(
@@ -90,21 +111,40 @@ def cost_model(
         seconds=scaling(seconds),
         flops=scaling(lambda c: c.flops),
         peak=scaling(lambda c: c.peak_bytes),
+        working=scaling(lambda c: c.working_bytes),
         compile_seconds=top.operations * rates.compile_seconds,
+        loops=top.loops,
+        decomposes=top.decomposes,
     )
 
 
 def cost(traced: jax.stages.Traced) -> Cost:
     """The cost of a traced function, from its program alone: nothing is compiled or run."""
     lowered = traced.lower()
-    jaxpr = traced.jaxpr.jaxpr
-    return Cost(_flops(traced, lowered), traffic(jaxpr), float(peak_bytes(jaxpr)), lowered.as_text().count("\n"))
+    jaxpr, text, flops = traced.jaxpr.jaxpr, lowered.as_text(), _flops(traced, lowered)
+    peak, loops = float(peak_bytes(jaxpr)), flops > 2 * _counted(lowered)
+    return Cost(
+        flops,
+        traffic(jaxpr),
+        peak,
+        working_bytes=max(map(_step_bytes, _scans(jaxpr))) if loops else peak,
+        operations=text.count("\n"),
+        loops=loops,
+        decomposes="@lapack_" in text,
+    )
+
+
+def _step_bytes(scan: core.JaxprEqn) -> float:
+    """What is alive in a step of a scan: its own arrays, and the carry and inputs, which are there before."""
+    body = scan.params["jaxpr"].jaxpr
+    return float(peak_bytes(body) + sum(size(v.aval) for v in body.invars[scan.params["num_consts"] :]))
 
 
 def _flops(traced: jax.stages.Traced, lowered: jax.stages.Lowered) -> float:
     """FLOPs as XLA counts them, and the body of a scan as often as it is long."""
     flops = _counted(lowered)
-    for body, length in _scans(traced.jaxpr.jaxpr):
+    for scan in _scans(traced.jaxpr.jaxpr):
+        body, length = scan.params["jaxpr"], scan.params["length"]
         arguments = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in body.jaxpr.invars]
         # The body has its dtypes from where it was traced, which may have been a float64 scope.
         with jax.enable_x64(True):
@@ -135,14 +175,19 @@ def peak_bytes(jaxpr: core.Jaxpr) -> int:
 
 
 def _counted(lowered: jax.stages.Lowered) -> float:
-    return (lowered.cost_analysis() or {}).get("flops", 0.0)
+    """FLOPs by XLA, and those of decompositions, of which it counts none: each function of the program once, however often it is called."""
+    flops = (lowered.cost_analysis() or {}).get("flops", 0.0)
+    for operand in _DECOMPOSED.findall(lowered.as_text()):
+        extents = [int(extent) for extent in operand.split("x")[:-1]]
+        flops += _DECOMPOSITION * prod(extents) * min(extents[-2:])
+    return flops
 
 
-def _scans(jaxpr: core.Jaxpr) -> Iterator[tuple[core.ClosedJaxpr, int]]:
-    """The outermost scans of `jaxpr`: their bodies and lengths."""
+def _scans(jaxpr: core.Jaxpr) -> Iterator[core.JaxprEqn]:
+    """The outermost scans of `jaxpr`."""
     for eqn in jaxpr.eqns:
         if eqn.primitive.name == "scan":
-            yield eqn.params["jaxpr"], eqn.params["length"]
+            yield eqn
         else:
             for inner in bodies_of(eqn):
                 yield from _scans(inner)

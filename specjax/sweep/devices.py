@@ -4,6 +4,7 @@ Every process makes the same calls, runs the seeds of its own devices, and ends 
 """
 
 import json
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,14 @@ def seed_mesh() -> Mesh | None:
     """All devices of all processes in one axis; None where there is only one."""
     devices = jax.devices()
     return None if len(devices) == 1 else Mesh(np.array(devices), (SEEDS,))
+
+
+def side_by_side() -> int:
+    """How many calls run at the same time: one for each core where a CPU is the one device, since most operations of a small group of
+    seeds are too small to be split among cores; else one, which has the devices to itself.
+    """
+    devices = jax.devices()
+    return os.cpu_count() or 1 if len(devices) == 1 and devices[0].platform == "cpu" else 1
 
 
 def is_first() -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib.metadata import version
-from math import ceil
+from math import ceil, prod
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,10 +22,10 @@ from specjax.sweep import plan as cutting
 from specjax.sweep.axes import Over, members
 from specjax.sweep.checks import Probe, check_arguments, check_signature, probe
 from specjax.sweep.cost import CostModel, cost_model
-from specjax.sweep.devices import agreed, is_first, seed_mesh
-from specjax.sweep.execution import CALLS_AT_A_TIME, Prepared, Ranges, Request, execute
+from specjax.sweep.devices import agreed, is_first, seed_mesh, side_by_side
+from specjax.sweep.execution import Prepared, Ranges, Request, execute
 from specjax.sweep.fingerprint import fingerprint
-from specjax.sweep.plan import Plan, Seeds
+from specjax.sweep.plan import Bucket, Plan, Seeds
 from specjax.sweep.program import Measure
 from specjax.sweep.sampling import EverySeed, Sampling
 from specjax.sweep.store import Description, Store, read_description
@@ -68,7 +68,8 @@ def run(
         key: The typed key from which the key of every seed is folded.
         plan: How widths share compiled code: "exact" compiles each alone, "padded" pads all to the largest, "auto" weighs compile
             time against padding (see :mod:`specjax.sweep.plan`).
-        chunk: Seeds per call of a program; by default as many as are fastest within `memory`.
+        chunk: Seeds per call of a program; by default a fraction of a second's work, within `memory`. How many of them are computed at a
+            time is chosen by the cache, whatever this is.
         memory: What one device may hold at a time, in bytes or as "4GiB"; by default a quarter of a host's memory or three quarters
             of an accelerator's.
         reduce: None keeps every seed. "moments" keeps mean, variance, smallest and largest of at most 64 batches of seeds and
@@ -109,7 +110,19 @@ def run(
     local = jax.local_devices()
     budget = bytes_of.parse(memory) if memory is not None else bytes_of.default_budget(local[0], len(local))
     request = Request(
-        measure, over, counts, key, plan, chunk, memory, reduce, couple, seed_mesh(), agreed(budget), check_padding
+        measure,
+        over,
+        counts,
+        key,
+        plan,
+        chunk,
+        memory,
+        reduce,
+        couple,
+        seed_mesh(),
+        side_by_side(),
+        agreed(budget),
+        check_padding,
     )
     with ExitStack() as stack:
         prepared, opened, missing = _open(request, probed, units or {}, store, stack)
@@ -177,28 +190,41 @@ def _prepare(request: Request, probed: Probe, model: CostModel, stored: Mapping[
         kept = sampling.batches(cutting.most(seeds), None if stored is None else stored["batch_size"])
     if stored is not None:
         return Prepared(request, probed.shapes, model, Plan.from_json(stored), tuple(stored["blocks"]), kept)
-    groups = cutting.group(over, request.plan, seeds, model)
-    buckets = Plan(groups, ()).buckets
-    chunks = []
-    for bucket in buckets:
-        run = cutting.seeds_of(bucket, seeds) if isinstance(kept, EverySeed) else max(np.diff(kept.edges))
-        if request.chunk is None:
-            budget = request.budget // CALLS_AT_A_TIME
-            chunks.append(cutting.chunk(bucket, over, int(run), model, request.platform, budget, request.devices))
-        else:
-            chunks.append(ceil(min(request.chunk, run) / request.devices) * request.devices)
-    prepared = Prepared(request, probed.shapes, model, Plan(groups, tuple(chunks)), (), kept)
+    groups = cutting.group(
+        over, request.plan, seeds, model, checked=request.check_padding, side_by_side=request.side_by_side
+    )
+    prepared = Prepared(request, probed.shapes, model, Plan(groups, (), ()), (), kept)
+    buckets = prepared.plan.buckets
+    cut = [_seeds_per_call(prepared, bucket) for bucket in buckets]
+    prepared = replace(prepared, plan=Plan(groups, tuple(n for n, _ in cut), tuple(n for _, n in cut)))
     if not isinstance(kept, EverySeed):
         return replace(prepared, blocks=(1,) * len(buckets))
     # Whole calls, so that only the last one of a bucket discards seeds.
     calls = [
         max(round(BLOCK_SECONDS / max(prepared.seconds(bucket) * n, _LEAST_SECONDS)), 1)
-        for bucket, n in zip(buckets, chunks, strict=True)
+        for bucket, (n, _) in zip(buckets, cut, strict=True)
     ]
-    totals = [ceil(cutting.seeds_of(bucket, seeds) / n) for n, bucket in zip(chunks, buckets, strict=True)]
+    totals = [ceil(cutting.seeds_of(bucket, seeds) / n) for (n, _), bucket in zip(cut, buckets, strict=True)]
     # As many blocks as that makes, of nearly equal size.
-    blocks = tuple(n * ceil(total / ceil(total / count)) for n, count, total in zip(chunks, calls, totals, strict=True))
+    blocks = tuple(
+        n * ceil(total / ceil(total / count)) for (n, _), count, total in zip(cut, calls, totals, strict=True)
+    )
     return replace(prepared, blocks=blocks)
+
+
+def _seeds_per_call(prepared: Prepared, bucket: Bucket) -> tuple[int, int]:
+    """The chunk of a bucket, and how many of its seeds a device computes at a time."""
+    request, model, kept = prepared.request, prepared.model, prepared.sampling
+    budget = request.budget // request.calls
+    group = cutting.vmapped(bucket, request.over, model, request.platform, budget)
+    run = prepared.samples(bucket) if isinstance(kept, EverySeed) else int(max(np.diff(kept.edges)))
+    if request.chunk is not None:
+        return ceil(min(request.chunk, run) / request.devices) * request.devices, group
+    points = prod(map(len, prepared.place(bucket)))
+    result = sum(points * prod(v.shape) * np.dtype(v.dtype).itemsize for v in prepared.shapes.values())
+    most = budget // max(2 * result, 1)
+    chunk = cutting.chunk(run, group, prepared.seconds(bucket), most, request.side_by_side, request.devices)
+    return chunk, group
 
 
 def _cut(prepared: Prepared) -> dict[str, Any]:

@@ -2,12 +2,14 @@
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from math import prod
 from time import perf_counter
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array
@@ -19,7 +21,15 @@ from specjax.sweep.cost import CostModel
 from specjax.sweep.devices import agreed, is_first, on_devices, on_host, shared
 from specjax.sweep.padding_check import Unpadded
 from specjax.sweep.plan import Bucket, Plan, Seeds
-from specjax.sweep.program import Compiled, Measure, Shapes, build, compile_program, coordinates
+from specjax.sweep.program import (
+    Compiled,
+    Measure,
+    Shapes,
+    build,
+    compile_program,
+    coordinates,
+    trace_program,
+)
 from specjax.sweep.progress import Progress
 from specjax.sweep.sampling import EverySeed, Sampling
 from specjax.sweep.store import Block, Store
@@ -29,8 +39,6 @@ Ranges = Sequence[tuple[int, int]]
 Calls = Iterator[tuple[int, int, dict[str, np.ndarray]]]
 """For each call its first seed, the one behind its last, and its outputs."""
 
-# The next call is handed to the device before the results of the last are fetched, so that it never waits.
-CALLS_AT_A_TIME = 2
 # What XLA's analysis leaves out, when a chunk is cut down to fit.
 _MARGIN = 0.9
 
@@ -49,6 +57,7 @@ class Request:
     reduce: str | None
     couple: bool
     mesh: Mesh | None
+    side_by_side: int  # calls that run at the same time
     budget: int  # bytes that each device may hold
     check_padding: bool
 
@@ -61,6 +70,20 @@ class Request:
     def devices(self) -> int:
         """The number of devices, over all processes."""
         return 1 if self.mesh is None else self.mesh.size
+
+    @property
+    def calls(self) -> int:
+        """Calls under way: the next is handed to the device before the results of the last are fetched, so that it never waits."""
+        return max(self.side_by_side, 2)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The compiled program of a bucket, the seeds of a call and how many calls may be under way."""
+
+    compiled: Compiled
+    chunk: int
+    calls: int
 
 
 @dataclass(frozen=True)
@@ -132,25 +155,48 @@ def execute(
     visible = progress if is_first() else False
     with Progress(sum(seeds), sum(seeds) - sum(ahead), estimated, len(buckets), visible) as shown:
         # The bucket that is checked comes first, before any other is computed and kept.
-        for i in sorted(range(len(buckets)), key=lambda i: i != checked):
-            bucket = buckets[i]
-            blocks = [Block(i, *samples) for samples in kept.blocks(missing[i], prepared.blocks[i])]
-            try:
-                if blocks:
-                    _run_bucket(prepared, bucket, blocks, outputs, opened, shown, table[i], check=i == checked)
-            except KeyboardInterrupt:
-                if opened is None:
-                    raise
-                raise KeyboardInterrupt(
-                    f"Interrupted; the {len(opened.blocks)} finished blocks are kept, and the same call with "
-                    f"store={str(opened.path)!r} continues from them."
-                ) from None
+        first = sorted(range(len(buckets)), key=lambda i: i != checked)
+        work = [Block(i, *samples) for i in first for samples in kept.blocks(missing[i], prepared.blocks[i])]
+        try:
+            _run_blocks(prepared, work, outputs, opened, shown, table, checked)
+        except KeyboardInterrupt:
+            if opened is None:
+                raise
+            raise KeyboardInterrupt(
+                f"Interrupted; the {len(opened.blocks)} finished blocks are kept, and the same call with "
+                f"store={str(opened.path)!r} continues from them."
+            ) from None
     return outputs, table
+
+
+def _run_blocks(
+    prepared: Prepared,
+    work: Sequence[Block],
+    outputs: dict[str, np.ndarray],
+    opened: Store | None,
+    shown: Progress,
+    table: list[dict[str, Any]],
+    checked: int | None,
+) -> None:
+    """Compiles as many buckets at a time as there are cores, and runs their blocks."""
+    order = list(dict.fromkeys(block.bucket for block in work))
+    at_a_time = prepared.request.side_by_side
+    for some in (order[i : i + at_a_time] for i in range(0, len(order), at_a_time)):
+        shown.bucket(some[0], table[some[0]]["label"])
+        start = perf_counter()
+        programs = _compile(prepared, some)
+        seconds = (perf_counter() - start) / len(some)
+        for i, ready in zip(some, programs, strict=True):
+            table[i] |= {"chunk": ready.chunk, "bytes": ready.compiled.bytes, "compile_seconds": seconds}
+            shown.bucket(i, table[i]["label"])
+            shown.compiled(seconds)
+            blocks = [block for block in work if block.bucket == i]
+            _run_bucket(prepared, ready, blocks, outputs, opened, shown, table[i], check=i == checked)
 
 
 def _run_bucket(
     prepared: Prepared,
-    bucket: Bucket,
+    ready: Ready,
     blocks: Sequence[Block],
     outputs: dict[str, np.ndarray],
     opened: Store | None,
@@ -159,16 +205,15 @@ def _run_bucket(
     *,
     check: bool,
 ) -> None:
-    kept, place = prepared.sampling, prepared.place(bucket)
-    shown.bucket(blocks[0].bucket, row["label"])
-    start = perf_counter()
-    compiled, chunk = _compile(prepared, bucket, prepared.plan.chunks[blocks[0].bucket])
+    kept, bucket = prepared.sampling, prepared.plan.buckets[blocks[0].bucket]
+    place = prepared.place(bucket)
     ranges = [kept.seeds(block.start, block.stop) for block in blocks]
-    calls = _calls(compiled, prepared, bucket, ranges, chunk)
+    calls = _calls(ready, prepared, bucket, ranges)
+    start = perf_counter()
     if check:
         calls = _checked(calls, prepared, bucket, ranges[0][0])
-    row |= {"chunk": chunk, "bytes": compiled.bytes, "compile_seconds": perf_counter() - start}
-    shown.compiled(row["compile_seconds"])
+        # What is compiled for the check, and runs for one seed.
+        row["compile_seconds"] += perf_counter() - start
     start = perf_counter()
     for block in blocks:
         first, last = kept.seeds(block.start, block.stop)
@@ -183,60 +228,112 @@ def _run_bucket(
         shown.block(first, last, seconds)
 
 
-def _compile(prepared: Prepared, bucket: Bucket, chunk: int) -> tuple[Compiled, int]:
-    """The program of a bucket and its chunk, which is cut down until XLA's memory analysis finds that it fits."""
-    request = prepared.request
-    impl = str(jax.random.key_impl(request.key))
-    program = build(request.measure, bucket, request.over, impl, couple=request.couple, mesh=request.mesh)
-    traced = coordinates(bucket, request.over)
-    key_data = np.asarray(jax.random.key_data(request.key))
+def _compile(prepared: Prepared, buckets: Sequence[int]) -> list[Ready]:
+    """The programs of some buckets: lowered one after the other, by this thread's settings, and compiled side by side."""
+    cut = prepared.plan
+    with persistent(prepared.request.platform), ThreadPoolExecutor(len(buckets)) as compilers:
+        compiling = [
+            compilers.submit(
+                compile_program,
+                _lowered(prepared, cut.buckets[i], cut.chunks[i], cut.vmapped[i]),
+                seconds=_estimated(prepared, cut.buckets[i]),
+            )
+            for i in buckets
+        ]
+        return [
+            _fitted(prepared, cut.buckets[i], future.result(), cut.chunks[i], cut.vmapped[i])
+            for i, future in zip(buckets, compiling, strict=True)
+        ]
+
+
+def _estimated(prepared: Prepared, bucket: Bucket) -> float:
+    """The estimated seconds of all seeds of a bucket."""
     _, seeds = prepared.sampling.seeds(0, prepared.samples(bucket))
-    seconds = prepared.seconds(bucket) * seeds
+    return prepared.seconds(bucket) * seeds
+
+
+def _lowered(prepared: Prepared, bucket: Bucket, chunk: int, vmapped: int) -> jax.stages.Lowered:
+    request = prepared.request
+    impl, key_data = str(jax.random.key_impl(request.key)), np.asarray(jax.random.key_data(request.key))
+    program = build(
+        request.measure, bucket, request.over, impl, couple=request.couple, mesh=request.mesh, vmapped=vmapped
+    )
+    return trace_program(program, key_data, chunk, coordinates(bucket, request.over), request.mesh).lower()
+
+
+def _fitted(prepared: Prepared, bucket: Bucket, compiled: Compiled, chunk: int, vmapped: int) -> Ready:
+    """The program, compiled anew for fewer seeds at a time or in a call until XLA's memory analysis finds that it fits.
+
+    Raises:
+        ValueError: one seed does not fit, or the chunk that was asked for does not.
+    """
+    request = prepared.request
+    vmapped = min(vmapped, chunk // request.devices)
     while True:
-        with persistent(request.platform):
-            compiled = compile_program(program, key_data, chunk, traced, request.mesh, seconds=seconds)
-        needed = compiled.bytes * (1 if compiled.alone else CALLS_AT_A_TIME)
+        calls = 1 if compiled.alone else request.calls
+        needed = compiled.bytes * calls
         if needed <= request.budget or (request.chunk is not None and request.memory is None):
-            return compiled, chunk
-        if request.chunk is not None or chunk == request.devices:
-            asked = "one seed" if chunk == request.devices else f"a chunk of {chunk} seeds"
+            return Ready(compiled, chunk, calls)
+        share = _MARGIN * request.budget / needed
+        if vmapped > 1 and 2 * compiled.scratch > compiled.bytes:
+            vmapped = max(int(vmapped * share), 1)
+        elif request.chunk is None and chunk > request.devices and calls * compiled.scratch < request.budget:
+            chunk = max(int(chunk * share) // request.devices, 1) * request.devices
+        elif compiled.bytes <= request.budget:
+            return Ready(compiled, chunk, request.budget // compiled.bytes)
+        else:
+            asked = "one seed" if request.chunk is None or chunk == request.devices else f"a chunk of {chunk} seeds"
             raise ValueError(
-                f"The bucket {prepared.label(bucket) or 'of all points'} needs {memory.described(needed)} for {asked} on each device, "
-                f"more than the {memory.described(request.budget)} of memory; "
+                f"The bucket {prepared.label(bucket) or 'of all points'} needs {memory.described(compiled.bytes)} for {asked} on each "
+                f"device, more than the {memory.described(request.budget)} of memory; "
                 "raise memory, take a smaller chunk or plan='exact', or sweep fewer values at a time."
             )
-        chunk = max(int(chunk * _MARGIN * request.budget / needed) // request.devices, 1) * request.devices
+        lowered = _lowered(prepared, bucket, chunk, vmapped)
+        compiled = compile_program(lowered, seconds=_estimated(prepared, bucket))
 
 
-def _calls(
-    compiled: Compiled, prepared: Prepared, bucket: Bucket, ranges: Sequence[tuple[int, int]], chunk: int
-) -> Calls:
-    """The outputs of the calls for `ranges` of seeds, on the host and in order, each with its first seed and the one behind its last."""
-    request = prepared.request
+def _calls(ready: Ready, prepared: Prepared, bucket: Bucket, ranges: Sequence[tuple[int, int]]) -> Calls:
+    """The outputs of the calls for `ranges` of seeds, on the host and in order, each with its first seed and the one behind its last.
+
+    Calls under way have a thread each: XLA runs those of one thread one after the other.
+    """
+    request, chunk = prepared.request, ready.chunk
     extents = [len(indices) for indices in prepared.place(bucket)]
-    traced = coordinates(bucket, request.over)
-    key_data = np.asarray(jax.random.key_data(request.key))
-    under_way: deque[tuple[int, int, dict[str, jax.Array]]] = deque()
+    traced, key_data = coordinates(bucket, request.over), np.asarray(jax.random.key_data(request.key))
+    in_float64 = jnp.result_type(float) == jnp.float64
+    under_way: deque[tuple[int, int, Future[dict[str, Array]]]] = deque()
+
+    def call(first: int) -> dict[str, Array]:
+        # The scope of this thread, which others do not have by themselves.
+        with jax.enable_x64(in_float64):
+            seed_ids = on_devices(_ids(first, first + chunk), request.mesh)
+            return jax.block_until_ready(ready.compiled(key_data, seed_ids, traced))
 
     def finished() -> tuple[int, int, dict[str, np.ndarray]]:
         first, last, results = under_way.popleft()
         # A dimension of which the bucket has one point has no axis yet.
-        whole = {name: a.reshape(*extents, chunk, *prepared.shapes[name].shape) for name, a in on_host(results).items()}
+        whole = {
+            name: a.reshape(*extents, chunk, *prepared.shapes[name].shape)
+            for name, a in on_host(results.result()).items()
+        }
         return (
             first,
             last,
             {name: a[(slice(None),) * len(extents) + (slice(last - first),)] for name, a in whole.items()},
         )
 
-    for start, stop in ranges:
-        for first in range(start, stop, chunk):
-            # Seeds behind the last one fill the chunk and are discarded.
-            results = compiled(key_data, on_devices(_ids(first, first + chunk), request.mesh), traced)
-            under_way.append((first, min(first + chunk, stop), results))
-            if len(under_way) == (1 if compiled.alone else CALLS_AT_A_TIME):
-                yield finished()
-    while under_way:
-        yield finished()
+    threads = ThreadPoolExecutor(ready.calls)
+    try:
+        for start, stop in ranges:
+            for first in range(start, stop, chunk):
+                # Seeds behind the last one fill the chunk and are discarded.
+                under_way.append((first, min(first + chunk, stop), threads.submit(call, first)))
+                if len(under_way) == ready.calls:
+                    yield finished()
+        while under_way:
+            yield finished()
+    finally:
+        threads.shutdown(cancel_futures=True)
 
 
 def _ids(start: int, stop: int) -> np.ndarray:

@@ -16,7 +16,7 @@ import numpy as np
 from specjax.sweep.axes import Over, length, members, volumes, widths_of
 from specjax.sweep.compilation_cache import persistent
 from specjax.sweep.plan import Bucket, padded_volume
-from specjax.sweep.program import Measure, build, compile_program, coordinates
+from specjax.sweep.program import Measure, build, compile_program, coordinates, trace_program
 from specjax.sweep.rounding import moved
 
 Outputs = Mapping[str, np.ndarray]
@@ -75,7 +75,8 @@ class Unpadded:
     def _run(self, program: Any, seeds: np.ndarray, leading: int) -> dict[str, np.ndarray]:
         traced = coordinates(self._bucket, self._over)
         with persistent(jax.local_devices()[0].platform):
-            compiled = compile_program(program, self._key_data, len(seeds), traced, seconds=None)
+            lowered = trace_program(program, self._key_data, len(seeds), traced).lower()
+            compiled = compile_program(lowered, seconds=None)
         extents = [1 if dim in self._bucket else length(axis) for dim, axis in self._over.items()]
         axes = leading + len(extents) - len(self._bucket)  # in front of the seeds
         found = {name: np.asarray(a) for name, a in compiled(self._key_data, seeds, traced).items()}

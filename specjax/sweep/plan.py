@@ -10,7 +10,7 @@ from math import ceil, prod
 from typing import Any
 
 from specjax.sweep.axes import Over, length, volumes, widths_of
-from specjax.sweep.cost import CostModel
+from specjax.sweep.cost import CostModel, Scaling
 
 PLANS = ("exact", "padded", "auto")
 Groups = Mapping[str, tuple[tuple[int, ...], ...]]
@@ -20,21 +20,28 @@ Bucket = Mapping[str, tuple[int, ...]]
 Seeds = int | Mapping[str, tuple[int, ...]]
 """How many seeds: one number, or one for each point of one dimension."""
 
-# The chunk that is fastest. On two CPU cores with 32 MB of shared cache, a gradient of a hidden layer with 256 and 512 units took 0.7
-# times as long in chunks that keep 16 MB alive as in those that keep 100 MB or more, and one of 16 units hardly cared. An accelerator
-# wants every core busy and has no such cache.
-WORKING_SET = {"cpu": 16 * 2**20}
+# Bytes alive at a time in a group of seeds that are vmapped together, measured on two CPU cores with 2 MB of cache each: the statistics of
+# a ReLU layer, which read what they wrote once or twice, ran within a fifth of the fastest group at widths 16 to 512, and trainings, which
+# go over the same arrays at every step, within a third at widths 16 to 256. An accelerator wants every core busy and has no such cache.
+WORKING_SET = {"cpu": 8 * 2**20}
+LOOPED_SET = {"cpu": 2**20}
 _ACCELERATOR_WORKING_SET = 2 * 2**30
 _LARGEST_CHUNK = 2**16
+# A call is long beside what starting it costs, and short beside what an interruption may cost; and there are enough for a bar to move.
+_CALL_SECONDS = 0.25
+_LEAST_CALLS = 8
 _ROUNDS = 4  # of the alternation between dimensions; two suffice for all but contrived costs
 
 
 @dataclass(frozen=True)
 class Plan:
-    """`groups` of each dimension, hence the buckets, and for each bucket the seeds in one call of its program."""
+    """`groups` of each dimension, hence the buckets, and for each bucket the seeds in one call of its program on all devices, and how
+    many of them a device computes at a time.
+    """
 
     groups: Groups
     chunks: tuple[int, ...]
+    vmapped: tuple[int, ...]
 
     @property
     def buckets(self) -> list[Bucket]:
@@ -46,16 +53,17 @@ class Plan:
         return {
             "groups": {dim: [list(g) for g in groups] for dim, groups in self.groups.items()},
             "chunks": [*self.chunks],
+            "vmapped": [*self.vmapped],
         }
 
     @staticmethod
     def from_json(stored: Mapping[str, Any]) -> "Plan":
         """The plan that :meth:`to_json` wrote."""
         groups = {dim: tuple(tuple(group) for group in groups) for dim, groups in stored["groups"].items()}
-        return Plan(groups, tuple(stored["chunks"]))
+        return Plan(groups, tuple(stored["chunks"]), tuple(stored["vmapped"]))
 
 
-def group(over: Over, plan: str, seeds: Seeds, model: CostModel | None) -> Groups:
+def group(over: Over, plan: str, seeds: Seeds, model: CostModel | None, *, checked: bool, side_by_side: int) -> Groups:
     """The groups of every dimension of `over` that has widths.
 
     Args:
@@ -65,6 +73,8 @@ def group(over: Over, plan: str, seeds: Seeds, model: CostModel | None) -> Group
             given the rest, until nothing changes.
         seeds: How many seeds.
         model: The costs, which only "auto" needs.
+        checked: Whether a plan that pads compiles one program more, to see whether padding changes the numbers.
+        side_by_side: How many programs are compiled at the same time.
     """
     ascending = {
         dim: sorted(range(length(axis)), key=volumes(dim, axis).__getitem__)
@@ -81,24 +91,31 @@ def group(over: Over, plan: str, seeds: Seeds, model: CostModel | None) -> Group
     whole = (
         model.seconds.at_largest * most(seeds) * prod(length(axis) for dim, axis in over.items() if dim not in groups)
     )
+
+    def running(dim: str, groups_of: Sequence[Sequence[int]]) -> float:
+        return sum(share(dim, g, over, seeds, model.seconds.exponents[dim]) for g in groups_of)
+
+    exact, each = dict(groups), model.compile_seconds / side_by_side
     for _ in range(_ROUNDS):
         before = dict(groups)
         for dim, points in ascending.items():
             others = [other for other in groups if other != dim]
-            compiling = model.compile_seconds * prod(len(groups[other]) for other in others)
-            running = whole * prod(
-                sum(share(other, g, over, seeds, model.seconds.exponents[other]) for g in groups[other])
-                for other in others
-            )
+            compiling = each * prod(len(groups[other]) for other in others)
+            rest = whole * prod(running(other, groups[other]) for other in others)
             cost = {
-                (i, j): compiling + running * share(dim, points[i:j], over, seeds, model.seconds.exponents[dim])
+                (i, j): compiling + rest * running(dim, [points[i:j]])
                 for j in range(1, len(points) + 1)
                 for i in range(j)
             }
             groups[dim] = cheapest_cut(points, cost)
         if groups == before:
             break
-    return groups
+
+    def total(cut: Groups) -> float:
+        check = model.compile_seconds * (checked and cut != exact)
+        return check + each * prod(map(len, cut.values())) + whole * prod(running(dim, cut[dim]) for dim in cut)
+
+    return min(groups, exact, key=total)
 
 
 def cheapest_cut(points: Sequence[int], cost: Mapping[tuple[int, int], float]) -> tuple[tuple[int, ...], ...]:
@@ -146,22 +163,43 @@ def seeds_of(bucket: Bucket, seeds: Seeds) -> int:
     return max(counts[i] for dim, counts in seeds.items() for i in bucket[dim])
 
 
-def chunk(bucket: Bucket, over: Over, seeds: int, model: CostModel, platform: str, budget: int, devices: int) -> int:
-    """Seeds per call that keep about :data:`WORKING_SET` bytes alive on a device, within `budget`; a multiple of `devices`.
+def vmapped(bucket: Bucket, over: Over, model: CostModel, platform: str, budget: int) -> int:
+    """How many seeds of `bucket` are computed at a time on a device: as many as keep the working set in the cache and in `budget`.
 
-    The chunks of a bucket are made nearly equal, so that few seeds of the last one are discarded.
+    One where a CPU decomposes matrices, since LAPACK takes them one by one anyway.
     """
+    if model.decomposes:
+        return 1
     points = prod(len(bucket[dim]) if dim in bucket else length(axis) for dim, axis in over.items())
-    share = prod(
-        (padded_volume(dim, group, over) / max(volumes(dim, over[dim]))) ** model.peak.exponents[dim]
-        for dim, group in bucket.items()
+
+    def fitting(room: int, of: Scaling) -> int:
+        share = prod(
+            (padded_volume(dim, group, over) / max(volumes(dim, over[dim]))) ** of.exponents[dim]
+            for dim, group in bucket.items()
+        )
+        return int(room / max(of.at_largest * share * points, 1.0))
+
+    sets = LOOPED_SET if model.loops else WORKING_SET
+    at_a_time = min(
+        fitting(sets.get(platform, _ACCELERATOR_WORKING_SET), model.working),
+        fitting(budget, model.peak),
+        _LARGEST_CHUNK,
     )
-    each = max(model.peak.at_largest * share * points, 1.0)
-    target = min(WORKING_SET.get(platform, _ACCELERATOR_WORKING_SET), budget)
-    return even_chunk(seeds, min(max(int(target / each), 1), _LARGEST_CHUNK), devices)
+    return max(at_a_time, 1)
 
 
-def even_chunk(seeds: int, largest: int, devices: int) -> int:
-    """The least chunk that needs no more calls than chunks of `largest` seeds on each of `devices`; a multiple of `devices`."""
-    calls = ceil(seeds / (largest * devices))
-    return ceil(seeds / (calls * devices)) * devices
+def chunk(seeds: int, vmapped: int, seconds: float, most: int, calls: int, devices: int) -> int:
+    """Seeds per call, at least one group of `vmapped` on each device and else a fraction of a second of work; a multiple of `devices`.
+
+    Args:
+        seeds: Of the bucket.
+        vmapped: How many of them a device computes at a time.
+        seconds: How long one of them is estimated to take.
+        most: How many results a device has room for.
+        calls: How many calls run at a time: each has as many seeds to run, to few.
+        devices: How many devices share a call.
+    """
+    enough = min(int(_CALL_SECONDS / max(seconds, 1e-9)), ceil(seeds / (_LEAST_CALLS * devices)))
+    largest = min(max(enough, vmapped), ceil(seeds / (calls * devices)), most, _LARGEST_CHUNK)
+    rounds = ceil(seeds / (max(largest, 1) * devices * calls))
+    return ceil(seeds / (rounds * calls * devices)) * devices

@@ -1,12 +1,13 @@
-"""The compiled program of one bucket of a sweep, vmapped over its widths, the values and a chunk of seeds.
+"""The compiled program of one bucket of a sweep: a loop over small groups of seeds, each vmapped together with the widths and values.
 
-The seed axis is the innermost vmap and the only one that maps the key. So the draws of a seed are made once and shared by all
-the widths and values of a bucket, and seed s has the same key, `fold_in(key, s)`, at every point: widths are coupled, and more
-seeds never change earlier ones.
+Only the seeds map the key. So the draws of a seed are made once and shared by all the widths and values of a bucket, and seed s has
+the same key, `fold_in(key, s)`, at every point: widths are coupled, and more seeds never change earlier ones.
 """
 
 import os
+import re
 from collections.abc import Callable, Mapping
+from math import ceil
 from typing import Any
 
 import jax
@@ -80,12 +81,20 @@ def traced_dims(bucket: Bucket, over: Over) -> tuple[str, ...]:
 
 
 def build(
-    measure: Measure, bucket: Bucket, over: Over, key_impl: str, *, couple: bool = True, mesh: Mesh | None = None
+    measure: Measure,
+    bucket: Bucket,
+    over: Over,
+    key_impl: str,
+    *,
+    couple: bool = True,
+    mesh: Mesh | None = None,
+    vmapped: int | None = None,
 ) -> Program:
     """The function of (key data, seed ids, coordinates) that measures one bucket.
 
     Each output has one axis for each of :func:`traced_dims`, then the seed axis, then its own axes. With a `mesh`, of one axis
-    :data:`SEEDS`, every device runs its part of the seeds by itself, without communication.
+    :data:`SEEDS`, every device runs its part of the seeds by itself, without communication. At most `vmapped` seeds of a device are
+    computed at a time, one group after the other; None: all.
     """
     dims = traced_dims(bucket, over)
     alone = {
@@ -112,15 +121,18 @@ def build(
                     key = jax.random.fold_in(key, active(point[name]))
         return flat_outputs(measure, key, point)
 
-    batched = jax.vmap(at_point, in_axes=(0, None))
+    at_points = at_point
     for dim in reversed(dims):
-        batched = jax.vmap(batched, in_axes=(None, {name: 0 if name == dim else None for name in over}))
+        at_points = jax.vmap(at_points, in_axes=(None, {name: 0 if name == dim else None for name in over}))
 
     def program(
         key_data: Array | np.ndarray, seed_ids: Array | np.ndarray, coordinates: Coordinates
     ) -> dict[str, Array]:
         key = jax.random.wrap_key_data(jnp.asarray(key_data), impl=key_impl)
-        return batched(jax.vmap(lambda s: jax.random.fold_in(key, s))(jnp.asarray(seed_ids)), coordinates)
+        outputs = in_groups(
+            lambda seed: at_points(jax.random.fold_in(key, seed), coordinates), jnp.asarray(seed_ids), vmapped
+        )
+        return {name: jnp.moveaxis(output, 0, len(dims)) for name, output in outputs.items()}
 
     if mesh is None:
         return program
@@ -134,12 +146,35 @@ def build(
     )
 
 
+def in_groups(
+    of_seed: Callable[[Array], dict[str, Array]], seeds: UInt32[Array, " seeds"], size: int | None
+) -> dict[str, Array]:
+    """`of_seed` at every seed, vmapped over groups of at most `size` of them and looped over the groups; None is one group.
+
+    A group of one is not vmapped at all: a batch of one matrix costs a decomposition more than the matrix.
+    """
+    number = len(seeds)
+    if size == 1:
+        return jax.lax.map(of_seed, seeds)
+    if size is None or size >= number:
+        return jax.vmap(of_seed)(seeds)
+    turns = ceil(number / size)
+    # Groups of nearly equal size, so that few seeds are computed to fill the last one.
+    group = ceil(number / turns)
+    rows = jnp.pad(seeds, (0, turns * group - number), mode="edge").reshape(turns, group)
+    found = jax.lax.map(jax.vmap(of_seed), rows)
+    return {name: a.reshape(turns * group, *a.shape[2:])[:number] for name, a in found.items()}
+
+
 # A batched LAPACK call (svd, eigh) of jaxlib 0.10 waits, on a thread of XLA's pool, for work it has put into the same pool. By default
 # independent calls of one program run at the same time, and as many of them as there are cores then wait for ever: on two cores a
 # sweep with one svd for each layer never ended. This scheduler keeps most of a program's operations one after the other; two that share no
 # memory can still meet. So the pool gets more threads than calls can meet, on machines of few cores: XLA reads their number when its
 # first array is made, and a number that the user has set stays.
 _ONE_AT_A_TIME: Options = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
+_LAPACK = "@lapack_"
+# A call for one matrix waits for nothing: three extents or more are a batch.
+_BATCH = re.compile(r"@lapack_\w+\(.*\) .*: \(tensor<(?:\d+x){3,}")
 _LEAST_THREADS = 8
 if (os.cpu_count() or 1) < _LEAST_THREADS:
     os.environ.setdefault("PJRT_NPROC", str(_LEAST_THREADS))
@@ -151,14 +186,17 @@ class Compiled:
     Attributes:
         bytes: What one call needs on one device by XLA's memory analysis: scratch memory, arguments and results; 0 on a platform
             that has no analysis.
-        alone: Whether only one call may run at a time, because it calls LAPACK on threads that it shares with other calls.
+        scratch: The scratch memory of these.
+        alone: Whether only one call may run at a time, because it decomposes batches on threads that it shares with other calls.
     """
 
     def __init__(self, compiled: jax.stages.Compiled, alone: bool) -> None:
         memory = compiled.memory_analysis()
         self.bytes: int = 0
+        self.scratch: int = 0
         if memory is not None:
-            self.bytes = memory.temp_size_in_bytes + memory.argument_size_in_bytes + memory.output_size_in_bytes
+            self.scratch = memory.temp_size_in_bytes
+            self.bytes = self.scratch + memory.argument_size_in_bytes + memory.output_size_in_bytes
         self.alone = alone
         self._compiled = compiled
 
@@ -186,29 +224,16 @@ def trace_program(
         )
 
 
-def compile_program(
-    program: Program,
-    key_data: UInt32[np.ndarray, "..."],
-    chunk: int,
-    coordinates: Coordinates,
-    mesh: Mesh | None = None,
-    *,
-    seconds: float | None,
-) -> Compiled:
-    """Compiles `program` for chunks of `chunk` seeds, ahead of time; see :func:`trace_program`.
+def compile_program(lowered: jax.stages.Lowered, *, seconds: float | None) -> Compiled:
+    """Compiles what was lowered from :func:`trace_program`, ahead of time.
 
     Args:
-        program: The program of a bucket.
-        key_data: The data of the root key.
-        chunk: The seeds of a call.
-        coordinates: The coordinates of the bucket.
-        mesh: Of the devices that seeds are spread over.
+        lowered: The program of a bucket.
         seconds: How long its calls are estimated to take together, None for a program of which nothing is kept.
     """
-    lowered = trace_program(program, key_data, chunk, coordinates, mesh).lower()
-    lapack = "@lapack_" in lowered.as_text()
-    options = effort(seconds) | (_ONE_AT_A_TIME if lapack else {})
-    return Compiled(lowered.compile(options), lapack)
+    text = lowered.as_text()
+    options = effort(seconds) | (_ONE_AT_A_TIME if _LAPACK in text else {})
+    return Compiled(lowered.compile(options), alone=_BATCH.search(text) is not None)
 
 
 def is_key(array: Any) -> bool:

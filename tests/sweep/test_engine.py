@@ -21,6 +21,7 @@ from measures import bits, overlap, scaled_product
 from specjax import sizes
 from specjax.sweep import explain, run, values, widths
 from specjax.sweep.cost import Rates
+from specjax.sweep.program import compile_program, in_groups
 
 KEY = jax.random.key(7)
 
@@ -203,6 +204,28 @@ def test_progress_bar_counts_seeds_and_is_silent_off_a_terminal(capfd):
     shown = capfd.readouterr().err
     assert "5/5" in shown
     assert "seed/s" in shown
+
+
+@pytest.mark.parametrize("number", [1, 5, 12])
+@pytest.mark.parametrize("size", [None, 1, 4, 5, 100])
+def test_groups_of_seeds_give_what_each_seed_gives(number, size):
+    seeds = jnp.arange(7, 7 + number, dtype=jnp.uint32)
+    found = in_groups(lambda s: {"a": s * jnp.arange(3, dtype=s.dtype)}, seeds, size)
+    np.testing.assert_array_equal(found["a"], np.arange(7, 7 + number)[:, None] * np.arange(3))
+
+
+@pytest.mark.parametrize(
+    ("decompose", "batch"),
+    [
+        (lambda x: jnp.linalg.svd(x, compute_uv=False), False),
+        (lambda x: jnp.linalg.svd(jnp.stack([x, x]), compute_uv=False), True),
+        (lambda x: jax.vmap(jnp.linalg.eigh)(jnp.stack([x, x]))[0], True),
+        (lambda x: jax.lax.map(jnp.linalg.qr, jnp.stack([x, x]))[0], False),
+        (jnp.sin, False),
+    ],
+)
+def test_only_batches_of_decompositions_run_alone(decompose, batch):
+    assert compile_program(jax.jit(decompose).lower(jnp.eye(3)), seconds=None).alone == batch
 
 
 # The factors of a padded matrix are no part of it, so that padding does change these numbers.

@@ -11,7 +11,7 @@ import pytest
 from measures import diverging, overlap
 
 from specjax import sizes, sweep
-from specjax.sweep import memory, run, values, widths
+from specjax.sweep import cost, memory, run, values, widths
 from specjax.sweep.failures import FailedSeedsWarning
 
 KEY = jax.random.key(3)
@@ -41,24 +41,36 @@ def test_bytes_are_described():
     assert [memory.described(n) for n in (512, 1536, 5 * 2**30, 3 * 2**40)] == ["512 B", "1.5 KiB", "5 GiB", "3 TiB"]
 
 
-def test_chunks_are_cut_until_xla_says_that_they_fit():
-    """A budget below what the estimate thinks it needs: the program compiled last fits twice, as two calls may run at a time."""
+@pytest.mark.parametrize("estimated", [1e9, 1.0])
+def test_seeds_at_a_time_are_cut_until_xla_says_that_they_fit(monkeypatch, estimated):
+    """However little the estimate says that a seed needs, the program compiled last fits twice, as two calls may run at a time."""
+    peak = cost.peak_bytes
+    monkeypatch.setattr(cost, "peak_bytes", lambda jaxpr: min(peak(jaxpr), estimated))
     budget = 3 * 2**20
     data = run(gram, OVER, seeds=100, key=KEY, plan="padded", memory=budget)
     (row,) = json.loads(data.attrs["bucket_table"])
-    assert 1 <= row["chunk"] < 100
     assert 2 * row["bytes"] <= budget
     whole = run(gram, OVER, seeds=100, key=KEY, plan="padded")
     (more,) = json.loads(whole.attrs["bucket_table"])
-    assert more["chunk"] > row["chunk"]
+    assert more["bytes"] > row["bytes"]
     np.testing.assert_allclose(data["y"], whole["y"], rtol=1e-5)
+
+
+def test_calls_are_cut_until_their_results_fit():
+    def row(key, d):
+        return {"row": jnp.broadcast_to(jnp.sum(sizes.normal(key, (d,))), (5000,))}
+
+    data = run(row, OVER, seeds=300, key=KEY, plan="padded", memory="2MB")
+    (cut,) = json.loads(data.attrs["bucket_table"])
+    assert cut["chunk"] * 2 * 5000 * 4 < cut["bytes"] <= 1e6
+    np.testing.assert_array_equal(data["row"][..., 0], data["row"][..., -1])
 
 
 def test_one_seed_that_does_not_fit_is_refused():
     with pytest.raises(ValueError, match=r"bucket d=64,128 needs .* for one seed .* more than the 97.7 KiB of memory"):
         run(gram, OVER, seeds=3, key=KEY, plan="padded", memory="100KB")
     with pytest.raises(ValueError, match=r"for a chunk of 50 seeds"):
-        run(gram, OVER, seeds=50, key=KEY, plan="padded", memory="2MB", chunk=50)
+        run(gram, OVER, seeds=50, key=KEY, plan="padded", memory="100KB", chunk=50)
 
 
 def test_a_result_larger_than_the_host_is_refused_before_it_is_made(monkeypatch):

@@ -9,17 +9,22 @@ import numpy as np
 import pytest
 
 from specjax import sizes, spectral
-from specjax.sweep import values, widths, zipped
+from specjax.sweep import plan, values, widths, zipped
 from specjax.sweep.cost import CostModel, Scaling, cost, cost_model
-from specjax.sweep.plan import Plan, cheapest_cut, chunk, even_chunk, group, padding, seeds_of
+from specjax.sweep.plan import Plan, cheapest_cut, chunk, padding, seeds_of, vmapped
 
 POINTS = (64, 16, 1024, 32, 256, 128, 512)
 OVER = {"n": widths(*POINTS)}
 
 
-def model(over=OVER, exponent=2.0, compile_seconds=1.0, at_largest=0.03):
+def model(over=OVER, exponent=2.0, compile_seconds=1.0, at_largest=0.03, loops=False, decomposes=False):
     scaling = Scaling(at_largest, dict.fromkeys(over, exponent))
-    return CostModel(scaling, scaling, Scaling(4e6, dict.fromkeys(over, exponent)), compile_seconds)
+    peak = Scaling(4e6, dict.fromkeys(over, exponent))
+    return CostModel(scaling, scaling, peak, peak, compile_seconds, loops, decomposes)
+
+
+def group(over, name, seeds, costs, checked=False, side_by_side=1):
+    return plan.group(over, name, seeds, costs, checked=checked, side_by_side=side_by_side)
 
 
 def partitions(ascending):
@@ -34,14 +39,16 @@ def sized(groups, over, dim="n"):
     return tuple(tuple(over[dim].points[i] for i in g) for g in groups[dim])
 
 
-@pytest.mark.parametrize("seeds", [1, 30, 1000, 100_000])
-def test_auto_is_the_cheapest_of_all_partitions(seeds):
-    """Against enumeration: each point of a group runs at the padded width, and each group compiles once."""
+@pytest.mark.parametrize(("checked", "side_by_side"), [(False, 1), (True, 1), (True, 2)])
+@pytest.mark.parametrize("seeds", [1, 30, 70, 1000, 100_000])
+def test_auto_is_the_cheapest_of_all_partitions(seeds, checked, side_by_side):
+    """Against enumeration: each point of a group runs at the padded width, each group compiles once, and the check of padding once."""
 
     def total(partition):
-        return sum(1.0 + seeds * len(g) * 0.03 * (max(g) / 1024) ** 2 for g in partition)
+        check = checked and len(partition) < len(POINTS)
+        return check + sum(1.0 / side_by_side + seeds * len(g) * 0.03 * (max(g) / 1024) ** 2 for g in partition)
 
-    chosen = sized(group(OVER, "auto", seeds, model()), OVER)
+    chosen = sized(group(OVER, "auto", seeds, model(), checked, side_by_side), OVER)
     assert [n for g in chosen for n in g] == sorted(POINTS)
     assert total(chosen) == pytest.approx(min(map(total, partitions(sorted(POINTS)))), rel=1e-12)
 
@@ -49,9 +56,8 @@ def test_auto_is_the_cheapest_of_all_partitions(seeds):
 def test_two_dimensions_are_cut_together():
     """Against enumeration over both: the compilations multiply, and so does the work."""
     over = {"m": widths(8, 16, 64, 256), "n": widths(4, 32, 128), "lr": values(0.1, 0.2)}
-    costs = CostModel(
-        Scaling(0.02, {"m": 1.0, "n": 2.0}), Scaling(1.0, {"m": 1.0, "n": 2.0}), Scaling(1e6, {"m": 1.0, "n": 2.0}), 0.5
-    )
+    of = {"m": 1.0, "n": 2.0}
+    costs = CostModel(Scaling(0.02, of), Scaling(1.0, of), *[Scaling(1e6, of)] * 2, 0.5, loops=False, decomposes=False)
 
     def total(ms, ns):
         work = sum(len(g) * max(g) / 256 for g in ms) * sum(len(g) * (max(g) / 128) ** 2 for g in ns)
@@ -106,25 +112,45 @@ def test_seeds_of_a_bucket_are_the_most_of_its_points():
     assert padding({"n": ((0, 1),)}, over, seeds, {"n": 1.0}) == pytest.approx(expected)
 
 
-def test_chunks_keep_the_working_set_and_discard_little():
+def test_groups_of_seeds_keep_the_working_set():
     over = {"n": widths(16, 1024), "lr": values(1.0, 2.0)}
     largest, smallest = {"n": (1,)}, {"n": (0,)}
-    # 4 MB alive at the largest width for each of the two values of lr: 2 seeds in 16 MiB.
-    assert chunk(largest, over, 1000, model(over), "cpu", 2**34, 1) == 2
-    assert chunk(largest, over, 1000, model(over), "cpu", 2**20, 1) == 1
-    assert chunk(smallest, over, 1000, model(over), "cpu", 2**34, 1) == 1000
-    assert chunk(largest, over, 1000, model(over), "cpu", 2**34, 8) == 16
-    assert even_chunk(1000, 512, 1) == 500
-    assert even_chunk(1000, 300, 1) == 250
-    assert even_chunk(7, 100, 8) == 8
-    assert even_chunk(1001, 512, 1) * 2 - 1001 < 2
+    # 4 MB alive at the largest width for each of the two values of lr: 1 seed in 8 MiB; at the smallest a 4096th of that.
+    assert vmapped(largest, over, model(over), "cpu", 2**34) == 1
+    assert vmapped(smallest, over, model(over), "cpu", 2**34) == int(8 * 2**20 / (8e6 / 4096))
+    assert vmapped(smallest, over, model(over), "cpu", 2**16) == int(2**16 / (8e6 / 4096))
+    assert vmapped(smallest, over, model(over, loops=True), "cpu", 2**34) == int(2**20 / (8e6 / 4096))
+    assert vmapped(smallest, over, model(over, decomposes=True), "cpu", 2**34) == 1
+    assert vmapped(largest, over, model(over), "gpu", 2**34) == int(2**31 / 8e6)
+
+
+@pytest.mark.parametrize("seeds", [1, 2, 7, 40, 1001, 10**6])
+@pytest.mark.parametrize(("group", "seconds"), [(1, 1.0), (1, 1e-3), (64, 1e-3), (1000, 1e-6)])
+@pytest.mark.parametrize(("calls", "devices"), [(1, 1), (2, 1), (1, 8)])
+def test_chunks_are_long_and_shared_evenly_and_discard_little(seeds, group, seconds, calls, devices):
+    found = chunk(seeds, group, seconds, 10**9, calls, devices)
+    number = -(-seeds // found)
+    assert found % devices == 0
+    assert number * found - seeds < number * devices + calls * devices
+    # Every core has a call, where there are as many seeds.
+    assert number >= min(calls, seeds)
+    # No longer than a quarter of a second, unless one group is.
+    assert (found / devices - 1) * seconds < max(0.25, group * seconds)
+    # As large as a group, where each core can have one.
+    if seeds >= 4 * calls * devices * group and group < 2**16:
+        assert found / devices > group / 2
+
+
+def test_chunks_have_room_for_their_results():
+    assert chunk(1000, 64, 1e-6, 10, 1, 1) <= 10
+    assert chunk(1000, 64, 1e-6, 0, 1, 1) == 1
 
 
 def test_plan_survives_json():
-    plan = Plan({"m": ((1,), (0, 2)), "n": ((0,),)}, (4, 8))
-    assert Plan.from_json(plan.to_json()) == plan
-    assert plan.buckets == [{"m": (1,), "n": (0,)}, {"m": (0, 2), "n": (0,)}]
-    assert Plan({}, ()).buckets == [{}]
+    cut = Plan({"m": ((1,), (0, 2)), "n": ((0,),)}, (4, 8), (2, 3))
+    assert Plan.from_json(cut.to_json()) == cut
+    assert cut.buckets == [{"m": (1,), "n": (0,)}, {"m": (0, 2), "n": (0,)}]
+    assert Plan({}, (), ()).buckets == [{}]
 
 
 def test_cheapest_cut_with_arbitrary_costs():
@@ -177,6 +203,32 @@ def test_loops_in_a_scan_of_a_float64_scope_have_a_cost():
             )
 
     assert cost(_traced(decomposed, jax.ShapeDtypeStruct((2, 8, 8), jnp.float32))).flops > 0
+
+
+def test_loops_and_decompositions_are_seen():
+    square = jax.ShapeDtypeStruct((32, 32), jnp.float32)
+    looped = cost(_traced(lambda w: jax.lax.scan(lambda w, _: (jnp.sin(w @ w), None), w, None, length=9)[0], square))
+    assert (looped.loops, looped.decomposes) == (True, False)
+    # The carry, the product and its sine; of the stacked results of every step nothing is gone over again.
+    assert looped.working_bytes == 3 * 4 * 32**2
+    stacked = cost(_traced(lambda w: jax.lax.scan(lambda w, _: (jnp.sin(w @ w), w), w, None, length=9), square))
+    assert (stacked.loops, stacked.working_bytes) == (True, 3 * 4 * 32**2)
+    assert stacked.peak_bytes > 9 * 4 * 32**2
+    decomposed = cost(_traced(lambda w: jnp.linalg.svd(w, compute_uv=False), square))
+    assert (decomposed.loops, decomposed.decomposes) == (False, True)
+
+
+def test_a_decomposition_costs_about_twenty_products():
+    """XLA counts nothing for it."""
+
+    def of(m, n, repeats):
+        def values(x):
+            return jax.lax.map(lambda y: jnp.linalg.svd(y, compute_uv=False), jnp.stack([x] * repeats))
+
+        return cost(_traced(values, jax.ShapeDtypeStruct((m, n), jnp.float32))).flops
+
+    assert of(64, 128, 1) == pytest.approx(20 * 128 * 64**2, rel=0.05)
+    assert of(64, 128, 3) == pytest.approx(3 * of(64, 128, 1), rel=0.05)
 
 
 def test_costs_between_the_traced_points_follow_the_volume():

@@ -113,7 +113,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         return {"slope": slope, "squared": slope**2, "curvature": curvature, **scaled}
 
     def swept(name: str, measure: Callable[..., Any], **over: Any) -> xr.Dataset:
-        return sweep.run(measure, over, seeds=config.samples, key=sizes.stream(key, name), chunk=20_000)
+        return sweep.run(measure, over, seeds=config.samples, key=sizes.stream(key, name))
 
     taken = swept("batches", gradients, batch_size=sweep.values(*map(float, BATCHES)))
     scored = swept("scores", scores, location=sweep.values(-0.5, 2.0))

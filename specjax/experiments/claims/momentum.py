@@ -74,7 +74,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         return {"gamma": gamma, "snr": snr, "first": first.astype(gamma.dtype), "last": last.astype(gamma.dtype)}
 
     over = {"gamma": sweep.values(*GAMMAS), "mu": sweep.values(*MUS)}
-    measured = sweep.run(errors, over, seeds=config.samples, key=sizes.stream(key, "noise"), chunk=20_000)
+    measured = sweep.run(errors, over, seeds=config.samples, key=sizes.stream(key, "noise"))
     snrs = {"largest": sweep.values(100.0)}
     with jax.enable_x64(True):
         found = sweep.run(search, snrs, seeds=config.searches, key=sizes.stream(key, "searches"))

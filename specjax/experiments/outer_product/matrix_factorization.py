@@ -76,7 +76,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     weights = [sizes.stream(key, f"weights of the {name}") for name in ("orders", "entries")]
     found = {
         "orders": sweep.run(orders, wide, seeds=config.seeds, key=weights[0]),
-        "entries": sweep.run(entries, small, seeds=config.small_seeds, key=weights[1], chunk=10_000).rename(
+        "entries": sweep.run(entries, small, seeds=config.small_seeds, key=weights[1]).rename(
             outer_product_dim_0="row", outer_product_dim_1="column"
         ),
     }

@@ -75,9 +75,9 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     d0s, angle_d0s = ({"d0": sweep.widths(*d0s)} for d0s in (config.d0s, config.angle_d0s))
     weights, pairs, others = (sizes.stream(key, name) for name in ("weights", "angles", "activations"))
     return {
-        "relu": sweep.run(measure, d0s, seeds=config.seeds, key=weights, chunk=20_000),
+        "relu": sweep.run(measure, d0s, seeds=config.seeds, key=weights),
         "angles": sweep.run(angles, angle_d0s, seeds=config.angle_seeds, key=pairs),
-        "activations": sweep.run(activations, d0s, seeds=config.activation_seeds, key=others, chunk=20_000),
+        "activations": sweep.run(activations, d0s, seeds=config.activation_seeds, key=others),
     }
 
 

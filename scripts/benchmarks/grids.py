@@ -1,0 +1,178 @@
+"""Two sweeps as users run them, `specjax.sweep.run` against a loop over the grid of functions that are jitted once for each width.
+
+* training: a network of three layers, its hidden widths, Muon's learning rates and seeds; the loss after `--steps` steps.
+* decompositions: the largest singular value and the nuclear norm of a gradient of a three-layer tanh network, over widths and seeds.
+
+The loop calls its function for one seed and one rate at a time, and waits for results at its end. Before timing, the
+results are compared: at each width every value is within `--rtol` of the root mean square. Times are medians over `--repeats` rounds of
+both sides, with tracing and compilation (from empty caches) and without. `sweep.run` traces, plans and compiles in every call: its time
+without is the `run_seconds` in its dataset. The last columns are of `sweep.run`: the padding of its plan, and how many
+cores it keeps busy, compilation included.
+
+    python scripts/benchmarks/grids.py [--smoke]
+"""
+
+import argparse
+import os
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter, process_time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import xarray as xr
+from jaxtyping import Array
+from timing import machine, table
+
+from specjax import optim, sweep
+from specjax.models import mlp
+from specjax.optim import Fans
+from specjax.sizes import AnySize
+
+INPUTS, OUTPUTS, SAMPLES = 32, 8, 64
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A measurement and its grid; without `rates` it takes none."""
+
+    measure: Callable[..., dict[str, Array]]
+    widths: Sequence[int]
+    rates: Sequence[float]
+    seeds: int
+
+    @property
+    def over(self) -> dict[str, sweep.axes.Axis]:
+        """The swept arguments."""
+        rates = {"lr": sweep.values(*self.rates)} if self.rates else {}
+        return {"d": sweep.widths(*self.widths), **rates}
+
+
+def batch() -> tuple[Array, Array]:
+    """Inputs and targets, the same everywhere."""
+    of_x, of_y = jax.random.split(jax.random.key(1))
+    return jax.random.normal(of_x, (SAMPLES, INPUTS)), jax.random.normal(of_y, (SAMPLES, OUTPUTS))
+
+
+def training(steps: int) -> Callable[..., dict[str, Array]]:
+    """The loss of a network after so many steps of Muon."""
+    data = batch()
+
+    def measure(key: Array, d: AnySize, lr: Array) -> dict[str, Array]:
+        params = mlp.init(key, (INPUTS, d, d, OUTPUTS))
+        optimizer = optim.muon(lr, sizes=(Fans(INPUTS, d), Fans(d, d), Fans(d, OUTPUTS)))
+
+        def step(carry: tuple[mlp.Params, optax.OptState], _: None) -> tuple[tuple[mlp.Params, optax.OptState], None]:
+            params, state = carry
+            updates, state = optimizer.update(jax.grad(mlp.loss)(params, data), state, params)
+            return (optax.apply_updates(params, updates), state), None
+
+        (params, _), _ = jax.lax.scan(step, (params, optimizer.init(params)), length=steps)
+        return {"loss": mlp.loss(params, data)}
+
+    return measure
+
+
+def decompositions(key: Array, d: AnySize) -> dict[str, Array]:
+    """Singular values of the gradient of the middle layer."""
+    params = mlp.init(key, (INPUTS, d, d, OUTPUTS), "tanh")
+    gradient = jax.grad(mlp.loss)(params, batch(), "tanh")[1]
+    values = jnp.linalg.svd(gradient, compute_uv=False)
+    return {"largest": values[0], "nuclear": jnp.sum(values)}
+
+
+def loop(grid: Grid, key: Array) -> Callable[[], dict[str, np.ndarray]]:
+    """Newly jitted functions of one seed and one rate, one for each width."""
+
+    def at_width(d: int) -> Callable[..., dict[str, Array]]:
+        return jax.jit(lambda seed, *rate: grid.measure(jax.random.fold_in(key, seed), d, *rate))
+
+    programs = [at_width(d) for d in grid.widths]
+    rates = [(np.float32(rate),) for rate in grid.rates] or [()]
+
+    def run() -> dict[str, np.ndarray]:
+        with jax.default_matmul_precision("highest"):
+            results = [
+                [[program(np.uint32(seed), *rate) for seed in range(grid.seeds)] for rate in rates]
+                for program in programs
+            ]
+        shape = (len(programs), *([len(rates)] if grid.rates else []), grid.seeds)
+        leaves = [one for of_width in results for of_rate in of_width for one in of_rate]
+        return {name: np.array([one[name] for one in leaves]).reshape(shape) for name in leaves[0]}
+
+    return run
+
+
+def check(name: str, data: xr.Dataset, looped: dict[str, np.ndarray], rtol: float) -> str:
+    """Raises AssertionError unless every value agrees to `rtol` of the root mean square at its width."""
+    worst = 0.0
+    for output, values in looped.items():
+        for one, other in zip(values, data[output].values, strict=True):
+            worst = max(worst, float(np.max(np.abs(one - other)) / np.sqrt(np.mean(one**2))))
+    assert worst <= rtol, f"{name}: the loop differs by {worst:.1e} of the root mean square."
+    return f"{name}: largest difference {worst:.1e} of the root mean square"
+
+
+def row(name: str, grid: Grid, key: Array, repeats: int) -> tuple[str, ...]:
+    """Times one grid on both sides, in turn."""
+    called: list[tuple[float, float, float]] = []
+    looped: list[tuple[float, float]] = []
+    for _ in range(repeats):
+        jax.clear_caches()
+        start, busy = perf_counter(), process_time()
+        data = sweep.run(grid.measure, grid.over, seeds=grid.seeds, key=key, progress=False)
+        whole = perf_counter() - start
+        called.append((whole, data.attrs["run_seconds"], (process_time() - busy) / whole))
+        jax.clear_caches()
+        run, seconds = loop(grid, key), []
+        for _ in range(2):
+            start = perf_counter()
+            run()
+            seconds.append(perf_counter() - start)
+        looped.append((seconds[0], seconds[1]))
+    one, without, cores = map(statistics.median, zip(*called, strict=True))
+    first, again = map(statistics.median, zip(*looped, strict=True))
+    times = (f"{one:.2f}", f"{first:.2f}", f"{first / one:.2f}", f"{without:.2f}", f"{again:.2f}")
+    return (name, *times, f"{again / without:.2f}", f"{data.attrs['padding']:.2f}", f"{cores:.2f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument("--smoke", action="store_true", help="tiny sizes, seconds in all")
+    parser.add_argument("--rates", type=float, nargs="+", default=(0.001, 0.003, 0.01, 0.03), help="of Muon")
+    parser.add_argument("--steps", type=int, default=60, help="of a training")
+    parser.add_argument("--seeds", type=int, default=16, help="seeds of a training")
+    parser.add_argument("--svd-seeds", type=int, default=40, help="seeds of the decompositions")
+    parser.add_argument("--repeats", type=int, default=3, help="rounds of both sides")
+    parser.add_argument("--rtol", type=float, default=2e-2, help="of the root mean square, between sides")
+    options = parser.parse_args()
+    small, whole = ((4, 6), (4, 6)) if options.smoke else ((16, 32, 64), (16, 32, 64, 128, 256, 512))
+    if options.smoke:
+        options.seeds, options.svd_seeds, options.repeats, options.steps = 3, 4, 1, 3
+    os.environ["SPECJAX_COMPILATION_CACHE"] = "off"
+    print(machine("specjax", "jax", "numpy"))
+    key = jax.random.key(0)
+    trained = training(options.steps)
+    grids = {
+        f"training, {small[0]} to {small[-1]}": Grid(trained, small, options.rates, options.seeds),
+        f"decompositions, {whole[0]} to {whole[-1]}": Grid(decompositions, whole, (), options.svd_seeds),
+    }
+    if not options.smoke:
+        grids[f"training, {whole[0]} to 128"] = Grid(trained, whole[:4], options.rates, options.seeds)
+    print("\nagreement before timing")
+    for name, grid in grids.items():
+        data = sweep.run(grid.measure, grid.over, seeds=grid.seeds, key=key, progress=False)
+        print(" ", check(name, data, loop(grid, key)(), options.rtol))
+    header = ("", "run, with compiling", "loop", "ratio", "run, without", "loop", "ratio", "padding", "cores")
+    print()
+    print(table([header, *(row(name, grid, key, options.repeats) for name, grid in grids.items())]))
+    print("seconds of the whole grid; ratio: of the loop to one call of sweep.run.")
+
+
+if __name__ == "__main__":
+    main()
