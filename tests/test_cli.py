@@ -374,7 +374,7 @@ def test_a_run_that_takes_long_tells_how_far_it_is_where_there_is_no_terminal(re
             return {"y": sizes.normal(key, (width,)).sum()}
 
         over = {"width": sweep.widths(*config.widths)}
-        return {"points": sweep.run(measure, over, seeds=4, key=jax.random.key(0), plan="exact")}
+        return {"points": sweep.run(measure, over, seeds=4, key=jax.random.key(0), plan="exact", chunk=4)}
 
     register(dataclasses.replace(TOY, measure=swept, statements=(finite,)))
     assert main(["run", "toy-slope", "--scale", "smoke"]) == 0
