@@ -354,7 +354,7 @@ def figure(config: Config, data: Data) -> Figure:
     few, many = by_alpha(config, data), data["many"]["count"].astype(float)
     for steps, axes in enumerate(of_steps, 2):
         draw_curves(axes, few.sel(t=steps), "d", "alpha", "α = {:g}".format)
-        draw_slopes(axes, few.sel(t=steps), "d", "alpha", [exponent(a, steps) for a in few.alpha.values])
+        draw_slopes(axes, few.sel(t=steps), "d", "alpha", [exponent(a, steps) for a in few.alpha.values.tolist()])
         axes.set(title=f"4: Muon, η = 2√d, T = {steps}, N = {config.n}", xlabel="dimension d", ylabel="items recovered")
     draw_curves(of_many, many.isel(t=[0, -1]).sel(optimizer="muon"), "d", "t", "T = {}".format)
     of_many.plot(config.many_dims, np.square(config.many_dims), "k:", label="d²")
@@ -363,7 +363,7 @@ def figure(config: Config, data: Data) -> Figure:
         log_axes(axes, few.d.values if axes is not of_many else many.d.values)
     draw_curves(exponents, judging.pseudo_slopes(few), "t", "alpha", "α = {:g}".format)
     for a, color in zip(few.alpha.values, COLORS, strict=False):
-        exponents.plot(few.t, [exponent(a, t) for t in few.t.values], "--", color=color)
+        exponents.plot(few.t, [exponent(a, t) for t in few.t.values.tolist()], "--", color=color)
     exponents.set(title="4e: exponents, theory dashed", xlabel="steps T", ylabel="slope in d", xticks=few.t.values)
     draw_curves(of_both, many.isel(d=-1), "t", "optimizer", judging.NAMES.__getitem__)
     of_both.set(title=f"5a: d = {config.many_dims[-1]}", xlabel="steps T", ylabel="items recovered", yscale="log")
