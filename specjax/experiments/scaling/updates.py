@@ -141,7 +141,9 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
     relative = data["update"] / data["update"].isel(width=0).mean("seed")
     for axes, layer in zip(panels, LAYERS, strict=True):
         for place, name in enumerate(SETTINGS):
-            style = {"color": COLORS[place % len(COLORS)], "marker": MARKERS[place % len(MARKERS)]}
+            # In the second round of colours each goes with another marker.
+            round_, color = divmod(place, len(COLORS))
+            style = {"color": COLORS[color], "marker": MARKERS[(color + round_) % len(MARKERS)]}
             # Many exponents are the same: the curves are moved apart a little.
             curve = relative.sel(setting=name, layer=layer, drop=True) * 1.03 ** (place - len(SETTINGS) // 2)
             draw_sweep(axes, curve, "width", label=name, line=True, **style)
