@@ -4,7 +4,6 @@ XLA counts the body of a loop once, since in general it does not know how often 
 its body counts that many times; a `lax.while_loop` still counts once.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import log, prod
@@ -13,6 +12,7 @@ from typing import NamedTuple
 import jax
 from jax.extend import core
 
+from specjax.sweep.lapack import calls_lapack, decomposed
 from specjax.sweep.traffic import bodies_of, size, traffic
 
 
@@ -55,7 +55,6 @@ RATES = {"cpu": Rates(1.5e11, 1.5e10, 1e-3)}
 # A decomposition of an m x n matrix, n <= m, takes about as long as so many times m n² FLOPs of what XLA does itself: measured for singular
 # values at widths 64 to 512.
 _DECOMPOSITION = 20
-_DECOMPOSED = re.compile(r"@lapack_\w+\(.*\) .*: \(tensor<((?:\d+x){2,}\w+)>")
 _ACCELERATOR = Rates(2e13, 1e12, 5e-3)
 
 
@@ -121,8 +120,10 @@ def cost_model(
 def cost(traced: jax.stages.Traced) -> Cost:
     """The cost of a traced function, from its program alone: nothing is compiled or run."""
     lowered = traced.lower()
-    jaxpr, text, flops = traced.jaxpr.jaxpr, lowered.as_text(), _flops(traced, lowered)
-    peak, loops = float(peak_bytes(jaxpr)), flops > 2 * _counted(lowered)
+    jaxpr, text = traced.jaxpr.jaxpr, lowered.as_text()
+    counted = _counted(lowered, text)
+    flops = _flops(jaxpr, counted)
+    peak, loops = float(peak_bytes(jaxpr)), flops > 2 * counted
     return Cost(
         flops,
         traffic(jaxpr),
@@ -130,7 +131,7 @@ def cost(traced: jax.stages.Traced) -> Cost:
         working_bytes=max(map(_step_bytes, _scans(jaxpr))) if loops else peak,
         operations=text.count("\n"),
         loops=loops,
-        decomposes="@lapack_" in text,
+        decomposes=calls_lapack(text),
     )
 
 
@@ -140,17 +141,18 @@ def _step_bytes(scan: core.JaxprEqn) -> float:
     return float(peak_bytes(body) + sum(size(v.aval) for v in body.invars[scan.params["num_consts"] :]))
 
 
-def _flops(traced: jax.stages.Traced, lowered: jax.stages.Lowered) -> float:
-    """FLOPs as XLA counts them, and the body of a scan as often as it is long."""
-    flops = _counted(lowered)
-    for scan in _scans(traced.jaxpr.jaxpr):
+def _flops(jaxpr: core.Jaxpr, counted: float) -> float:
+    """The FLOPs that are `counted` with the body of a scan once, and that as often as it is long."""
+    flops = counted
+    for scan in _scans(jaxpr):
         body, length = scan.params["jaxpr"], scan.params["length"]
         arguments = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in body.jaxpr.invars]
         # The body has its dtypes from where it was traced, which may have been a float64 scope.
         with jax.enable_x64(True):
             step = jax.jit(core.jaxpr_as_fun(body)).trace(*arguments)
-            once = step.lower()
-        flops += length * _flops(step, once) - _counted(once)
+            lowered = step.lower()
+        once = _counted(lowered, lowered.as_text())
+        flops += length * _flops(step.jaxpr.jaxpr, once) - once
     return flops
 
 
@@ -174,11 +176,10 @@ def peak_bytes(jaxpr: core.Jaxpr) -> int:
     return peak
 
 
-def _counted(lowered: jax.stages.Lowered) -> float:
+def _counted(lowered: jax.stages.Lowered, text: str) -> float:
     """FLOPs by XLA, and those of decompositions, of which it counts none: each function of the program once, however often it is called."""
     flops = (lowered.cost_analysis() or {}).get("flops", 0.0)
-    for operand in _DECOMPOSED.findall(lowered.as_text()):
-        extents = [int(extent) for extent in operand.split("x")[:-1]]
+    for extents in decomposed(text):
         flops += _DECOMPOSITION * prod(extents) * min(extents[-2:])
     return flops
 

@@ -5,7 +5,6 @@ the same key, `fold_in(key, s)`, at every point: widths are coupled, and more se
 """
 
 import os
-import re
 from collections.abc import Callable, Mapping
 from math import ceil
 from typing import Any
@@ -19,6 +18,7 @@ from jaxtyping import Array, Key, Shaped, UInt32
 from specjax.sizes import Size, active
 from specjax.sweep.axes import Over, Values, as_array, members, widths_of
 from specjax.sweep.effort import Options, effort
+from specjax.sweep.lapack import calls_lapack, decomposed
 from specjax.sweep.plan import Bucket
 
 Measure = Callable[..., Mapping[str, Any]]
@@ -172,9 +172,6 @@ def in_groups(
 # memory can still meet. So the pool gets more threads than calls can meet, on machines of few cores: XLA reads their number when its
 # first array is made, and a number that the user has set stays.
 _ONE_AT_A_TIME: Options = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
-_LAPACK = "@lapack_"
-# A call for one matrix waits for nothing: three extents or more are a batch.
-_BATCH = re.compile(r"@lapack_\w+\(.*\) .*: \(tensor<(?:\d+x){3,}")
 _LEAST_THREADS = 8
 if (os.cpu_count() or 1) < _LEAST_THREADS:
     os.environ.setdefault("PJRT_NPROC", str(_LEAST_THREADS))
@@ -232,8 +229,9 @@ def compile_program(lowered: jax.stages.Lowered, *, seconds: float | None) -> Co
         seconds: How long its calls are estimated to take together, None for a program of which nothing is kept.
     """
     text = lowered.as_text()
-    options = effort(seconds) | (_ONE_AT_A_TIME if _LAPACK in text else {})
-    return Compiled(lowered.compile(options), alone=_BATCH.search(text) is not None)
+    options = effort(seconds) | (_ONE_AT_A_TIME if calls_lapack(text) else {})
+    # A call for one matrix waits for nothing.
+    return Compiled(lowered.compile(options), alone=any(len(extents) > 2 for extents in decomposed(text)))
 
 
 def is_key(array: Any) -> bool:
