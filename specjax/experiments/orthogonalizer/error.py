@@ -102,9 +102,7 @@ def predicted(config: Config, power: int, fewer: int = 0) -> xr.DataArray:
 
 def slope(values: xr.DataArray) -> xr.DataArray:
     """The exponent of a straight line through the logarithms, in every draw."""
-    x = np.log(values["width"].astype(float))
-    x = x - x.mean()
-    return (x * xr.ufuncs.log(values)).sum("width") / (x**2).sum()
+    return sweep.slopes(xr.ufuncs.log(values), "width")
 
 
 def shift(data: xr.Dataset, **at: Any) -> xr.DataArray:
