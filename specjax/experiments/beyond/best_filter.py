@@ -150,6 +150,7 @@ def gain_as_predicted(config: Config, data: Data) -> lab.Relation:
     "gain",
     "The best filter recovers at least 4 % more items than the polar factor, at every α and d.",
     controls=NO_GAIN,
+    post_hoc=POST_HOC,
 )
 def gain_everywhere(config: Config, data: Data) -> lab.Relation:
     return lab.above(over(data, "best"), 1.04, "4 % more")
