@@ -10,7 +10,6 @@ from specjax.spectral.dominance import off_diagonal_coefficient as off_diagonal_
 from specjax.spectral.dominance import off_diagonal_energy as off_diagonal_energy
 from specjax.spectral.dominance import off_diagonal_mean as off_diagonal_mean
 from specjax.spectral.dominance import row_dominance as row_dominance
-from specjax.spectral.float64 import in_float64 as in_float64
 from specjax.spectral.maps import spectral_map as spectral_map
 from specjax.spectral.maps import spectral_power as spectral_power
 from specjax.spectral.maps import stabilized_sign as stabilized_sign

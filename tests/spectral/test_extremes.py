@@ -94,7 +94,6 @@ ELSEWHERE = {
     "band, best_composition, best_quintic": "numbers of the host; test_minimax",
     "factor_error, method_error": "of orthogonal factors, which have no scale; test_accuracy",
     "spectral_map, spectral_power, stabilized_sign": "refuse half precision; test_maps",
-    "in_float64": "takes functions; tests/models/test_associative_memory",
     "inverse_root": "refuses half precision; tests/optim/test_pieces",
 }
 

@@ -18,6 +18,7 @@ from specjax.experiments.associative_memory import judging, sweeps
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize, active
 from specjax.theory import capacity
+from specjax.theory.closed_forms import in_float64
 
 RATES = {"muon": 2.0 ** np.arange(-1, 4), "gd": 2.0 ** np.arange(1, 7)}
 """Learning rates of one step with ‖W‖_op = rate · √d, of which the best counts: the corollary's has a power of log d."""
@@ -89,7 +90,8 @@ def _block_mean(logits: Array, d: Array, place: float) -> Array:
     return jnp.sum(jnp.where(inside, logits, 0)) / jnp.maximum(jnp.sum(inside, dtype=logits.dtype), 1)
 
 
-@spectral.in_float64("config")
+@in_float64
+@partial(jax.jit, static_argnames="config")
 def _added_back(config: Config, u: Array, v: Array, q: Array, lam: Array) -> dict[str, Array]:
     """φ at the spikes, also of a map that falls, φ'(0) by central differences, and the sums of its closed form."""
     u, v, q, lam = (a.astype(jnp.float64) for a in (u, v, q, lam))

@@ -21,6 +21,7 @@ from specjax.lab.drawing import COLORS, draw_curves, draw_slopes, log_axes
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize, active
 from specjax.theory import capacity
+from specjax.theory.closed_forms import in_float64
 
 STEPS = 4
 RUNS = ("muon", "short", "gd")
@@ -167,7 +168,8 @@ def trajectory(u: Array, v: Array, q: Array, descent: Array, rates: Array) -> di
     return jax.lax.scan(step, start, rates)[1]
 
 
-@spectral.in_float64()
+@in_float64
+@jax.jit
 def newton_and_muon(u: Array, v: Array, q: Array, length: Array) -> Array:
     """W after each of four steps of both on the same items, (4, 2, d, d), with learning rates that give both first steps one length."""
     u, v, q, length = (x.astype(jnp.float64) for x in (u, v, q, length))

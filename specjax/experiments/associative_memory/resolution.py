@@ -14,6 +14,7 @@ from specjax.experiments.associative_memory.judging import Data
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize, active, mask
 from specjax.theory import capacity
+from specjax.theory.closed_forms import in_float64
 
 HALF = 0.25
 """Half of 1/2: exponents that are off by 1/2 are farther than this from the right ones."""
@@ -75,7 +76,8 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     }
 
 
-@spectral.in_float64()
+@in_float64
+@jax.jit
 def singular_values(u: Array, v: Array, q: Array) -> Array:
     """Those of the gradient at zero, with sums and decomposition in float64."""
     gradient = memory.gradient_at_zero(*(a.astype(jnp.float64) for a in (u, v, q)))

@@ -1,6 +1,7 @@
 """One step from W = 0, as exact as float32 holds it, where rounding in float32 would decide which rare items are recovered."""
 
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -9,9 +10,11 @@ from jaxtyping import Array, Float, Int
 from specjax import spectral
 from specjax.models.associative_memory.newton import HessianAtZero, newton_step
 from specjax.spectral.scaling import exactly_scaled
+from specjax.theory.closed_forms import in_float64
 
 
-@spectral.in_float64("optimizers", "ridge")
+@in_float64
+@partial(jax.jit, static_argnames=("optimizers", "ridge"))
 def one_step(
     u: Float[Array, "n d"],
     v: Float[Array, "n d"],
@@ -44,7 +47,8 @@ def one_step(
     return jnp.stack([exactly_scaled(steps[name]()).astype(jnp.float32) for name in optimizers])
 
 
-@spectral.in_float64()
+@in_float64
+@jax.jit
 def stabilized_steps(
     u: Float[Array, "n d"], v: Float[Array, "n d"], q: Float[Array, " n"], lambdas: Float[Array, " k"]
 ) -> Float[Array, "k d d"]:
@@ -54,7 +58,8 @@ def stabilized_steps(
     return maps.astype(jnp.float32)
 
 
-@spectral.in_float64("maps")
+@in_float64
+@partial(jax.jit, static_argnames="maps")
 def mapped_steps(
     u: Float[Array, "n d"],
     v: Float[Array, "n d"],
@@ -78,7 +83,8 @@ def mapped_steps(
     return jax.lax.map(step, maps(jnp.where(inside, s / median, 1), *arguments))
 
 
-@spectral.in_float64()
+@in_float64
+@jax.jit
 def polar_step(u: Float[Array, "n d"], v: Float[Array, "n d"], q: Float[Array, " n"]) -> Float[Array, "d d"]:
     """The polar factor of Σ q_i u_i v_iᵀ, as exact as in `one_step`."""
     return spectral.polar(_frequent_in_float64(u, v, q)).astype(jnp.float32)
