@@ -1,7 +1,7 @@
 """How accurate each polar method is: method × condition number × dtype, as two Markdown tables.
 
     python scripts/accuracy_table.py            # prints them
-    python scripts/accuracy_table.py --write    # puts them into docs/which-method.md
+    python scripts/accuracy_table.py --write    # puts them into docs/accuracy.md
 
 x = U diag(s) Vᵀ with Haar-distributed U and V and singular values in geometric progression from 1 to 1/κ, made in float64 and rounded
 to the dtype of the row, is what a method gets. U Vᵀ is what its factor is held against; so an error contains what the rounding of
@@ -23,7 +23,7 @@ from jaxtyping import Array
 from specjax import spectral
 from specjax.spectral import CUBIC, QDWH, SVD, Newton, NewtonSchulz, PolarError, PolarExpress
 
-PAGE = Path(__file__).parents[1] / "docs" / "which-method.md"
+PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
 BEGIN, END = "<!-- accuracy tables -->\n", "<!-- end of accuracy tables -->\n"
 ORDER = 64
 FLOOR = "rounding of x alone"
@@ -136,7 +136,7 @@ def _table(rows: dict[tuple[str, str], dict[str, PolarError]], field: str) -> st
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="replace the tables in docs/which-method.md")
+    parser.add_argument("--write", action="store_true", help="replace the tables in docs/accuracy.md")
     arguments = parser.parse_args()
     with jax.enable_x64(True):
         text = tables()

@@ -101,6 +101,13 @@ def test_muon_on_your_model_prints_what_it_shows(capsys):
     prints_what_it_shows(capsys.readouterr().out, "\n".join(shown))
 
 
+def test_the_home_page_prints_what_it_shows(capsys):
+    code, shown = blocks("index.md", "python"), blocks("index.md", "text")
+    assert len(code) == len(shown) == 1
+    exec(compile(code[0], "index.md", "exec"), {})
+    prints_what_it_shows(capsys.readouterr().out, shown[0])
+
+
 def test_the_tutorial_prints_what_it_shows(capsys):
     code, shown = blocks("tutorial.md", "python"), blocks("tutorial.md", "text")
     assert len(code) == len(shown) + 1
