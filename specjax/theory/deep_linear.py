@@ -138,7 +138,7 @@ def one_draw_ratio_output(d0: ArrayLike) -> _Numbers:
 def one_draw_ratio_hidden(d0: ArrayLike, d2: ArrayLike) -> _Numbers:
     """Mean |off-diagonal| over mean diagonal of G_1 G_1ᵀ in one draw at L = 2, as d_1 → ∞ with d_0, d_2 and Φ fixed.
 
-    (1/√π) [Γ((d_0+1)/2)/Γ(d_0/2+1)] [Γ((d_2+1)/2)/Γ(d_2/2+1)] Γ((d_0+d_2+1)/2)/Γ((d_0+d_2)/2), the mean over draws up to O(1/d_1):
+    (1/√π) Γ((d_0+1)/2)/Γ(d_0/2+1) · Γ((d_2+1)/2)/Γ(d_2/2+1) · Γ((d_0+d_2+1)/2)/Γ((d_0+d_2)/2), the mean over draws up to O(1/d_1):
     0.3937 at d_0 = 8, d_2 = 6.
 
     [ours] With A = Z Zᵀ, Z as in :func:`one_draw_ratio_output`, G_1 G_1ᵀ has the entries d_1 u_aᵀ A u_b, with the columns u of W_2:
