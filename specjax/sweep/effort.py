@@ -11,12 +11,12 @@ Options = dict[str, Any]
 _LEVEL = "xla_backend_optimization_level"
 # LLVM at full effort takes up to four times as long to compile what a sweep is made of, for programs that run about as fast.
 _LESS: Options = {_LEVEL: 1}
-# What XLA's older emitters write, in one piece, compiles in half of that again, and runs up to a third longer.
+# What XLA's older emitters write, in one piece, compiles in two thirds of that, and runs up to twice as long.
 _SHORT: Options = _LESS | {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
 # Without optimization it takes a third of the rest. Some draws are then rounded otherwise than those of `specjax.sizes` alone, which
 # a sweep promises to have bit for bit: for what is not kept.
 _AT_ONCE: Options = _SHORT | {_LEVEL: 0}
-_SECONDS = 5.0
+_SECONDS = 0.5
 
 
 def effort(seconds: float | None) -> Options:

@@ -270,7 +270,7 @@ def _fitted(prepared: Prepared, bucket: Bucket, compiled: Compiled, chunk: int, 
     request = prepared.request
     vmapped = min(vmapped, chunk // request.devices)
     while True:
-        calls = 1 if compiled.alone else request.calls
+        calls = request.calls
         needed = compiled.bytes * calls
         if needed <= request.budget or (request.chunk is not None and request.memory is None):
             return Ready(compiled, chunk, calls)
