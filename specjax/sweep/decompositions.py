@@ -15,7 +15,7 @@ from jax import lax
 from jax.extend import core
 
 from specjax.spectral.one_by_one import DECOMPOSITIONS, decomposes, one_by_one
-from specjax.sweep.traffic import INLINED
+from specjax.sweep.jaxprs import INLINED, bodies, evaluate, unchanged
 
 
 def in_turn(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -23,34 +23,20 @@ def in_turn(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def in_its_turn(*arguments: Any) -> Any:
         closed, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
-        evaluate = _body if decomposes(closed.jaxpr) else _plain
-        outputs = evaluate(closed, *jax.tree.leaves(arguments))
+        body = partial(_body, closed) if decomposes(closed.jaxpr) else core.jaxpr_as_fun(closed)
+        outputs = body(*jax.tree.leaves(arguments))
         return jax.tree.unflatten(jax.tree.structure(shapes), outputs)
 
     return in_its_turn
-
-
-def _evaluate(jaxpr: core.Jaxpr, consts: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
-    values: dict[core.Var, Any] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *arguments], strict=True))
-
-    def read(atom: Any) -> Any:
-        return atom.val if isinstance(atom, core.Literal) else values[atom]
-
-    for eqn in jaxpr.eqns:
-        values |= dict(zip(eqn.outvars, _results(eqn, [read(atom) for atom in eqn.invars], jaxpr), strict=True))
-    return [read(atom) for atom in jaxpr.outvars]
 
 
 def _results(eqn: core.JaxprEqn, operands: list[Any], within: core.Jaxpr) -> Sequence[Any]:
     name, params = eqn.primitive.name, eqn.params
     if name in DECOMPOSITIONS and name != "ffi_call":
         return _each(eqn, operands)
-    given = {atom: value for atom, value in zip(eqn.invars, operands, strict=True) if isinstance(atom, core.Var)}
-    alone = core.Jaxpr((), [*given], eqn.outvars, [eqn], eqn.effects, within.debug_info.with_unknown_names())
-    if decomposes(alone):
+    if name == "ffi_call" or any(map(decomposes, bodies(eqn))):
         if name in INLINED:
-            body = params[INLINED[name]]
-            return _evaluate(body.jaxpr, body.consts, operands)
+            return _body(params[INLINED[name]], *operands)
         if name == "scan":
             return _scan(params, operands)
         if name == "while":
@@ -63,8 +49,8 @@ def _results(eqn: core.JaxprEqn, operands: list[Any], within: core.Jaxpr) -> Seq
             before = lengths.matvec + lengths.vecmat
             return _body(params["jaxprs"].solve, *operands[before : before + lengths.solve], *operands[behind:])
         # What is inside cannot be seen to: then the whole of it in turn.
-        return one_by_one(core.jaxpr_as_fun(core.ClosedJaxpr(alone, ())), *given.values())
-    return core.jaxpr_as_fun(core.ClosedJaxpr(alone, ()))(*given.values())
+        return one_by_one(lambda *values: unchanged(eqn, [*values], within), *operands)
+    return unchanged(eqn, operands, within)
 
 
 def _each(eqn: core.JaxprEqn, operands: list[Any]) -> Sequence[Any]:
@@ -78,12 +64,8 @@ def _each(eqn: core.JaxprEqn, operands: list[Any]) -> Sequence[Any]:
     return each(*operands)
 
 
-def _plain(body: core.ClosedJaxpr, *operands: Any) -> list[Any]:
-    return core.jaxpr_as_fun(body)(*operands)
-
-
 def _body(body: core.ClosedJaxpr, *operands: Any) -> list[Any]:
-    return _evaluate(body.jaxpr, body.consts, operands)
+    return evaluate(body.jaxpr, body.consts, operands, _results)
 
 
 def _scan(params: dict[str, Any], operands: list[Any]) -> list[Any]:

@@ -1,12 +1,19 @@
 """Decompositions in a measurement: one matrix at a time for LAPACK, with the numbers that batches give."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from specjax.sweep.decompositions import in_turn
-from specjax.sweep.lapack import decomposed
+
+
+def decomposed(text):
+    """The extents of what each LAPACK call decomposes."""
+    found = re.findall(r"@lapack_\w+\(.*\) .*: \(tensor<((?:\d+x){2,})", text)
+    return [tuple(map(int, extents.split("x")[:-1])) for extents in found]
 
 
 def stacked(x):
