@@ -16,19 +16,19 @@ _SHORT: Options = _LESS | {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parall
 # Without optimization it takes a third of the rest. Some draws are then rounded otherwise than those of `specjax.sizes` alone, which
 # a sweep promises to have bit for bit: for what is not kept.
 _AT_ONCE: Options = _SHORT | {_LEVEL: 0}
-_SECONDS = 0.5
+_SHARE = 0.2  # of the estimated time to compile, below which the older emitters save more than they lose
 
 
-def effort(seconds: float | None) -> Options:
+def effort(seconds: float | None, compiling: float = 0.0) -> Options:
     """XLA's options for a program that is estimated to run for so many seconds, or of which nothing is kept (None).
 
-    There are none on another platform, or with JAX's own switch for quick compilation; an option that XLA_FLAGS sets stays as it is.
+    `compiling` is how long it is estimated to compile by the newer emitters. There are none on another platform, or with JAX's own switch for quick compilation; an option that XLA_FLAGS sets stays as it is.
     """
     if jax.default_backend() != "cpu" or jax.config.read("jax_disable_most_optimizations"):
         return {}
     flags, wanted = (
         os.environ.get("XLA_FLAGS", ""),
-        _AT_ONCE if seconds is None else _SHORT if seconds < _SECONDS else _LESS,
+        _AT_ONCE if seconds is None else _SHORT if seconds < _SHARE * compiling else _LESS,
     )
     return {option: value for option, value in wanted.items() if option not in flags and _known(option, value)}
 

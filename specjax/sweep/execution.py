@@ -31,7 +31,7 @@ from specjax.sweep.program import (
     trace_program,
 )
 from specjax.sweep.progress import Progress
-from specjax.sweep.sampling import EverySeed, Sampling
+from specjax.sweep.sampling import Sampling
 from specjax.sweep.store import Block, Store
 
 Ranges = Sequence[tuple[int, int]]
@@ -115,9 +115,7 @@ class Prepared:
 
     def samples(self, bucket: Bucket) -> int:
         """The samples of a bucket."""
-        if isinstance(self.sampling, EverySeed):
-            return plan.seeds_of(bucket, self.request.seeds)
-        return self.sampling.samples
+        return self.sampling.of(plan.seeds_of(bucket, self.request.seeds))
 
     def place(self, bucket: Bucket) -> list[np.ndarray]:
         """The indices of a bucket along each dimension."""
@@ -237,6 +235,7 @@ def _compile(prepared: Prepared, buckets: Sequence[int]) -> list[Ready]:
                 compile_program,
                 _lowered(prepared, cut.buckets[i], cut.chunks[i], cut.vmapped[i]),
                 seconds=_estimated(prepared, cut.buckets[i]),
+                compiling=prepared.model.compile_seconds,
             )
             for i in buckets
         ]
@@ -289,7 +288,9 @@ def _fitted(prepared: Prepared, bucket: Bucket, compiled: Compiled, chunk: int, 
                 "raise memory, take a smaller chunk or plan='exact', or sweep fewer values at a time."
             )
         lowered = _lowered(prepared, bucket, chunk, vmapped)
-        compiled = compile_program(lowered, seconds=_estimated(prepared, bucket))
+        compiled = compile_program(
+            lowered, seconds=_estimated(prepared, bucket), compiling=prepared.model.compile_seconds
+        )
 
 
 def _calls(ready: Ready, prepared: Prepared, bucket: Bucket, ranges: Sequence[tuple[int, int]]) -> Calls:

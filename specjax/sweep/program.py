@@ -207,14 +207,15 @@ def trace_program(
         )
 
 
-def compile_program(lowered: jax.stages.Lowered, *, seconds: float | None) -> Compiled:
+def compile_program(lowered: jax.stages.Lowered, *, seconds: float | None, compiling: float = 0.0) -> Compiled:
     """Compiles what was lowered from :func:`trace_program`, ahead of time.
 
     Args:
         lowered: The program of a bucket.
         seconds: How long its calls are estimated to take together, None for a program of which nothing is kept.
+        compiling: How long it is estimated to compile.
     """
-    return Compiled(lowered.compile(effort(seconds)))
+    return Compiled(lowered.compile(effort(seconds, compiling)))
 
 
 def is_key(array: Any) -> bool:
