@@ -22,7 +22,8 @@ _SHARE = 0.2  # of the estimated time to compile, below which the older emitters
 def effort(seconds: float | None, compiling: float = 0.0) -> Options:
     """XLA's options for a program that is estimated to run for so many seconds, or of which nothing is kept (None).
 
-    `compiling` is how long it is estimated to compile by the newer emitters. There are none on another platform, or with JAX's own switch for quick compilation; an option that XLA_FLAGS sets stays as it is.
+    `compiling` is how long it is estimated to compile by the newer emitters. There are none on another platform, or with JAX's own
+    switch for quick compilation; an option that XLA_FLAGS sets stays as it is.
     """
     if jax.default_backend() != "cpu" or jax.config.read("jax_disable_most_optimizations"):
         return {}
