@@ -165,29 +165,6 @@ def in_groups(
     return {name: a.reshape(turns * group, *a.shape[2:])[:number] for name, a in found.items()}
 
 
-class Compiled:
-    """A program compiled for chunks of one size, and what is known of it.
-
-    Attributes:
-        bytes: What one call needs on one device by XLA's memory analysis: scratch memory, arguments and results; 0 on a platform
-            that has no analysis.
-        scratch: The scratch memory of these.
-    """
-
-    def __init__(self, compiled: jax.stages.Compiled) -> None:
-        memory = compiled.memory_analysis()
-        self.bytes: int = 0
-        self.scratch: int = 0
-        if memory is not None:
-            self.scratch = memory.temp_size_in_bytes
-            self.bytes = self.scratch + memory.argument_size_in_bytes + memory.output_size_in_bytes
-        self._compiled = compiled
-
-    def __call__(self, key_data: Any, seed_ids: Any, coordinates: Coordinates) -> dict[str, Array]:
-        """Starts a call; its results may still be under way."""
-        return self._compiled(key_data, seed_ids, coordinates)
-
-
 def trace_program(
     program: Program,
     key_data: UInt32[np.ndarray, "..."],
@@ -207,7 +184,9 @@ def trace_program(
         )
 
 
-def compile_program(lowered: jax.stages.Lowered, *, seconds: float | None, compiling: float = 0.0) -> Compiled:
+def compile_program(
+    lowered: jax.stages.Lowered, *, seconds: float | None, compiling: float = 0.0
+) -> jax.stages.Compiled:
     """Compiles what was lowered from :func:`trace_program`, ahead of time.
 
     Args:
@@ -215,7 +194,17 @@ def compile_program(lowered: jax.stages.Lowered, *, seconds: float | None, compi
         seconds: How long its calls are estimated to take together, None for a program of which nothing is kept.
         compiling: How long it is estimated to compile.
     """
-    return Compiled(lowered.compile(effort(seconds, compiling)))
+    return lowered.compile(effort(seconds, compiling))
+
+
+def bytes_of(compiled: jax.stages.Compiled) -> tuple[int, int]:
+    """What one call needs on one device by XLA's memory analysis, scratch memory, arguments and results, and the scratch memory alone."""
+    memory = compiled.memory_analysis()
+    # A platform may have no analysis.
+    if memory is None:
+        return 0, 0
+    scratch = memory.temp_size_in_bytes
+    return scratch + memory.argument_size_in_bytes + memory.output_size_in_bytes, scratch
 
 
 def is_key(array: Any) -> bool:
