@@ -158,11 +158,9 @@ def _work(jaxpr: core.Jaxpr, once: np.ndarray) -> np.ndarray:
 
 def _decompositions(jaxpr: core.Jaxpr) -> float:
     """The FLOPs of decompositions outside scans."""
-    return sum(
-        _DECOMPOSITION * prod(shape) * min(shape[-2:])
-        for eqn in _equations(jaxpr)
-        if eqn.primitive.name in DECOMPOSITIONS and len(shape := eqn.invars[0].aval.shape) > 1
-    )
+    decomposed = (eqn.invars[0].aval for eqn in _equations(jaxpr) if eqn.primitive.name in DECOMPOSITIONS)
+    shapes = [getattr(aval, "shape", ()) for aval in decomposed]
+    return float(sum(_DECOMPOSITION * prod(shape) * min(shape[-2:]) for shape in shapes if len(shape) > 1))
 
 
 def _step_bytes(scan: core.JaxprEqn) -> float:
