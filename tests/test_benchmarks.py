@@ -41,6 +41,7 @@ def test_every_benchmark_is_tested():
         "moments.py",
         "polar.py",
         "recovery.py",
+        "roofline.py",
         "scaling.py",
     }
 
@@ -65,6 +66,13 @@ def test_the_benchmark_of_recovery_counts_the_same_items_both_ways():
     assert [int(d) for d, _, _ in counts] == [16, 32]
     assert all(0 < int(row) <= int(count) for _, count, row in counts)
     assert len(done.stdout.split("fraction")[1].split("load")[0].split()) == 1 + 2 * 7
+
+
+def test_the_roofline_times_every_part():
+    command = [sys.executable, "-W", "error", str(BENCHMARKS / "roofline.py"), "--smoke"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(re.findall(r"^.* \d\.\d{4} +\d+\.\d$", done.stdout, re.MULTILINE)) == 9
 
 
 @pytest.mark.slow

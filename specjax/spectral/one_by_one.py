@@ -21,7 +21,7 @@ from jaxtyping import Array, Inexact
 from specjax.spectral.scaling import nan_unless_finite
 
 # The primitives that jaxlib hands to LAPACK on a CPU, and foreign calls, which may do as it does.
-_DECOMPOSITIONS = frozenset(
+DECOMPOSITIONS = frozenset(
     {
         "cholesky",
         "eig",
@@ -62,7 +62,7 @@ def one_by_one(function: Callable[..., Any], *arrays: Array) -> Any:
         return function(*arrays)
     closed, shapes = jax.make_jaxpr(function, return_shape=True)(*arrays)
     # Without decompositions what was traced is used as it is: a second trace would call the function twice.
-    evaluate = _evaluate if _decomposes(closed.jaxpr) else _plain
+    evaluate = _evaluate if decomposes(closed.jaxpr) else _plain
     return jax.tree.unflatten(jax.tree.structure(shapes), evaluate(closed.jaxpr, *closed.consts, *arrays))
 
 
@@ -121,9 +121,10 @@ def _qr(x: Array) -> tuple[Array, Array]:
     return q, r
 
 
-def _decomposes(jaxpr: core.Jaxpr) -> bool:
-    return any(eqn.primitive.name in _DECOMPOSITIONS for eqn in jaxpr.eqns) or any(
-        map(_decomposes, core.subjaxprs(jaxpr))
+def decomposes(jaxpr: core.Jaxpr) -> bool:
+    """Whether a program hands matrices to LAPACK on a CPU, in a loop or a branch too."""
+    return any(eqn.primitive.name in DECOMPOSITIONS for eqn in jaxpr.eqns) or any(
+        map(decomposes, core.subjaxprs(jaxpr))
     )
 
 

@@ -1,7 +1,8 @@
 """What a measurement costs before it is compiled: FLOPs by XLA's own analysis, bytes moved, memory, and the length of its program.
 
 XLA counts the body of a loop once, since in general it does not know how often it runs. The length of a `lax.scan` is known, so here
-its body counts that many times; a `lax.while_loop` still counts once.
+its body counts that many times; a `lax.while_loop` still counts once. The bytes are those of every operation by itself, most of which are
+fused with others and never go to memory: the rate at which they are moved is that of such operations.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -10,10 +11,11 @@ from math import log, prod
 from typing import NamedTuple
 
 import jax
+import numpy as np
 from jax.extend import core
 
-from specjax.sweep.lapack import calls_lapack, decomposed
-from specjax.sweep.traffic import bodies_of, size, traffic
+from specjax.spectral.one_by_one import DECOMPOSITIONS, decomposes
+from specjax.sweep.jaxprs import bodies
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class Cost:
 
     Attributes:
         flops: Floating-point operations.
-        bytes: What its fused operations read and write.
+        bytes: What its operations read and write, each by itself.
         peak_bytes: What is alive at a time in the order of the program.
         working_bytes: What is gone over again and again: what is alive in the body of a scan where scans have more than half of the
             FLOPs, else `peak_bytes`.
@@ -49,13 +51,13 @@ class Rates(NamedTuple):
 
 
 # Order-of-magnitude constants rather than a calibration, so that the same sweep has the same plan in every process. The first line was
-# measured on two CPU cores with jax 0.10.1: for the statistics of a ReLU layer and for trainings with Muon the estimate of a run was within
-# a factor of 3 at widths 16 to 512, and that of compiling within 2.
-RATES = {"cpu": Rates(1.5e11, 1.5e10, 1e-3)}
+# measured on two CPU cores with jax 0.10.1, calls side by side: for the statistics of a ReLU layer the estimate of a run was within
+# a factor of 1.5 at widths 64 to 512.
+RATES = {"cpu": Rates(1.5e11, 6e11, 1e-3)}
 # A decomposition of an m x n matrix, n <= m, takes about as long as so many times m n² FLOPs of what XLA does itself: measured for singular
 # values at widths 64 to 512.
 _DECOMPOSITION = 20
-_ACCELERATOR = Rates(2e13, 1e12, 5e-3)
+_ACCELERATOR = Rates(2e13, 1.5e13, 5e-3)
 
 
 @dataclass(frozen=True)
@@ -119,41 +121,52 @@ def cost_model(
 
 def cost(traced: jax.stages.Traced) -> Cost:
     """The cost of a traced function, from its program alone: nothing is compiled or run."""
-    lowered = traced.lower()
-    jaxpr, text = traced.jaxpr.jaxpr, lowered.as_text()
-    counted = _counted(lowered, text)
-    flops = _flops(jaxpr, counted)
-    peak, loops = float(peak_bytes(jaxpr)), flops > 2 * counted
+    jaxpr, lowered = traced.jaxpr.jaxpr, traced.lower()
+    once = _by_xla(lowered)
+    flops, moved = _work(jaxpr, once)
+    peak, loops = float(peak_bytes(jaxpr)), bool(flops > 2 * (once[0] + _decompositions(jaxpr)))
     return Cost(
         flops,
-        traffic(jaxpr),
+        moved,
         peak,
         working_bytes=max(map(_step_bytes, _scans(jaxpr))) if loops else peak,
-        operations=text.count("\n"),
+        operations=lowered.as_text().count("\n"),
         loops=loops,
-        decomposes=calls_lapack(text),
+        decomposes=decomposes(jaxpr),
     )
 
 
-def _step_bytes(scan: core.JaxprEqn) -> float:
-    """What is alive in a step of a scan: its own arrays, and the carry and inputs, which are there before."""
-    body = scan.params["jaxpr"].jaxpr
-    return float(peak_bytes(body) + sum(size(v.aval) for v in body.invars[scan.params["num_consts"] :]))
+def _by_xla(lowered: jax.stages.Lowered) -> np.ndarray:
+    """FLOPs and bytes by XLA, the body of a loop once and decompositions not at all."""
+    counted = lowered.cost_analysis() or {}
+    return np.array([counted.get("flops", 0.0), counted.get("bytes accessed", 0.0)])
 
 
-def _flops(jaxpr: core.Jaxpr, counted: float) -> float:
-    """The FLOPs that are `counted` with the body of a scan once, and that as often as it is long."""
-    flops = counted
+def _work(jaxpr: core.Jaxpr, once: np.ndarray) -> np.ndarray:
+    """FLOPs and bytes where XLA counts `once`: the body of a scan as often as it is long, and decompositions."""
+    work = once + np.array([_decompositions(jaxpr), 0.0])
     for scan in _scans(jaxpr):
         body, length = scan.params["jaxpr"], scan.params["length"]
         arguments = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in body.jaxpr.invars]
         # The body has its dtypes from where it was traced, which may have been a float64 scope.
         with jax.enable_x64(True):
             step = jax.jit(core.jaxpr_as_fun(body)).trace(*arguments)
-            lowered = step.lower()
-        once = _counted(lowered, lowered.as_text())
-        flops += length * _flops(step.jaxpr.jaxpr, once) - once
-    return flops
+            counted = _by_xla(step.lower())
+        work += length * _work(step.jaxpr.jaxpr, counted) - counted
+    return work
+
+
+def _decompositions(jaxpr: core.Jaxpr) -> float:
+    """The FLOPs of decompositions outside scans."""
+    decomposed = (eqn.invars[0].aval for eqn in _equations(jaxpr) if eqn.primitive.name in DECOMPOSITIONS)
+    shapes = [getattr(aval, "shape", ()) for aval in decomposed]
+    return float(sum(_DECOMPOSITION * prod(shape) * min(shape[-2:]) for shape in shapes if len(shape) > 1))
+
+
+def _step_bytes(scan: core.JaxprEqn) -> float:
+    """What is alive in a step of a scan: its own arrays, and the carry and inputs, which are there before."""
+    body = scan.params["jaxpr"].jaxpr
+    return float(peak_bytes(body) + sum(size(v.aval) for v in body.invars[scan.params["num_consts"] :]))
 
 
 def peak_bytes(jaxpr: core.Jaxpr) -> int:
@@ -166,7 +179,7 @@ def peak_bytes(jaxpr: core.Jaxpr) -> int:
     alive = peak = 0
     freed_at: dict[int, int] = {}
     for i, eqn in enumerate(jaxpr.eqns):
-        inside = max((peak_bytes(inner) for inner in bodies_of(eqn)), default=0)
+        inside = max((peak_bytes(inner) for inner in bodies(eqn)), default=0)
         written = sum(size(v.aval) for v in eqn.outvars)
         for v in eqn.outvars:
             freed_at[last_use.get(v, i)] = freed_at.get(last_use.get(v, i), 0) + size(v.aval)
@@ -176,19 +189,21 @@ def peak_bytes(jaxpr: core.Jaxpr) -> int:
     return peak
 
 
-def _counted(lowered: jax.stages.Lowered, text: str) -> float:
-    """FLOPs by XLA, and those of decompositions, of which it counts none: each function of the program once, however often it is called."""
-    flops = (lowered.cost_analysis() or {}).get("flops", 0.0)
-    for extents in decomposed(text):
-        flops += _DECOMPOSITION * prod(extents) * min(extents[-2:])
-    return flops
-
-
 def _scans(jaxpr: core.Jaxpr) -> Iterator[core.JaxprEqn]:
     """The outermost scans of `jaxpr`."""
+    return (eqn for eqn in _equations(jaxpr) if eqn.primitive.name == "scan")
+
+
+def _equations(jaxpr: core.Jaxpr) -> Iterator[core.JaxprEqn]:
+    """The equations of `jaxpr` and of what is called in it, without those in scans."""
     for eqn in jaxpr.eqns:
-        if eqn.primitive.name == "scan":
-            yield eqn
-        else:
-            for inner in bodies_of(eqn):
-                yield from _scans(inner)
+        yield eqn
+        if eqn.primitive.name != "scan":
+            for inner in bodies(eqn):
+                yield from _equations(inner)
+
+
+def size(aval: object) -> int:
+    """Bytes of an array; a key counts as the two words of its data; tokens and the like have no shape."""
+    shape, dtype = getattr(aval, "shape", ()), getattr(aval, "dtype", None)
+    return int(np.prod(shape)) * getattr(dtype, "itemsize", 0)

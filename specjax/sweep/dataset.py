@@ -9,12 +9,11 @@ import numpy as np
 import xarray as xr
 
 from specjax.sweep.axes import Over, Values, Widths, Zipped, length, members
-from specjax.sweep.failures import mark_failed, report_failed_batches
 from specjax.sweep.memory import described
 from specjax.sweep.moments import quantity
 from specjax.sweep.plan import Seeds
 from specjax.sweep.replicates import SEEDS
-from specjax.sweep.sampling import EverySeed, Sampling
+from specjax.sweep.sampling import Sampling
 
 BUCKET_TABLE = "bucket_table"
 
@@ -31,10 +30,9 @@ def assemble(
     computed = _computed(over, seeds, sampling.samples)
     if computed is not None:
         outputs = {name: _absent_as_nan(array, computed) for name, array in outputs.items()}
-    data = named(outputs, over, sampling, seeds, units).assign_attrs(attributes)
-    if isinstance(sampling, EverySeed):
-        return mark_failed(data, tuple(over), computed)
-    return report_failed_batches(data, tuple(over))
+    return sampling.with_failed(
+        named(outputs, over, sampling, seeds, units).assign_attrs(attributes), tuple(over), computed
+    )
 
 
 def named(

@@ -197,8 +197,6 @@ def _prepare(request: Request, probed: Probe, model: CostModel, stored: Mapping[
     buckets = prepared.plan.buckets
     cut = [_seeds_per_call(prepared, bucket) for bucket in buckets]
     prepared = replace(prepared, plan=Plan(groups, tuple(n for n, _ in cut), tuple(n for _, n in cut)))
-    if not isinstance(kept, EverySeed):
-        return replace(prepared, blocks=(1,) * len(buckets))
     # Whole calls, so that only the last one of a bucket discards seeds.
     calls = [
         max(round(BLOCK_SECONDS / max(prepared.seconds(bucket) * n, _LEAST_SECONDS)), 1)
@@ -207,7 +205,8 @@ def _prepare(request: Request, probed: Probe, model: CostModel, stored: Mapping[
     totals = [ceil(cutting.seeds_of(bucket, seeds) / n) for (n, _), bucket in zip(cut, buckets, strict=True)]
     # As many blocks as that makes, of nearly equal size.
     blocks = tuple(
-        n * ceil(total / ceil(total / count)) for (n, _), count, total in zip(cut, calls, totals, strict=True)
+        kept.block(n * ceil(total / ceil(total / count)))
+        for (n, _), count, total in zip(cut, calls, totals, strict=True)
     )
     return replace(prepared, blocks=blocks)
 
@@ -217,7 +216,7 @@ def _seeds_per_call(prepared: Prepared, bucket: Bucket) -> tuple[int, int]:
     request, model, kept = prepared.request, prepared.model, prepared.sampling
     budget = request.budget // request.calls
     group = cutting.vmapped(bucket, request.over, model, request.platform, budget)
-    run = prepared.samples(bucket) if isinstance(kept, EverySeed) else int(max(np.diff(kept.edges)))
+    run = kept.longest(prepared.samples(bucket))
     if request.chunk is not None:
         return ceil(min(request.chunk, run) / request.devices) * request.devices, group
     points = prod(map(len, prepared.place(bucket)))
@@ -229,8 +228,7 @@ def _seeds_per_call(prepared: Prepared, bucket: Bucket) -> tuple[int, int]:
 
 def _cut(prepared: Prepared) -> dict[str, Any]:
     """The plan as a store keeps it."""
-    size = None if isinstance(prepared.sampling, EverySeed) else prepared.sampling.size
-    return {**prepared.plan.to_json(), "blocks": [*prepared.blocks], "batch_size": size}
+    return {**prepared.plan.to_json(), "blocks": [*prepared.blocks], "batch_size": prepared.sampling.size}
 
 
 def _config(prepared: Prepared) -> dict[str, Any]:
@@ -241,8 +239,7 @@ def _config(prepared: Prepared) -> dict[str, Any]:
         "key": jax.random.key_data(request.key).tolist(),
         "key_impl": str(jax.random.key_impl(request.key)),
         "reduce": request.reduce,
-        # Batches of unequal size are those of one number of seeds.
-        "batches": None if isinstance(kept, EverySeed) else kept.size or [*kept.edges],
+        "batches": kept.batches,
         "couple": request.couple,
         "dtype": str(jnp.result_type(float)),
         "platform": request.platform,

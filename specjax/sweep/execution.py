@@ -21,17 +21,9 @@ from specjax.sweep.cost import CostModel
 from specjax.sweep.devices import agreed, is_first, on_devices, on_host, shared
 from specjax.sweep.padding_check import Unpadded
 from specjax.sweep.plan import Bucket, Plan, Seeds
-from specjax.sweep.program import (
-    Compiled,
-    Measure,
-    Shapes,
-    build,
-    compile_program,
-    coordinates,
-    trace_program,
-)
+from specjax.sweep.program import Measure, Shapes, build, bytes_of, compile_program, coordinates, trace_program
 from specjax.sweep.progress import Progress
-from specjax.sweep.sampling import EverySeed, Sampling
+from specjax.sweep.sampling import Sampling
 from specjax.sweep.store import Block, Store
 
 Ranges = Sequence[tuple[int, int]]
@@ -79,9 +71,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Ready:
-    """The compiled program of a bucket, the seeds of a call and how many calls may be under way."""
+    """The compiled program of a bucket, the bytes and the seeds of a call, and how many calls may be under way."""
 
-    compiled: Compiled
+    compiled: jax.stages.Compiled
+    bytes: int
     chunk: int
     calls: int
 
@@ -115,9 +108,7 @@ class Prepared:
 
     def samples(self, bucket: Bucket) -> int:
         """The samples of a bucket."""
-        if isinstance(self.sampling, EverySeed):
-            return plan.seeds_of(bucket, self.request.seeds)
-        return self.sampling.samples
+        return self.sampling.of(plan.seeds_of(bucket, self.request.seeds))
 
     def place(self, bucket: Bucket) -> list[np.ndarray]:
         """The indices of a bucket along each dimension."""
@@ -180,14 +171,15 @@ def _run_blocks(
 ) -> None:
     """Compiles as many buckets at a time as there are cores, and runs their blocks."""
     order = list(dict.fromkeys(block.bucket for block in work))
-    at_a_time = prepared.request.side_by_side
+    # Twice the cores, so that none is idle while the longest compiles; not all, so that the first results come soon.
+    at_a_time = 2 * prepared.request.side_by_side
     for some in (order[i : i + at_a_time] for i in range(0, len(order), at_a_time)):
         shown.bucket(some[0], table[some[0]]["label"])
         start = perf_counter()
         programs = _compile(prepared, some)
         seconds = (perf_counter() - start) / len(some)
         for i, ready in zip(some, programs, strict=True):
-            table[i] |= {"chunk": ready.chunk, "bytes": ready.compiled.bytes, "compile_seconds": seconds}
+            table[i] |= {"chunk": ready.chunk, "bytes": ready.bytes, "compile_seconds": seconds}
             shown.bucket(i, table[i]["label"])
             shown.compiled(seconds)
             blocks = [block for block in work if block.bucket == i]
@@ -231,12 +223,13 @@ def _run_bucket(
 def _compile(prepared: Prepared, buckets: Sequence[int]) -> list[Ready]:
     """The programs of some buckets: lowered one after the other, by this thread's settings, and compiled side by side."""
     cut = prepared.plan
-    with persistent(prepared.request.platform), ThreadPoolExecutor(len(buckets)) as compilers:
+    with persistent(prepared.request.platform), ThreadPoolExecutor(prepared.request.side_by_side) as compilers:
         compiling = [
             compilers.submit(
-                compile_program,
+                _compiled,
+                prepared,
+                cut.buckets[i],
                 _lowered(prepared, cut.buckets[i], cut.chunks[i], cut.vmapped[i]),
-                seconds=_estimated(prepared, cut.buckets[i]),
             )
             for i in buckets
         ]
@@ -246,10 +239,9 @@ def _compile(prepared: Prepared, buckets: Sequence[int]) -> list[Ready]:
         ]
 
 
-def _estimated(prepared: Prepared, bucket: Bucket) -> float:
-    """The estimated seconds of all seeds of a bucket."""
+def _compiled(prepared: Prepared, bucket: Bucket, lowered: jax.stages.Lowered) -> jax.stages.Compiled:
     _, seeds = prepared.sampling.seeds(0, prepared.samples(bucket))
-    return prepared.seconds(bucket) * seeds
+    return compile_program(lowered, seconds=prepared.seconds(bucket) * seeds, compiling=prepared.model.compile_seconds)
 
 
 def _lowered(prepared: Prepared, bucket: Bucket, chunk: int, vmapped: int) -> jax.stages.Lowered:
@@ -261,7 +253,7 @@ def _lowered(prepared: Prepared, bucket: Bucket, chunk: int, vmapped: int) -> ja
     return trace_program(program, key_data, chunk, coordinates(bucket, request.over), request.mesh).lower()
 
 
-def _fitted(prepared: Prepared, bucket: Bucket, compiled: Compiled, chunk: int, vmapped: int) -> Ready:
+def _fitted(prepared: Prepared, bucket: Bucket, compiled: jax.stages.Compiled, chunk: int, vmapped: int) -> Ready:
     """The program, compiled anew for fewer seeds at a time or in a call until XLA's memory analysis finds that it fits.
 
     Raises:
@@ -270,26 +262,24 @@ def _fitted(prepared: Prepared, bucket: Bucket, compiled: Compiled, chunk: int, 
     request = prepared.request
     vmapped = min(vmapped, chunk // request.devices)
     while True:
-        calls = 1 if compiled.alone else request.calls
-        needed = compiled.bytes * calls
-        if needed <= request.budget or (request.chunk is not None and request.memory is None):
-            return Ready(compiled, chunk, calls)
-        share = _MARGIN * request.budget / needed
-        if vmapped > 1 and 2 * compiled.scratch > compiled.bytes:
+        calls, (each, scratch) = request.calls, bytes_of(compiled)
+        if calls * each <= request.budget or (request.chunk is not None and request.memory is None):
+            return Ready(compiled, each, chunk, calls)
+        share = _MARGIN * request.budget / (calls * each)
+        if vmapped > 1 and 2 * scratch > each:
             vmapped = max(int(vmapped * share), 1)
-        elif request.chunk is None and chunk > request.devices and calls * compiled.scratch < request.budget:
+        elif request.chunk is None and chunk > request.devices and calls * scratch < request.budget:
             chunk = max(int(chunk * share) // request.devices, 1) * request.devices
-        elif compiled.bytes <= request.budget:
-            return Ready(compiled, chunk, request.budget // compiled.bytes)
+        elif each <= request.budget:
+            return Ready(compiled, each, chunk, request.budget // each)
         else:
             asked = "one seed" if request.chunk is None or chunk == request.devices else f"a chunk of {chunk} seeds"
             raise ValueError(
-                f"The bucket {prepared.label(bucket) or 'of all points'} needs {memory.described(compiled.bytes)} for {asked} on each "
+                f"The bucket {prepared.label(bucket) or 'of all points'} needs {memory.described(each)} for {asked} on each "
                 f"device, more than the {memory.described(request.budget)} of memory; "
                 "raise memory, take a smaller chunk or plan='exact', or sweep fewer values at a time."
             )
-        lowered = _lowered(prepared, bucket, chunk, vmapped)
-        compiled = compile_program(lowered, seconds=_estimated(prepared, bucket))
+        compiled = _compiled(prepared, bucket, _lowered(prepared, bucket, chunk, vmapped))
 
 
 def _calls(ready: Ready, prepared: Prepared, bucket: Bucket, ranges: Sequence[tuple[int, int]]) -> Calls:

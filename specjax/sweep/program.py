@@ -4,7 +4,6 @@ Only the seeds map the key. So the draws of a seed are made once and shared by a
 the same key, `fold_in(key, s)`, at every point: widths are coupled, and more seeds never change earlier ones.
 """
 
-import os
 from collections.abc import Callable, Mapping
 from math import ceil
 from typing import Any
@@ -17,8 +16,8 @@ from jaxtyping import Array, Key, Shaped, UInt32
 
 from specjax.sizes import Size, active
 from specjax.sweep.axes import Over, Values, as_array, members, widths_of
-from specjax.sweep.effort import Options, effort
-from specjax.sweep.lapack import calls_lapack, decomposed
+from specjax.sweep.decompositions import in_turn
+from specjax.sweep.effort import effort
 from specjax.sweep.plan import Bucket
 
 Measure = Callable[..., Mapping[str, Any]]
@@ -94,7 +93,7 @@ def build(
 
     Each output has one axis for each of :func:`traced_dims`, then the seed axis, then its own axes. With a `mesh`, of one axis
     :data:`SEEDS`, every device runs its part of the seeds by itself, without communication. At most `vmapped` seeds of a device are
-    computed at a time, one group after the other; None: all.
+    computed at a time, one group after the other; None: all. No batch of matrices reaches LAPACK on a CPU.
     """
     dims = traced_dims(bucket, over)
     alone = {
@@ -121,7 +120,7 @@ def build(
                     key = jax.random.fold_in(key, active(point[name]))
         return flat_outputs(measure, key, point)
 
-    at_points = at_point
+    at_points = in_turn(at_point)
     for dim in reversed(dims):
         at_points = jax.vmap(at_points, in_axes=(None, {name: 0 if name == dim else None for name in over}))
 
@@ -166,42 +165,6 @@ def in_groups(
     return {name: a.reshape(turns * group, *a.shape[2:])[:number] for name, a in found.items()}
 
 
-# A batched LAPACK call (svd, eigh) of jaxlib 0.10 waits, on a thread of XLA's pool, for work it has put into the same pool. By default
-# independent calls of one program run at the same time, and as many of them as there are cores then wait for ever: on two cores a
-# sweep with one svd for each layer never ended. This scheduler keeps most of a program's operations one after the other; two that share no
-# memory can still meet. So the pool gets more threads than calls can meet, on machines of few cores: XLA reads their number when its
-# first array is made, and a number that the user has set stays.
-_ONE_AT_A_TIME: Options = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
-_LEAST_THREADS = 8
-if (os.cpu_count() or 1) < _LEAST_THREADS:
-    os.environ.setdefault("PJRT_NPROC", str(_LEAST_THREADS))
-
-
-class Compiled:
-    """A program compiled for chunks of one size, and what is known of it.
-
-    Attributes:
-        bytes: What one call needs on one device by XLA's memory analysis: scratch memory, arguments and results; 0 on a platform
-            that has no analysis.
-        scratch: The scratch memory of these.
-        alone: Whether only one call may run at a time, because it decomposes batches on threads that it shares with other calls.
-    """
-
-    def __init__(self, compiled: jax.stages.Compiled, alone: bool) -> None:
-        memory = compiled.memory_analysis()
-        self.bytes: int = 0
-        self.scratch: int = 0
-        if memory is not None:
-            self.scratch = memory.temp_size_in_bytes
-            self.bytes = self.scratch + memory.argument_size_in_bytes + memory.output_size_in_bytes
-        self.alone = alone
-        self._compiled = compiled
-
-    def __call__(self, key_data: Any, seed_ids: Any, coordinates: Coordinates) -> dict[str, Array]:
-        """Starts a call; its results may still be under way."""
-        return self._compiled(key_data, seed_ids, coordinates)
-
-
 def trace_program(
     program: Program,
     key_data: UInt32[np.ndarray, "..."],
@@ -221,17 +184,27 @@ def trace_program(
         )
 
 
-def compile_program(lowered: jax.stages.Lowered, *, seconds: float | None) -> Compiled:
+def compile_program(
+    lowered: jax.stages.Lowered, *, seconds: float | None, compiling: float = 0.0
+) -> jax.stages.Compiled:
     """Compiles what was lowered from :func:`trace_program`, ahead of time.
 
     Args:
         lowered: The program of a bucket.
         seconds: How long its calls are estimated to take together, None for a program of which nothing is kept.
+        compiling: How long it is estimated to compile.
     """
-    text = lowered.as_text()
-    options = effort(seconds) | (_ONE_AT_A_TIME if calls_lapack(text) else {})
-    # A call for one matrix waits for nothing.
-    return Compiled(lowered.compile(options), alone=any(len(extents) > 2 for extents in decomposed(text)))
+    return lowered.compile(effort(seconds, compiling))
+
+
+def bytes_of(compiled: jax.stages.Compiled) -> tuple[int, int]:
+    """What one call needs on one device by XLA's memory analysis, scratch memory, arguments and results, and the scratch memory alone."""
+    memory = compiled.memory_analysis()
+    # A platform may have no analysis.
+    if memory is None:
+        return 0, 0
+    scratch = memory.temp_size_in_bytes
+    return scratch + memory.argument_size_in_bytes + memory.output_size_in_bytes, scratch
 
 
 def is_key(array: Any) -> bool:

@@ -8,6 +8,7 @@ not, because a loop that ends by a tolerance might not end: their operands and r
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -17,63 +18,21 @@ from jax import lax
 from jax.extend import core
 from jaxtyping import Array, UInt32
 
-from specjax.sweep.traffic import INLINED
+from specjax.sweep.jaxprs import INLINED, evaluate, unchanged
 
 ULPS = 8
 """By how many units of the dtype's precision a result is moved."""
 
 # What moves, selects or compares and rounds nothing. To move the result of another such operation would only overstate the rounding.
 _EXACT = frozenset(
-    [
-        "abs",
-        "neg",
-        "sign",
-        "max",
-        "min",
-        "clamp",
-        "select_n",
-        "reshape",
-        "broadcast_in_dim",
-        "transpose",
-        "squeeze",
-        "expand_dims",
-        "slice",
-        "dynamic_slice",
-        "dynamic_update_slice",
-        "gather",
-        "scatter",
-        "concatenate",
-        "pad",
-        "rev",
-        "split",
-        "tile",
-        "sort",
-        "top_k",
-        "convert_element_type",
-        "bitcast_convert_type",
-        "iota",
-        "copy",
-        "copy_p",
-        "stop_gradient",
-        "reduce_max",
-        "reduce_min",
-        "cummax",
-        "cummin",
-        "reduce_precision",
-        "real",
-        "imag",
-        "complex",
-        "conj",
-        "floor",
-        "ceil",
-        "round",
-        "device_put",
-        "optimization_barrier",
-        "reduce_window_max",
-        "reduce_window_min",
-        "select_and_scatter_add",
-        "select_and_gather_add",
-    ]
+    """
+    abs neg sign max min clamp select_n reshape broadcast_in_dim transpose squeeze expand_dims slice
+    dynamic_slice dynamic_update_slice gather scatter concatenate pad rev split tile sort top_k
+    convert_element_type bitcast_convert_type iota copy copy_p stop_gradient reduce_max reduce_min
+    cummax cummin reduce_precision real imag complex conj floor ceil round device_put
+    optimization_barrier reduce_window_max reduce_window_min select_and_scatter_add
+    select_and_gather_add
+    """.split()  # noqa: SIM905  (a list would have a line for each)
 )
 _HASH = 0x9E3779B1  # 2**32 over the golden ratio: the highest bit of a multiple of it depends on all bits of a word
 
@@ -81,33 +40,21 @@ _HASH = 0x9E3779B1  # 2**32 over the golden ratio: the highest bit of a multiple
 def moved(function: Callable[..., Any], stream: UInt32[Array, ""], *arguments: Any) -> Any:
     """`function(*arguments)` with its last bits moved; another `stream` moves them another way, and stream 0 not at all."""
     closed, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
-    outputs = _evaluate(closed.jaxpr, closed.consts, jax.tree.leaves(arguments), stream)
+    outputs = _body(closed, jax.tree.leaves(arguments), stream)
     return jax.tree.unflatten(jax.tree.structure(shape), outputs)
 
 
-def _evaluate(jaxpr: core.Jaxpr, consts: Sequence[Any], arguments: Sequence[Any], stream: Array) -> list[Any]:
-    values: dict[core.Var, Any] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *arguments], strict=True))
-
-    def read(atom: Any) -> Any:
-        return atom.val if isinstance(atom, core.Literal) else values[atom]
-
-    for eqn in jaxpr.eqns:
-        values |= dict(
-            zip(eqn.outvars, _results(eqn, [read(atom) for atom in eqn.invars], stream, jaxpr.debug_info), strict=True)
-        )
-    return [read(atom) for atom in jaxpr.outvars]
+def _body(body: core.ClosedJaxpr, arguments: Sequence[Any], stream: Array) -> list[Any]:
+    return evaluate(body.jaxpr, body.consts, arguments, partial(_results, stream))
 
 
-def _results(eqn: core.JaxprEqn, operands: list[Any], stream: Array, where: core.DebugInfo) -> list[Any]:
+def _results(stream: Array, eqn: core.JaxprEqn, operands: list[Any], within: core.Jaxpr) -> list[Any]:
     name = eqn.primitive.name
     if name in INLINED:
-        body = eqn.params[INLINED[name]]
-        return _evaluate(body.jaxpr, body.consts, operands, stream)
+        return _body(eqn.params[INLINED[name]], operands, stream)
     if name == "scan":
         return _scan(eqn, operands, stream)
-    given = {atom: value for atom, value in zip(eqn.invars, operands, strict=True) if isinstance(atom, core.Var)}
-    alone = core.Jaxpr((), [*given], eqn.outvars, [eqn], eqn.effects, where.with_unknown_names())
-    results = core.jaxpr_as_fun(core.ClosedJaxpr(alone, ()))(*given.values())
+    results = unchanged(eqn, operands, within)
     return results if name in _EXACT else [_move(result, stream) for result in results]
 
 
@@ -118,7 +65,7 @@ def _scan(eqn: core.JaxprEqn, operands: list[Any], stream: Array) -> list[Any]:
         index, xs = given
         # Each step moves bits in its own way: by one way for all, a value that a step keeps would go to and fro between two.
         own = jnp.where(stream > 0, (stream + index) * jnp.uint32(_HASH) | jnp.uint32(1), stream)
-        outputs = _evaluate(body.jaxpr, body.consts, [*operands[:consts], *carry, *xs], own)
+        outputs = _body(body, [*operands[:consts], *carry, *xs], own)
         return outputs[:carried], outputs[carried:]
 
     length, reverse = eqn.params["length"], eqn.params["reverse"]

@@ -11,8 +11,9 @@ from math import ceil
 
 import jax
 import numpy as np
+import xarray as xr
 
-from specjax.sweep.failures import FAILED, FIRST_FAILED, failed_seeds
+from specjax.sweep.failures import FAILED, FIRST_FAILED, failed_seeds, mark_failed, report_failed_batches
 from specjax.sweep.moments import COUNT, Moments, merge, moments_of
 from specjax.sweep.replicates import BATCH, SEED
 
@@ -27,6 +28,24 @@ class EverySeed:
 
     samples: int
     dim = SEED
+    size = None
+    batches = None
+
+    def of(self, seeds: int) -> int:
+        """How many of the samples a bucket of so many seeds has."""
+        return seeds
+
+    def longest(self, samples: int) -> int:
+        """The most seeds that are computed without a stop where so many samples are."""
+        return samples
+
+    def block(self, seeds: int) -> int:
+        """The samples in a block of about so many seeds."""
+        return seeds
+
+    def with_failed(self, data: xr.Dataset, axes: Sequence[str], computed: np.ndarray | None) -> xr.Dataset:
+        """`data` with the seeds that failed; see :func:`specjax.sweep.failures.mark_failed`."""
+        return mark_failed(data, axes, computed)
 
     def variables(self, outputs: Shapes) -> Shapes:
         """What is stored, by name, without axes and samples."""
@@ -68,6 +87,27 @@ class Batches:
         """The seeds of each batch, None where they differ."""
         sizes = {b - a for a, b in pairwise(self.edges)}
         return sizes.pop() if len(sizes) == 1 else None
+
+    @property
+    def batches(self) -> int | list[int]:
+        """What tells them from others: their size, or where each begins, since batches of unequal size are those of one number of seeds."""
+        return self.size or [*self.edges]
+
+    def of(self, seeds: int) -> int:  # noqa: ARG002
+        """How many of the samples a bucket has: all of them."""
+        return self.samples
+
+    def longest(self, samples: int) -> int:  # noqa: ARG002
+        """The most seeds that are computed without a stop: those of a batch."""
+        return max(b - a for a, b in pairwise(self.edges))
+
+    def block(self, seeds: int) -> int:  # noqa: ARG002
+        """The samples in a block: one batch."""
+        return 1
+
+    def with_failed(self, data: xr.Dataset, axes: Sequence[str], computed: np.ndarray | None) -> xr.Dataset:  # noqa: ARG002
+        """`data` with the seeds that failed; see :func:`specjax.sweep.failures.report_failed_batches`."""
+        return report_failed_batches(data, axes)
 
     def variables(self, outputs: Shapes) -> Shapes:
         """What is stored, by name, without axes and samples."""

@@ -26,26 +26,26 @@ def without_flags(monkeypatch):
 
 @pytest.mark.usefixtures("without_flags")
 def test_less_for_what_runs_shortly_and_least_for_what_is_not_kept():
-    assert effort(60.0) == {LEVEL: 1}
-    assert effort(1.0) == {LEVEL: 1, EMITTERS: False, PIECES: 1}
+    assert effort(60.0, 3.0) == {LEVEL: 1}
+    assert effort(0.2, 3.0) == {LEVEL: 1, EMITTERS: False, PIECES: 1}
     assert effort(None) == {LEVEL: 0, EMITTERS: False, PIECES: 1}
 
 
 @pytest.mark.usefixtures("without_flags")
 def test_what_the_user_sets_stays(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", f"--{LEVEL}=3 --{EMITTERS}=true")
-    assert effort(1.0) == {PIECES: 1}
+    assert effort(0.2, 3.0) == {PIECES: 1}
     jax.config.update("jax_disable_most_optimizations", True)
-    assert effort(1.0) == {}
+    assert effort(0.2, 3.0) == {}
 
 
 @pytest.mark.usefixtures("without_flags")
 def test_an_accelerator_is_left_alone(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert effort(1.0) == {}
+    assert effort(0.2, 3.0) == {}
 
 
 @pytest.mark.usefixtures("without_flags")
 def test_an_option_that_this_jaxlib_does_not_have_is_left_out(monkeypatch):
     monkeypatch.setattr(module, "_LESS", {LEVEL: 1, "xla_cpu_no_such_option": True})
-    assert effort(60.0) == {LEVEL: 1}
+    assert effort(60.0, 3.0) == {LEVEL: 1}

@@ -21,7 +21,7 @@ from measures import bits, overlap, scaled_product
 from specjax import sizes
 from specjax.sweep import explain, run, values, widths
 from specjax.sweep.cost import Rates
-from specjax.sweep.program import compile_program, in_groups
+from specjax.sweep.program import in_groups
 
 KEY = jax.random.key(7)
 
@@ -214,20 +214,6 @@ def test_groups_of_seeds_give_what_each_seed_gives(number, size):
     np.testing.assert_array_equal(found["a"], np.arange(7, 7 + number)[:, None] * np.arange(3))
 
 
-@pytest.mark.parametrize(
-    ("decompose", "batch"),
-    [
-        (lambda x: jnp.linalg.svd(x, compute_uv=False), False),
-        (lambda x: jnp.linalg.svd(jnp.stack([x, x]), compute_uv=False), True),
-        (lambda x: jax.vmap(jnp.linalg.eigh)(jnp.stack([x, x]))[0], True),
-        (lambda x: jax.lax.map(jnp.linalg.qr, jnp.stack([x, x]))[0], False),
-        (jnp.sin, False),
-    ],
-)
-def test_only_batches_of_decompositions_run_alone(decompose, batch):
-    assert compile_program(jax.jit(decompose).lower(jnp.eye(3)), seconds=None).alone == batch
-
-
 # The factors of a padded matrix are no part of it, so that padding does change these numbers.
 _DECOMPOSITIONS = """
 import jax, jax.numpy as jnp
@@ -264,16 +250,6 @@ def test_several_decompositions_in_one_program_do_not_deadlock():
         check=False,
     )
     assert process.stdout.strip() == "done", process.stderr
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize(
-    ("cores", "settings", "threads"), [(2, {}, "8"), (64, {}, "None"), (2, {"PJRT_NPROC": "3"}, "3")]
-)
-def test_a_small_machine_gets_more_threads_than_decompositions_can_meet(cores, settings, threads):
-    code = f"import os; os.cpu_count = lambda: {cores}; import specjax.sweep; print(os.environ.get('PJRT_NPROC'))"
-    process = subprocess.run([sys.executable, "-c", code], env=users(**settings), capture_output=True, check=True)
-    assert process.stdout.decode().strip() == threads
 
 
 def one_block(key, n):

@@ -169,7 +169,7 @@ def test_cost_of_a_product_is_that_of_the_formula():
     n = 64
     found = cost(_traced(lambda a, b: a @ b, *[jax.ShapeDtypeStruct((n, n), jnp.float32)] * 2))
     assert found.flops == pytest.approx(2 * n**3, rel=0.05)
-    assert found.bytes == 3 * n * n * 4
+    assert found.bytes == pytest.approx(3 * n * n * 4, rel=0.05)
     assert found.peak_bytes == n * n * 4
 
 

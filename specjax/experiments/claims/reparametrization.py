@@ -98,7 +98,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
 
     spreads, columns = {"spread": sweep.values(0.3, 1.0)}, {"columns": sweep.widths(*config.columns)}
     with jax.enable_x64(True):
-        wide = sweep.run(whitening, columns, seeds=config.gradients, key=sizes.stream(key, "whitening"), plan="padded")
+        wide = sweep.run(whitening, columns, seeds=config.gradients, key=sizes.stream(key, "whitening"))
         return {
             "whitening": wide,
             "steps": sweep.run(steps, spreads, seeds=config.matrices, key=sizes.stream(key, "steps")),

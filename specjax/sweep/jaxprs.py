@@ -1,0 +1,46 @@
+"""Programs evaluated operation by operation."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from jax.extend import core
+
+INLINED = {
+    "jit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+}
+"""What XLA inlines, by the parameter that holds the body."""
+
+Results = Callable[[core.JaxprEqn, list[Any], core.Jaxpr], Sequence[Any]]
+"""The results of an operation on its operands, within a program."""
+
+
+def evaluate(jaxpr: core.Jaxpr, consts: Sequence[Any], arguments: Sequence[Any], results: Results) -> list[Any]:
+    """The outputs of a program whose operations give `results`."""
+    values: dict[core.Var, Any] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *arguments], strict=True))
+
+    def read(atom: Any) -> Any:
+        return atom.val if isinstance(atom, core.Literal) else values[atom]
+
+    for eqn in jaxpr.eqns:
+        values |= dict(zip(eqn.outvars, results(eqn, [read(atom) for atom in eqn.invars], jaxpr), strict=True))
+    return [read(atom) for atom in jaxpr.outvars]
+
+
+def unchanged(eqn: core.JaxprEqn, operands: list[Any], within: core.Jaxpr) -> list[Any]:
+    """The results of the operation itself."""
+    given = {atom: value for atom, value in zip(eqn.invars, operands, strict=True) if isinstance(atom, core.Var)}
+    alone = core.Jaxpr((), [*given], eqn.outvars, [eqn], eqn.effects, within.debug_info.with_unknown_names())
+    return core.jaxpr_as_fun(core.ClosedJaxpr(alone, ()))(*given.values())
+
+
+def bodies(eqn: core.JaxprEqn) -> Iterator[core.Jaxpr]:
+    """The programs among the parameters of an operation."""
+    for parameter in eqn.params.values():
+        for candidate in parameter if isinstance(parameter, tuple | list) else (parameter,):
+            if isinstance(candidate, core.ClosedJaxpr):
+                yield candidate.jaxpr
+            elif isinstance(candidate, core.Jaxpr):
+                yield candidate
