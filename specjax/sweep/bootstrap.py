@@ -7,7 +7,6 @@ are resampled, and everything is computed again in each resample.
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -58,13 +57,13 @@ class Sample:
         """What each replicate differs by from the mean, 0 where it is not present."""
         return np.where(self.present, self.y - means[:, None], 0.0)
 
-    def at(self, places: Any) -> "Sample":
+    def at(self, places: slice | np.ndarray) -> "Sample":
         """That of some of the points."""
         return replace(self, x=self.x[places], y=self.y[places], present=self.present[places])
 
 
 def sample_of(data: xr.DataArray, dim: str, least: int) -> Sample:
-    """The replicates in `data`, whose dimensions are exactly `dim` and "seed" or "batch", ascending in x.
+    """The replicates of :func:`sample_over` a single dimension.
 
     Raises:
         ValueError: as :func:`sample_over`; NaN or inf.
@@ -131,14 +130,6 @@ def sample_over(data: xr.DataArray, *dims: str, least: int) -> Sample:
     return Sample(name, dim, (x_label, y_label), replicate, x, y, found)
 
 
-def check_options(resamples: int, level: float) -> None:
-    """Raises a ValueError for fewer than 100 resamples, or a level outside (0, 1)."""
-    if resamples < 100:
-        raise ValueError(f"A bootstrap interval needs at least 100 resamples, got {resamples}.")
-    if not 0 < level < 1:
-        raise ValueError(f"level needs to be between 0 and 1, got {level}; write e.g. 0.95.")
-
-
 def resample(
     sample: Sample, resamples: int, seed: int
 ) -> tuple[Float[np.ndarray, "resamples n"], Float[np.ndarray, "resamples n"]]:
@@ -146,7 +137,12 @@ def resample(
 
     As many replicates are drawn as the width with most of them has, and each width uses those it has. A resample that leaves a
     width without any is drawn again. Without any noise there is one resample, the sample itself.
+
+    Raises:
+        ValueError: fewer than 100 resamples.
     """
+    if resamples < 100:
+        raise ValueError(f"A bootstrap interval needs at least 100 resamples, got {resamples}.")
     means, stderrs = sample.means_and_stderrs()
     if not np.any(stderrs > 0):
         return means[None], stderrs[None]
@@ -211,55 +207,24 @@ def degrees_of_freedom(
     return np.where(known, shares.sum(axis=0) / (shares / own[:, None]).sum(axis=0), own.min())
 
 
-def tail_of(level: float, freedom: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
-    """The share of replicates beyond each end of the interval at `level`.
+def tail_of(level: float, freedom: Float[np.ndarray, "*k"]) -> Float[np.ndarray, "*k"]:
+    """The share of replicates beyond each end of the interval at `level`; raises a ValueError for a level outside (0, 1).
 
     A resample has (n - 1)/n of the variance it stands for, and a percentile interval uses the normal where t is due; the tail of
     the expanded percentile interval (Hesterberg 2015) makes up for both.
     """
-    return stats.norm.cdf(np.sqrt((freedom + 1) / freedom) * stats.t.ppf((1 - level) / 2, freedom))
-
-
-def p_value_of(tail: float, freedom: float) -> float:
-    """1 - level of the interval that leaves `tail` of the replicates beyond each end: the inverse of :func:`tail_of`."""
-    return float(2 * stats.t.cdf(stats.norm.ppf(tail) * np.sqrt(freedom / (freedom + 1)), freedom)) if tail else 0.0
-
-
-def standard_errors(
-    replicates: Float[np.ndarray, "resamples k"], freedom: Float[np.ndarray, " k"]
-) -> Float[np.ndarray, " k"]:
-    """Bootstrap standard errors of k estimates."""
-    return np.std(replicates, axis=0) * np.sqrt((freedom + 1) / freedom)
+    if not 0 < level < 1:
+        raise ValueError(f"level needs to be between 0 and 1, got {level}; write e.g. 0.95.")
+    return np.asarray(stats.norm.cdf(np.sqrt((freedom + 1) / freedom) * stats.t.ppf((1 - level) / 2, freedom)))
 
 
 def intervals(
     replicates: Float[np.ndarray, "resamples k"], freedom: Float[np.ndarray, " k"], level: float
-) -> Float[np.ndarray, "k 2"]:
-    """Bootstrap intervals of k estimates: expanded percentile intervals."""
+) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, "k 2"]]:
+    """Bootstrap standard errors of k estimates, and their expanded percentile intervals."""
     columns = zip(replicates.T, tail_of(level, freedom), strict=True)
-    return np.array([np.quantile(column, [tail, 1 - tail]) for column, tail in columns], np.float64).reshape(-1, 2)
-
-
-def band(
-    curve: Float[np.ndarray, " points"],
-    curves: Float[np.ndarray, "resamples points"],
-    freedom: float,
-    level: float,
-    simultaneous: bool,
-) -> tuple[Float[np.ndarray, " points"], Float[np.ndarray, " points"]]:
-    """The ends of a band for a curve, from the `curves` of each resample.
-
-    At each point alone an expanded percentile interval; `simultaneous`: c standard errors to both sides, c the same at all points
-    and such that the resampled curves that leave the band anywhere are as many as leave such an interval (sup-t).
-    """
-    tail = float(tail_of(level, np.array([freedom]))[0])
-    if not simultaneous:
-        low, high = np.quantile(curves, [tail, 1 - tail], axis=0)
-        return low, high
-    spread = np.std(curves, axis=0)
-    distances = np.abs(curves - curve) / np.where(spread > 0, spread, 1.0)
-    half = np.quantile(distances.max(axis=1), 1 - 2 * tail) * spread
-    return curve - half, curve + half
+    ends = np.array([np.quantile(column, [tail, 1 - tail]) for column, tail in columns], np.float64)
+    return np.std(replicates, axis=0) * np.sqrt((freedom + 1) / freedom), ends
 
 
 def warn_if_few(sample: Sample, stacklevel: int) -> None:

@@ -29,7 +29,7 @@ def draw_fit(fit: Fit, ax: "Axes | None" = None) -> "Axes":
     color = points[0].get_color()
     x = np.geomspace(fit.widths[0], fit.widths[-1], _POINTS)
     ax.fill_between(x, *fit.band(x), color=color, alpha=0.25, linewidth=0)
-    (low, high), noise = fit.interval, f", {100 * fit.level:g} %" if fit.shift is None else ""
+    (low, high), noise = fit.interval, f", {100 * fit.level:g} %" if np.isnan(fit.shift) else ""
     label = f"exponent {fit.exponent:.3f}{noise} in [{low:.3f}, {high:.3f}]"
     ax.plot(x, fit.predict(x), color=color, linewidth=1.2, label=label)
     positive = bool((fit.means > 0).all())

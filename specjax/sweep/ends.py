@@ -46,16 +46,8 @@ class End:
 def ends(data: xr.DataArray, dim: str, *, significance: float) -> tuple[End, End]:
     """The curves of the models "offset" and "subleading" that `data` do not contradict at `significance`.
 
-    Args:
-        data: Dimensions exactly `dim` and "seed", or "batch"; more seeds than widths, and at least 5 widths.
-        dim: The dimension that is x.
-        significance: What each interval leaves out, if its model is right.
-
-    Raises:
-        ValueError: fewer widths or seeds, means that are not positive, a width without seed noise, or widths that move together exactly.
-
-    Warns:
-        RoughFitWarning: fewer than 10 seeds or batches.
+    If a model is right, each of its intervals leaves the truth out with that probability. Data, errors and warnings are those of
+    :func:`choose_model`, with at least 5 widths.
     """
     means = whitened(sample_of(data, dim, least=5), significance)
     return _offset(means, significance), _subleading(means, significance)

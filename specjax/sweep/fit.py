@@ -5,6 +5,7 @@ from typing import Literal
 
 import numpy as np
 from jaxtyping import ArrayLike, Float
+from scipy import stats
 
 from specjax.sweep import bootstrap
 from specjax.sweep.bootstrap import Sample
@@ -21,7 +22,7 @@ class Fit:
     The `model` says which term was fitted; the others are 0. Intervals are bootstrap intervals at `level`, `stderr` is the bootstrap
     standard error of the exponent; without seed noise they are 0 and single numbers. They do not know whether the data follow the
     model: the local exponents show it, and :func:`choose_model` tests it. `shift` is that of an :func:`asymptotic_exponent`, whose
-    interval is another one, and None of other fits.
+    interval is another one, and NaN of other fits.
 
     `means` and `stderrs` are those of y at the `widths`, ascending. `local_exponents[i]` is the slope of log y between `widths[i]` and
     `widths[i + 1]`, NaN where a mean is not positive. `replicates` are the parameters in each resample, `resampled` says what was
@@ -51,7 +52,7 @@ class Fit:
     name: str
     dim: str
     labels: tuple[str, str]
-    shift: float | None = None
+    shift: float = np.nan
 
     @property
     def r_squared(self) -> float:
@@ -62,7 +63,7 @@ class Fit:
 
     def __repr__(self) -> str:
         noise = f"{100 * self.level:g} %, bootstrap of {self.resampled}" if self.stderr > 0 else "no seed noise"
-        if self.shift is not None:
+        if np.isfinite(self.shift):
             noise = f"4 standard errors and a shift of {abs(self.shift):.2g}"
         low, high = self.offset_interval
         offset = f"offset {self.offset:.3g} ({low:.3g} to {high:.3g}), " if self.model == "offset" else ""
@@ -98,9 +99,15 @@ class Fit:
             raise ValueError(
                 f"The subleading term is as large as the leading one at {self.dim}={at:g}; ask for a band at larger x."
             )
-        curves = offset + prefactor * flat**exponent * factors
-        on_axis = self._on_axis(self.predict(flat)), self._on_axis(curves)
-        low, high = bootstrap.band(*on_axis, self.freedom, self.level, simultaneous)
+        curves = self._on_axis(offset + prefactor * flat**exponent * factors)
+        tail = float(bootstrap.tail_of(self.level, np.asarray(self.freedom)))
+        low, high = np.quantile(curves, [tail, 1 - tail], axis=0)
+        if simultaneous:
+            # Sup-t: as many standard errors at all x as leave out as many resampled curves, wherever they are outside.
+            curve, spread = self._on_axis(self.predict(flat)), np.std(curves, axis=0)
+            distances = np.abs(curves - curve) / np.where(spread > 0, spread, 1.0)
+            half = np.quantile(distances.max(axis=1), 1 - 2 * tail) * spread
+            low, high = curve - half, curve + half
         if self.model != "offset":
             low, high = np.exp(low), np.exp(high)
         return low.reshape(x.shape), high.reshape(x.shape)
@@ -124,8 +131,9 @@ class Fit:
         replicates = np.sort(self.replicates.exponent)
         # The position among the replicates, as np.quantile interpolates it.
         below = float(np.interp(predicted, replicates, np.linspace(0, 1, len(replicates)), left=0.0, right=1.0))
-        tails = 1 / (len(replicates) + 1), min(below, 1 - below)
-        return max(bootstrap.p_value_of(tail, self.freedom) for tail in tails)
+        tail = max(1 / (len(replicates) + 1), min(below, 1 - below))
+        # The inverse of `tail_of`.
+        return float(2 * stats.t.cdf(stats.norm.ppf(tail) * np.sqrt(self.freedom / (self.freedom + 1)), self.freedom))
 
     def _on_axis(self, y: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
         """The logarithm, on which the curves are nearly normal about the fit, far from the widths too; of an offset y itself."""
@@ -145,14 +153,13 @@ def fit_of(
     estimates = np.concatenate([found.exponent, _local_exponents(sample.x, means)])
     replicates = np.concatenate([drawn.exponent[:, None], _local_exponents(sample.x, resampled)], axis=1)
     freedom = bootstrap.degrees_of_freedom(sample, resampled, replicates)
-    errors = bootstrap.standard_errors(replicates, freedom)
+    errors, ends = bootstrap.intervals(replicates, freedom, level)
     if model == "offset":
         # Its three parameters have heavy tails: half the distance of the quantiles one standard deviation from the middle of a normal.
         low, high = np.quantile(drawn.exponent, [_NORMAL_TAIL, 1 - _NORMAL_TAIL])
         errors[0] = (high - low) / 2 * np.sqrt((freedom[0] + 1) / freedom[0])
-    others = np.stack([drawn.prefactor, drawn.offset], axis=1)
-    ends = bootstrap.intervals(replicates, freedom, level)
-    prefactors, offsets = bootstrap.intervals(others, np.repeat(freedom[0], 2), level).tolist()
+    tail = float(bootstrap.tail_of(level, freedom[:1])[0])
+    prefactors, offsets = (np.quantile(part, [tail, 1 - tail]).tolist() for part in (drawn.prefactor, drawn.offset))
     return Fit(
         model=model,
         exponent=float(estimates[0]),

@@ -98,12 +98,7 @@ class Whitened:
 
 
 def whitened(sample: Sample, significance: float) -> Whitened:
-    """The means of `sample`, to be tested at `significance`.
-
-    Raises:
-        ValueError: a significance outside (0, 1); not more seeds than widths; a mean that is not positive; a width without seed noise, or
-            widths that move together exactly, so that any misfit would be infinitely significant.
-    """
+    """The means of `sample`, to be tested at `significance`; raises a ValueError where they cannot be (:func:`choose_model`)."""
     if not 0 < significance < 1:
         raise ValueError(f"significance needs to be between 0 and 1, got {significance}; write e.g. 0.05.")
     n = int(sample.counts.min())

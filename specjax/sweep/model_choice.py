@@ -13,11 +13,7 @@ from specjax.sweep.regression import fit_curve, fit_log
 
 @dataclass(frozen=True)
 class Candidate:
-    """A model and its tests.
-
-    `misfit` is T² and `p_misfit` its p-value: small if the model is contradicted by the data. `p_term` is the p-value of the one
-    term that the model has beyond the power law: small if the data need it; None for the power law.
-    """
+    """A model, its `misfit` T² with a p-value that is small if the data contradict it, and that of its term beyond the power law."""
 
     model: Model
     misfit: float
@@ -43,18 +39,11 @@ def choose_model(data: xr.DataArray, dim: str, *, significance: float = 0.05) ->
     contradicted, none. The tests are those of :mod:`specjax.sweep.misfit`, with the seeds of the width with fewest.
 
     The choice uses the data, and the interval of a fit made after it does not know: it is too narrow where the choice was close.
-
-    Args:
-        data: Dimensions exactly `dim` and "seed", or "batch"; more seeds than widths, and at least 4 widths.
-        dim: The dimension that is x.
-        significance: Probability of leaving a true power law.
+    Data and warnings are those of :func:`fit_power_law`, with at least 4 widths and more seeds than widths.
 
     Raises:
         ValueError: fewer widths or seeds; what :func:`fit_power_law` refuses; a width without seed noise, or widths that move
             together exactly, so that any misfit would be infinitely significant.
-
-    Warns:
-        RoughFitWarning: fewer than 10 seeds or batches.
     """
     sample = sample_of(data, dim, least=4)
     white = whitened(sample, significance)

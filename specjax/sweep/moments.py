@@ -5,7 +5,7 @@ a sum of squares. So the moments of any number of seeds need only one block of t
 """
 
 from collections.abc import Container
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import xarray as xr
@@ -31,7 +31,7 @@ class Moments(NamedTuple):
     Where `count` is 0 they are 0, 0, inf and -inf, which any merge leaves without effect.
     """
 
-    count: np.ndarray
+    count: Any
     mean: np.ndarray
     m2: np.ndarray
     min: np.ndarray

@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from specjax.sweep.bootstrap import check_options, degrees_of_freedom, resample, sample_of, tail_of, weights
+from specjax.sweep.bootstrap import degrees_of_freedom, resample, sample_of, tail_of, weights
 from specjax.sweep.fit import Fit, fit_of
 from specjax.sweep.regression import fit_curve
 
@@ -22,7 +22,6 @@ def fit_offset(data: xr.DataArray, dim: str, *, resamples: int = 1000, level: fl
         ValueError: what :func:`fit_power_law` refuses, but for signs; or the data do not determine the three parameters: A is 0
             within noise, b is 0 within noise (where E has no value), or b runs to where only one end of the widths feels the term.
     """
-    check_options(resamples, level)
     sample = sample_of(data, dim, least=4)
 
     def undetermined(why: str) -> ValueError:

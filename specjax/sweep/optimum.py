@@ -119,7 +119,7 @@ def optimum(data: xr.DataArray, over: str, dim: str) -> Optimum:
     places = _places(best, drawn_best, usable, tail_of(_LEVEL, freedom))
     known = ~np.isin(places, _ENDS)
 
-    low, high = bootstrap.intervals(drawn, freedom, _LEVEL).T
+    low, high = bootstrap.intervals(drawn, freedom, _LEVEL)[1].T
     low, high = np.minimum(low, others.min(axis=0)), np.maximum(high, others.max(axis=0))
     low = np.where(places == "smallest", -np.inf, low)
     high = np.where(places == "largest", np.inf, high)
@@ -132,9 +132,10 @@ def optimum(data: xr.DataArray, over: str, dim: str) -> Optimum:
         exponent = float(middle @ weights)
         shift = float(np.max(np.abs(others @ weights - exponent)))
         slopes = drawn @ weights[:, None]
-        of_slope = degrees_of_freedom(sample, resampled, slopes)
-        ((lower, upper),) = bootstrap.intervals(slopes, of_slope, _LEVEL).tolist()
-        stderr, interval = float(bootstrap.standard_errors(slopes, of_slope)[0]), (lower - shift, upper + shift)
+        ((stderr,), ((lower, upper),)) = (
+            part.tolist() for part in bootstrap.intervals(slopes, degrees_of_freedom(sample, resampled, slopes), _LEVEL)
+        )
+        interval = lower - shift, upper + shift
     grid_means, grid_stderrs = _on_grid(means, usable), _on_grid(stderrs, usable)
     return Optimum(
         sizes=sizes,

@@ -7,7 +7,7 @@ import xarray as xr
 from jaxtyping import Float
 
 from specjax.sweep import bootstrap
-from specjax.sweep.bootstrap import Sample, check_options, degrees_of_freedom, resample, sample_of, weights
+from specjax.sweep.bootstrap import Sample, degrees_of_freedom, resample, sample_of, weights
 from specjax.sweep.fit import Fit, fit_of
 from specjax.sweep.regression import Curves, fit_log
 
@@ -45,7 +45,6 @@ def fit_power_law(
     Warns:
         RoughFitWarning: 3 widths or fewer, or fewer than 10 seeds or batches.
     """
-    check_options(resamples, level)
     return _fitted(sample_of(data, dim, least=4 if subleading else 2), subleading, resamples, level, seed)
 
 
@@ -86,7 +85,7 @@ def drop_smallest(data: xr.DataArray, dim: str) -> xr.Dataset:
     replicates = np.stack([line.exponent for line in lines], axis=1)
     moves = replicates - replicates[:, :1]
     (low, high), (shift_low, shift_high) = (
-        bootstrap.intervals(values, degrees_of_freedom(sample, means, values), _LEVEL).T
+        bootstrap.intervals(values, degrees_of_freedom(sample, means, values), _LEVEL)[1].T
         for values in (replicates, moves)
     )
     found = {"exponent": exponents, "low": low, "high": high, "shift": exponents - exponents[0]}
