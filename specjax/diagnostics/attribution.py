@@ -25,7 +25,7 @@ import xarray as xr
 from jaxtyping import Array, Float, Key
 
 from specjax import spectral, sweep
-from specjax.sweep import PowerLawFit
+from specjax.sweep import Fit
 from specjax.sweep.axes import Over
 from specjax.sweep.failures import FAILED
 
@@ -48,8 +48,8 @@ class ExponentShift:
     is not, because each is weighted by its own noise.
     """
 
-    fitted: PowerLawFit
-    exact: PowerLawFit
+    fitted: Fit
+    exact: Fit
     shift: float
     stderr: float
     interval: tuple[float, float]

@@ -46,7 +46,7 @@ def draw_power(axes: Axes, draws: xr.DataArray, dim: str, name: str | None = Non
     """Means against a size on logarithmic axes with the power law fitted to them, or the means alone where none can be fitted."""
     try:
         fit = sweep.fit_power_law(draws, dim)
-        replace(fit, name=name or fit.name).plot(axes)
+        sweep.draw_fit(replace(fit, name=name or fit.name), axes)
     except ValueError:
         draw_estimates(axes, estimate(draws), dim)
         axes.set_ylabel(str(name or draws.name or "mean"))

@@ -120,7 +120,7 @@ class Transfer:
         if over is not None and over not in self.optima:
             raise ValueError(f"There is no scalar {over!r}; there are {', '.join(self.optima)}.")
         optimum = self.optimum if over is None else self.optima[over]
-        ax = optimum.plot(ax)
+        ax = sweep.draw_optimum(optimum, ax)
         ax.axvline(optimum.grid[optimum.best[0]], color="black", linewidth=0.8, linestyle=":")
         return ax
 

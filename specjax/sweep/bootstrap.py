@@ -13,33 +13,32 @@ import xarray as xr
 from jaxtyping import Bool, Float, Int
 from scipy import stats
 
-from specjax.sweep.replicates import BATCH, FEW, RoughFitWarning, present, replicate_dim
+from specjax.sweep.replicates import BATCH, FEW, SEED, RoughFitWarning, present, replicate_dim
 
 _BATCH_ENTRIES = 4_000_000  # counts of resampled seeds held at once: 32 MB
+_PLURAL = {SEED: "seeds", BATCH: "batches"}
 _POINTS = 3  # at or below, a fit of two parameters has one residual at most, and its local exponents show nothing
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Replicates of a quantity at each width, ascending in `x`; `y` is 0 where a replicate is not `present` at a width.
+    """Replicates of a quantity at each x; `y` is 0 where one is not `present`.
 
-    `replicate` is what one is, "seed" or "batch". `name` and `dim` are those of the data, `label` and `dim_label` the same with their
-    units, as a picture has them.
+    `replicate` is what one is, "seed" or "batch". `name` and `dim` are those of the data, `labels` those of dim and data with their units.
     """
 
     name: str
     dim: str
-    label: str
-    dim_label: str
+    labels: tuple[str, str]
+    replicate: str
     x: Float[np.ndarray, " n"]
     y: Float[np.ndarray, "n replicates"]
     present: Bool[np.ndarray, "n replicates"]
-    replicate: str
 
     @property
     def resampled(self) -> str:
         """How many of what there are at the width with fewest, such as "400 seeds"."""
-        return f"{self.counts.min()} {_plural(self.replicate)}"
+        return f"{self.counts.min()} {_PLURAL[self.replicate]}"
 
     @property
     def counts(self) -> Int[np.ndarray, " n"]:
@@ -58,81 +57,77 @@ class Sample:
         """What each replicate differs by from the mean, 0 where it is not present."""
         return np.where(self.present, self.y - means[:, None], 0.0)
 
-    def last(self, dropped: int) -> "Sample":
-        """The same without the `dropped` smallest widths."""
-        return replace(self, x=self.x[dropped:], y=self.y[dropped:], present=self.present[dropped:])
+    def at(self, places: slice | np.ndarray) -> "Sample":
+        """That of some of the points."""
+        return replace(self, x=self.x[places], y=self.y[places], present=self.present[places])
 
 
 def sample_of(data: xr.DataArray, dim: str, least: int) -> Sample:
-    """The replicates in `data`, whose dimensions are exactly `dim` and "seed" or "batch", in float64.
+    """The replicates of :func:`sample_over` a single dimension.
 
     Raises:
-        ValueError: no DataArray; other dimensions; fewer than `least` widths; fewer than 2 replicates at a width; a coordinate that is not
-            positive; NaN or inf.
+        ValueError: as :func:`sample_over`; NaN or inf.
 
     Warns:
         RoughFitWarning: 3 widths or fewer, or fewer than 10 replicates at a width with noise.
+    """
+    sample = sample_over(data, dim, least=least)
+    failed = np.flatnonzero((sample.present & ~np.isfinite(sample.y)).any(axis=0))
+    if len(failed):
+        first = data[sample.replicate].values[failed][:5].tolist()
+        raise ValueError(
+            f"A fit needs finite data, but {len(failed)} {_PLURAL[sample.replicate]} have NaN or inf (the first: {first}); "
+            "leave them out with specjax.sweep.without_failed(dataset)."
+        )
+    if len(sample.x) <= _POINTS:
+        told = f"A fit to {len(sample.x)} points along {dim!r} cannot show whether they follow a power law; sweep at least {_POINTS + 1}."
+        warnings.warn(told, RoughFitWarning, stacklevel=3)
+    warn_if_few(sample, stacklevel=4)
+    return sample
+
+
+def sample_over(data: xr.DataArray, *dims: str, least: int) -> Sample:
+    """The replicates in float64 at every point of `dims`, the last of which is x and varies fastest, all of them ascending.
+
+    Raises:
+        ValueError: no DataArray; other dimensions; fewer than `least` values of x; fewer than 2 replicates at a point; a coordinate that
+            is not positive.
     """
     if not isinstance(data, xr.DataArray):
         raise ValueError(
             f"A fit needs one quantity, such as data['loss'], got a {type(data).__name__}; pass a DataArray."
         )
-    replicate = replicate_dim(data)
-    if sorted(map(str, data.dims)) != sorted([dim, replicate]):
+    replicate, dim, needed = replicate_dim(data), dims[-1], ", ".join(map(repr, dims))
+    if sorted(map(str, data.dims)) != sorted([*dims, replicate]):
         raise ValueError(
-            f"A fit over {dim!r} needs exactly the dimensions ({dim!r}, 'seed') or ({dim!r}, 'batch'), got {tuple(data.dims)}; "
+            f"A fit over {needed} needs exactly the dimensions ({needed}, 'seed') or ({needed}, 'batch'), got {tuple(data.dims)}; "
             "select or average the others first."
         )
     if data.sizes[dim] < least:
         raise ValueError(
             f"This fit needs at least {least} points along {dim!r}, got {data.sizes[dim]}; sweep more of them."
         )
-    x = np.asarray(data[dim].values, np.float64)
-    if dim not in data.coords or not (np.isfinite(x).all() and (x > 0).all()) or len(np.unique(x)) < len(x):
-        raise ValueError(
-            f"A power law in {dim!r} needs a coordinate of positive, different numbers, got {data[dim].values.tolist()}."
-        )
-    y = data.transpose(dim, replicate).values.astype(np.float64)
-    there = present(data, replicate)
-    found = np.ones(y.shape, bool) if there is None else there.broadcast_like(data).transpose(dim, replicate).values
-    fewest = int(found.sum(axis=1).min()) if found.size else 0
+    for each in dims:
+        x = np.asarray(data[each].values, np.float64)
+        if each not in data.coords or not (np.isfinite(x).all() and (x > 0).all()) or len(np.unique(x)) < len(x):
+            raise ValueError(
+                f"A power law in {each!r} needs a coordinate of positive, different numbers, got {data[each].values.tolist()}."
+            )
+    data = data.sortby(list(dims)).transpose(*dims, replicate)
+    y, there = data.values.astype(np.float64), present(data, replicate)
+    found = np.ones(y.shape, bool) if there is None else there.broadcast_like(data).transpose(*data.dims).values
+    fewest = int(found.sum(axis=-1).min()) if found.size else 0
     if fewest < 2:
         raise ValueError(
-            f"An interval needs at least 2 {_plural(replicate)}, got {fewest}; run more seeds, or for values without seed noise "
+            f"An interval needs at least 2 {_PLURAL[replicate]}, got {fewest}; run more seeds, or for values without seed noise "
             f"repeat them with data.isel({replicate}=[0, 0])."
         )
-    bad = data[replicate].values[(found & ~np.isfinite(y)).any(axis=0)].tolist()
-    if bad:
-        raise ValueError(
-            f"A fit needs finite data, but {len(bad)} {_plural(replicate)} have NaN or inf (the first: {bad[:5]}); "
-            "leave them out with specjax.sweep.without_failed(dataset)."
-        )
-    order = np.argsort(x)
     name = "data" if data.name is None else str(data.name)  # arithmetic on arrays drops their names
-    sample = Sample(
-        name=name,
-        dim=dim,
-        label=label(data, name),
-        dim_label=label(data[dim], dim),
-        x=x[order],
-        y=np.where(found, y, 0.0)[order],
-        present=found[order],
-        replicate=replicate,
-    )
-    _warn_if_rough(sample)
-    return sample
-
-
-def check_resamples(resamples: int) -> None:
-    """Raises a ValueError for fewer than 100 resamples."""
-    if resamples < 100:
-        raise ValueError(f"A bootstrap interval needs at least 100 resamples, got {resamples}.")
-
-
-def check_level(level: float) -> None:
-    """Raises a ValueError for a level outside (0, 1)."""
-    if not 0 < level < 1:
-        raise ValueError(f"level needs to be between 0 and 1, got {level}; write e.g. 0.95.")
+    units = (part.attrs.get("units") for part in (data[dim], data))
+    x_label, y_label = (f"{what} [{unit}]" if unit else what for what, unit in zip((dim, name), units, strict=True))
+    y, found = (part.reshape(-1, part.shape[-1]) for part in (np.where(found, y, 0.0), found))
+    x = np.resize(np.asarray(data[dim].values, np.float64), len(y))
+    return Sample(name, dim, (x_label, y_label), replicate, x, y, found)
 
 
 def resample(
@@ -142,7 +137,12 @@ def resample(
 
     As many replicates are drawn as the width with most of them has, and each width uses those it has. A resample that leaves a
     width without any is drawn again. Without any noise there is one resample, the sample itself.
+
+    Raises:
+        ValueError: fewer than 100 resamples.
     """
+    if resamples < 100:
+        raise ValueError(f"A bootstrap interval needs at least 100 resamples, got {resamples}.")
     means, stderrs = sample.means_and_stderrs()
     if not np.any(stderrs > 0):
         return means[None], stderrs[None]
@@ -165,7 +165,8 @@ def resample(
         variance = np.where(variance > 1e-12 * second, variance, 0.0)
         found.append((means + moved, np.sqrt(variance / np.maximum(own - 1, 1))))
         wanted -= len(own)
-    return np.concatenate([part[0] for part in found]), np.concatenate([part[1] for part in found])
+    resampled, spread = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return resampled, spread
 
 
 def weights(
@@ -206,50 +207,24 @@ def degrees_of_freedom(
     return np.where(known, shares.sum(axis=0) / (shares / own[:, None]).sum(axis=0), own.min())
 
 
-def tail_of(level: float, freedom: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
-    """The share of replicates beyond each end of the interval at `level`.
+def tail_of(level: float, freedom: Float[np.ndarray, "*k"]) -> Float[np.ndarray, "*k"]:
+    """The share of replicates beyond each end of the interval at `level`; raises a ValueError for a level outside (0, 1).
 
     A resample has (n - 1)/n of the variance it stands for, and a percentile interval uses the normal where t is due; the tail of
     the expanded percentile interval (Hesterberg 2015) makes up for both.
     """
-    return stats.norm.cdf(np.sqrt((freedom + 1) / freedom) * stats.t.ppf((1 - level) / 2, freedom))
-
-
-def standard_errors(
-    replicates: Float[np.ndarray, "resamples k"], freedom: Float[np.ndarray, " k"]
-) -> Float[np.ndarray, " k"]:
-    """Bootstrap standard errors of k estimates."""
-    return np.std(replicates, axis=0) * np.sqrt((freedom + 1) / freedom)
+    if not 0 < level < 1:
+        raise ValueError(f"level needs to be between 0 and 1, got {level}; write e.g. 0.95.")
+    return np.asarray(stats.norm.cdf(np.sqrt((freedom + 1) / freedom) * stats.t.ppf((1 - level) / 2, freedom)))
 
 
 def intervals(
     replicates: Float[np.ndarray, "resamples k"], freedom: Float[np.ndarray, " k"], level: float
-) -> Float[np.ndarray, "k 2"]:
-    """Bootstrap intervals of k estimates: expanded percentile intervals."""
-    tails = tail_of(level, freedom)
-    return np.array(
-        [np.quantile(column, [t, 1 - t]) for column, t in zip(replicates.T, tails, strict=True)], np.float64
-    ).reshape(-1, 2)
-
-
-def label(data: xr.DataArray, name: str) -> str:
-    """What an axis of a picture says: the name, with the unit where there is one."""
-    return f"{name} [{data.attrs['units']}]" if data.attrs.get("units") else name
-
-
-def _plural(replicate: str) -> str:
-    return "batches" if replicate == BATCH else "seeds"
-
-
-def _warn_if_rough(sample: Sample) -> None:
-    if len(sample.x) <= _POINTS:
-        warnings.warn(
-            f"A fit to {len(sample.x)} points along {sample.dim!r} cannot show whether they follow a power law; sweep at least "
-            f"{_POINTS + 1}.",
-            RoughFitWarning,
-            stacklevel=4,
-        )
-    warn_if_few(sample, stacklevel=5)
+) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, "k 2"]]:
+    """Bootstrap standard errors of k estimates, and their expanded percentile intervals."""
+    columns = zip(replicates.T, tail_of(level, freedom), strict=True)
+    ends = np.array([np.quantile(column, [tail, 1 - tail]) for column, tail in columns], np.float64)
+    return np.std(replicates, axis=0) * np.sqrt((freedom + 1) / freedom), ends
 
 
 def warn_if_few(sample: Sample, stacklevel: int) -> None:
@@ -262,26 +237,3 @@ def warn_if_few(sample: Sample, stacklevel: int) -> None:
         RoughFitWarning,
         stacklevel=stacklevel,
     )
-
-
-def band(
-    curve: Float[np.ndarray, " points"],
-    curves: Float[np.ndarray, "resamples points"],
-    freedom: float,
-    level: float,
-    simultaneous: bool,
-) -> tuple[Float[np.ndarray, " points"], Float[np.ndarray, " points"]]:
-    """The ends of a band for a curve, from the `curves` of each resample.
-
-    At each point alone an expanded percentile interval; `simultaneous`: c standard errors to both sides, c the same at all points
-    and such that the resampled curves that leave the band anywhere are as many as leave such an interval (sup-t).
-    """
-    check_level(level)
-    tail = float(tail_of(level, np.array([freedom]))[0])
-    if not simultaneous:
-        low, high = np.quantile(curves, [tail, 1 - tail], axis=0)
-        return low, high
-    spread = np.std(curves, axis=0)
-    distances = np.abs(curves - curve) / np.where(spread > 0, spread, 1.0)
-    half = np.quantile(distances.max(axis=1), 1 - 2 * tail) * spread
-    return curve - half, curve + half

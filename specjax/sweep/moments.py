@@ -5,11 +5,8 @@ a sum of squares. So the moments of any number of seeds need only one block of t
 """
 
 from collections.abc import Container
-from functools import reduce
 from typing import Any, NamedTuple, TypeVar
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
@@ -35,55 +32,39 @@ class Moments(NamedTuple):
     """
 
     count: Any
-    mean: Any
-    m2: Any
-    min: Any
-    max: Any
+    mean: np.ndarray
+    m2: np.ndarray
+    min: np.ndarray
+    max: np.ndarray
 
 
-def moments_of(block: Any, axis: int | tuple[int, ...]) -> Moments:
-    """The moments of `block` along `axis`; NaN and inf are left out and not counted.
-
-    Of a numpy array in float64. Of a jax array, also a traced one, in its own floating dtype, where m2 keeps full precision about any
-    offset and the mean is rounded to that dtype.
-    """
-    if isinstance(block, jax.Array):
-        xp: Any = jnp
-        values: Any = block if jnp.issubdtype(block.dtype, jnp.floating) else block.astype(jnp.result_type(float))
-    else:
-        xp = np
-        values = np.asarray(block, np.float64)
-    finite = xp.isfinite(values)
-    count = xp.sum(finite, axis=axis)
-    least = xp.min(values, axis=axis, initial=np.inf, where=finite)
-    greatest = xp.max(values, axis=axis, initial=-np.inf, where=finite)
+def moments_of(block: np.ndarray, axis: int | tuple[int, ...]) -> Moments:
+    """The moments of `block` along `axis`, in float64; NaN and inf are left out and not counted."""
+    values = np.asarray(block, np.float64)
+    finite = np.isfinite(values)
+    count = np.sum(finite, axis=axis)
+    least = np.min(values, axis=axis, initial=np.inf, where=finite)
+    greatest = np.max(values, axis=axis, initial=-np.inf, where=finite)
     # Deviations from a point inside the data, then from their own mean: neither sum cancels.
-    some = count > 0
-    middle = xp.where(some, least, 0) / 2 + xp.where(some, greatest, 0) / 2
-    total = xp.maximum(count, 1).astype(values.dtype)
-    values = xp.where(finite, values, 0)
-    rough = middle + xp.sum(xp.where(finite, values - xp.expand_dims(middle, axis), 0), axis=axis) / total
-    deviations = xp.where(finite, values - xp.expand_dims(rough, axis), 0)
-    rest = xp.sum(deviations, axis=axis)
-    m2 = xp.sum(deviations**2, axis=axis) - rest**2 / total
-    return Moments(count, rough + rest / total, xp.maximum(m2, 0), least, greatest)
+    middle = np.where(count > 0, least, 0) / 2 + np.where(count > 0, greatest, 0) / 2
+    total = np.maximum(count, 1)
+    values = np.where(finite, values, 0)
+    rough = middle + np.sum(np.where(finite, values - np.expand_dims(middle, axis), 0), axis=axis) / total
+    deviations = np.where(finite, values - np.expand_dims(rough, axis), 0)
+    rest = np.sum(deviations, axis=axis)
+    m2 = np.sum(deviations**2, axis=axis) - rest**2 / total
+    return Moments(count, rough + rest / total, np.maximum(m2, 0), least, greatest)
 
 
 def merge(a: Moments, b: Moments) -> Moments:
-    """The moments of two blocks together, in float64 on the host; counts are int64."""
+    """The moments of two blocks together, in float64; counts are int64."""
     n_a, n_b = (np.asarray(m.count, np.int64) for m in (a, b))
-    mean_a, mean_b, m2_a, m2_b = (np.asarray(v, np.float64) for v in (a.mean, b.mean, a.m2, b.m2))
     count = n_a + n_b
-    both = (n_a > 0) & (n_b > 0)
     share = np.where(count > 0, n_b / np.maximum(count, 1), 0.0)
-    distance = np.where(both, mean_b - mean_a, 0.0)
-    return Moments(
-        count,
-        np.where(n_a > 0, mean_a + share * distance, mean_b),
-        m2_a + m2_b + distance**2 * share * n_a,
-        np.minimum(np.asarray(a.min, np.float64), np.asarray(b.min, np.float64)),
-        np.maximum(np.asarray(a.max, np.float64), np.asarray(b.max, np.float64)),
-    )
+    distance = np.where((n_a > 0) & (n_b > 0), b.mean - a.mean, 0.0)
+    mean = np.where(n_a > 0, a.mean + share * distance, b.mean)
+    m2 = a.m2 + b.m2 + distance**2 * share * n_a
+    return Moments(count, mean, m2, np.minimum(a.min, b.min), np.maximum(a.max, b.max))
 
 
 def total(data: xr.Dataset) -> xr.Dataset:
@@ -108,38 +89,26 @@ def total(data: xr.Dataset) -> xr.Dataset:
             f"{tuple(data.dims)}; pass the dataset of run(..., reduce='moments')."
         )
     merged = data.drop_dims(BATCH).assign_attrs(data.attrs)
-    counts = data[COUNT].transpose(BATCH, ...)
+    count = data[COUNT]
+    n = count.sum(BATCH)
     for name in names:
-        mean = data[name].transpose(BATCH, ...)
-        kinds = {kind: data[f"{name}.{kind}"].transpose(*mean.dims).values for kind in MOMENTS}
-        count = counts.broadcast_like(mean).transpose(*mean.dims).values
-        parts = _from_variance(count, mean.values, **kinds)
-        whole = reduce(merge, (Moments(*(field[i] for field in parts)) for i in range(len(count))))
-        # 0/0 is a mean of nothing, and NaN.
-        with np.errstate(invalid="ignore", divide="ignore"):
-            variance = whole.m2 / (whole.count - np.where(whole.count > 0, 1, 0))
-            found = {
-                name: np.where(whole.count > 0, whole.mean, np.nan),
-                f"{name}.variance": variance,
-                f"{name}.min": np.where(whole.count > 0, whole.min, np.nan),
-                f"{name}.max": np.where(whole.count > 0, whole.max, np.nan),
-                f"{name}.stderr": np.sqrt(variance / whole.count),
-            }
-        attrs = {f"{name}.{kind}": data[f"{name}.{kind}"].attrs for kind in MOMENTS} | {name: mean.attrs}
+        # What no seed was counted for is no number, and has no weight.
+        mean = data[name].where(count > 0, 0.0).astype(np.float64)
+        whole = (count * mean).sum(BATCH) / n.where(n > 0)
+        within = data[f"{name}.variance"].where(count > 1, 0.0) * (count - 1)
+        variance = (within + count * (mean - whole) ** 2).sum(BATCH) / (n - 1).where(n > 1)
+        found = {
+            name: whole,
+            f"{name}.variance": variance,
+            f"{name}.min": data[f"{name}.min"].min(BATCH).where(n > 0),
+            f"{name}.max": data[f"{name}.max"].max(BATCH).where(n > 0),
+            f"{name}.stderr": (variance / n) ** 0.5,
+        }
         merged = merged.assign(
-            {key: (mean.dims[1:], value, attrs.get(key, mean.attrs)) for key, value in found.items()}
+            {key: part.assign_attrs(data[key if key in data else name].attrs) for key, part in found.items()}
         )
     counted = [name for name in (COUNT, FAILED) if name in data]
     return merged.assign({name: data[name].sum(BATCH, keep_attrs=True) for name in counted})
-
-
-def _from_variance(
-    count: np.ndarray, mean: np.ndarray, variance: np.ndarray, min: np.ndarray, max: np.ndarray
-) -> Moments:
-    """Moments from the unbiased variance, which is no number with fewer than two entries."""
-    some = count > 0
-    m2 = np.where(count > 1, np.where(count > 1, variance, 0.0) * (count - 1), 0.0)
-    return Moments(count, np.where(some, mean, 0.0), m2, np.where(some, min, np.inf), np.where(some, max, -np.inf))
 
 
 def _measured(data: xr.Dataset) -> list[str]:
@@ -147,24 +116,21 @@ def _measured(data: xr.Dataset) -> list[str]:
     return [str(name) for name in data if f"{name}.{MOMENTS[0]}" in data]
 
 
-def mean_and_stderr(data: DataT, dim: str | None = None) -> tuple[DataT, DataT]:
-    """The mean over `dim` and its standard error, s / √n with s² the unbiased variance, both in float64.
+def mean_and_stderr(data: DataT) -> tuple[DataT, DataT]:
+    """The mean over seeds and its standard error, s / √n with s² the unbiased variance, both in float64.
 
-    `dim` is "seed", or "batch" in a dataset of moments, where it leaves the quantities alone, without `count` and the moments beside
-    them. Where each width has its own number of seeds (the coordinate `seeds`), n is that number. NaN and inf are not skipped: a
-    failed seed shows in both results. The flag `failed` of a dataset is left out.
+    In a dataset of moments it is that over "batch", of the quantities alone, without `count` and the moments beside them. Where each
+    width has its own number of seeds (the coordinate `seeds`), n is that number. NaN and inf are not skipped: a failed seed shows in
+    both results. The flag `failed` of a dataset is left out.
 
     Raises:
-        ValueError: `dim` is missing, in the data or in one of the variables, or has fewer than 2 entries.
+        ValueError: "seed" is missing, in the data or in one of the variables, or has fewer than 2 entries.
     """
-    dim = dim or replicate_dim(data)
+    dim = replicate_dim(data)
     if isinstance(data, xr.Dataset):
-        data = data.drop_vars(FAILED, errors="ignore")
-        if dim == BATCH:
-            data = data[_measured(data)]
-        lacking = [str(name) for name, variable in data.data_vars.items() if dim not in variable.dims]
-    else:
-        lacking = [] if dim in data.dims else [str(data.name)]
+        data = data[_measured(data)] if dim == BATCH else data.drop_vars(FAILED, errors="ignore")
+    parts = data.data_vars.values() if isinstance(data, xr.Dataset) else [data]
+    lacking = [str(part.name) for part in parts if dim not in part.dims]
     if lacking or dim not in data.dims:
         raise ValueError(
             f"A mean over {dim!r} needs that dimension in every variable, missing in {lacking}; select the variables that have it."

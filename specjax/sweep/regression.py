@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 # c = x_min (eˢ - 1), so that every finite s keeps 1 + c/x > 0 on all x ≥ x_min. At s = -8 the model has a zero at x_min.
 _LEAST_S = -8.0
@@ -23,21 +23,17 @@ _CONVERGED = 1e-13
 _STEPS = np.array([0.0, *(0.5**k for k in range(8))])  # the zero lets an iteration keep what it has
 
 
-class Line(NamedTuple):
-    """The parameters of y = exp(α) xᵇ (1 + c/x), one entry per data set, and the s of c."""
+class Curves(NamedTuple):
+    """The parameters of y = offset + prefactor · x^exponent · (1 + c/x), one entry per data set, and where the search ended at an end.
 
-    log_prefactor: Float[np.ndarray, " sets"]
+    At b = 0 those of y = E + A xᵇ have no value, and are infinite.
+    """
+
     exponent: Float[np.ndarray, " sets"]
-    c: Float[np.ndarray, " sets"]
-    s: Float[np.ndarray, " sets"]
-
-
-class Curve(NamedTuple):
-    """The parameters of y = E + A xᵇ, one entry per data set; at b = 0, where they have no value, E and A are infinite."""
-
-    offset: Float[np.ndarray, " sets"]
     prefactor: Float[np.ndarray, " sets"]
-    exponent: Float[np.ndarray, " sets"]
+    c: Float[np.ndarray, " sets"]
+    offset: Float[np.ndarray, " sets"]
+    undetermined: Bool[np.ndarray, " sets"]
 
 
 def fit_log(
@@ -45,21 +41,26 @@ def fit_log(
     log_y: Float[np.ndarray, "sets n"],
     weights: Float[np.ndarray, "sets n"],
     subleading: bool,
-) -> Line:
+) -> Curves:
     """The weighted least-squares fit of each row of `log_y` with its `weights`; `x` ascends, and without `subleading` c is 0."""
-    log_x = np.log(x)
+    log_x, zero = np.log(x), np.zeros(len(log_y))
     if not subleading:
-        zero = np.zeros(len(log_y))
-        return Line(*_line(log_x, log_y, weights), zero, zero)
+        log_prefactor, exponent = _line(log_x, log_y, weights)
+        return Curves(exponent, np.exp(log_prefactor), zero, zero, zero > 0)
+
+    def correction(s: np.ndarray) -> np.ndarray:
+        return np.log1p((x[0] * np.expm1(s))[..., None] / x)
 
     def residual(s: np.ndarray) -> np.ndarray:
-        return _without_line(log_x, log_y - _correction(x, s), weights)
+        return _without_line(log_x, log_y - correction(s), weights)
 
     def slope(s: np.ndarray) -> np.ndarray:
-        return _without_line(log_x, (x[0] * np.exp(s))[..., None] / (x + _c(x, s)[..., None]), weights)
+        moved = (x[0] * np.exp(s))[..., None] / (x + (x[0] * np.expm1(s))[..., None])
+        return _without_line(log_x, moved, weights)
 
-    s = _search(residual, slope, weights, *s_bounds(x))
-    return Line(*_line(log_x, log_y - _correction(x, s), weights), _c(x, s), s)
+    s, undetermined = _search(residual, slope, weights, *s_bounds(x))
+    log_prefactor, exponent = _line(log_x, log_y - correction(s), weights)
+    return Curves(exponent, np.exp(log_prefactor), x[0] * np.expm1(s), zero, undetermined)
 
 
 def s_bounds(x: Float[np.ndarray, " n"]) -> tuple[float, float]:
@@ -70,15 +71,9 @@ def s_bounds(x: Float[np.ndarray, " n"]) -> tuple[float, float]:
     return _LEAST_S, float(np.log1p(x[-1] / x[0]))
 
 
-def undetermined(x: Float[np.ndarray, " n"], line: Line) -> bool:
-    """Whether the search for c ended at a bound in one of the data sets."""
-    least, greatest = s_bounds(x)
-    return bool(np.any((line.s <= least) | (line.s >= greatest)))
-
-
 def fit_curve(
     x: Float[np.ndarray, " n"], y: Float[np.ndarray, "sets n"], weights: Float[np.ndarray, "sets n"]
-) -> Curve:
+) -> Curves:
     """The weighted least-squares fit of y = E + A xᵇ to each row of `y` with its `weights`; `x` ascends.
 
     E + A xᵇ is written p + q u(x) with u = (xᵇ - x₀ᵇ)/(xₘᵇ - x₀ᵇ) between 0 and 1, which stays a good basis at b = 0, where it is
@@ -93,11 +88,11 @@ def fit_curve(
         _, q = _line(u, y, weights)
         return _without_line(u, q[..., None] * _rise_slope(x, b), weights)
 
-    b = _search(residual, slope, weights, *exponent_bounds(x))
+    b, undetermined = _search(residual, slope, weights, *exponent_bounds(x))
     p, q = _line(rise(x, b), y, weights)
     with np.errstate(divide="ignore"):
         share = q / np.expm1(b * np.log(x[-1] / x[0]))
-    return Curve(p - share, share * x[0] ** -b, b)
+    return Curves(b, share * x[0] ** -b, np.zeros(len(y)), p - share, undetermined)
 
 
 def exponent_bounds(x: Float[np.ndarray, " n"]) -> tuple[float, float]:
@@ -119,8 +114,8 @@ def _search(
     weights: np.ndarray,
     low: float,
     high: float,
-) -> np.ndarray:
-    """The parameter of each set in [low, high] with least weighted squares: the best of a grid, refined by Gauss-Newton.
+) -> tuple[np.ndarray, np.ndarray]:
+    """The parameter of each set with least weighted squares: the best of a grid, refined by Gauss-Newton; and whether it is an end.
 
     `residual` and `slope`, its negative derivative, take one parameter per set and have what is linear projected out.
     """
@@ -139,15 +134,7 @@ def _search(
         best = np.take_along_axis(trials, np.argmin(np.stack([cost(t) for t in trials]), axis=0)[None], axis=0)[0]
         if np.max(np.abs(best - previous)) <= _CONVERGED:
             break
-    return best
-
-
-def _c(x: np.ndarray, s: np.ndarray) -> np.ndarray:
-    return x[0] * np.expm1(s)
-
-
-def _correction(x: np.ndarray, s: np.ndarray) -> np.ndarray:
-    return np.log1p(_c(x, s)[..., None] / x)
+    return best, (best <= low) | (best >= high)
 
 
 def _rise_slope(x: np.ndarray, b: np.ndarray) -> np.ndarray:

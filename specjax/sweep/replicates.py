@@ -1,11 +1,7 @@
 """The dimension along which a dataset holds independent replicates: its seeds, or the batches of seeds of a dataset of moments."""
 
-from typing import TypeVar
-
 import numpy as np
 import xarray as xr
-
-DataT = TypeVar("DataT", xr.DataArray, xr.Dataset)
 
 SEED, BATCH = "seed", "batch"
 SEEDS = "seeds"  # the coordinate that says how many seeds each width has

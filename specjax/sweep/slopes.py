@@ -13,20 +13,16 @@ def slopes(logs: xr.DataArray, dim: str) -> xr.DataArray:
     return ((x * logs).sum(dim) / (x**2).sum()).rename(f"slope of {logs.name}")
 
 
-def jackknife(draws: xr.DataArray, of: Callable[[xr.DataArray], xr.DataArray], dim: str = "seed") -> xr.DataArray:
-    """A smooth function of the mean over draws, as pseudo-values: draws with its mean and spread, but for terms of the order of 1/draws.
+def jackknife(draws: xr.DataArray, of: Callable[[xr.DataArray], xr.DataArray]) -> xr.DataArray:
+    """A smooth function of the mean over seeds, as pseudo-values: draws with its mean and spread, but for terms of the order of 1/seeds.
 
-    For counts of a few items, whose single logarithms are biased, or do not exist (Tukey 1958).
-
-    Args:
-        draws: Along `dim`, at least two.
-        of: Of an array without that dimension, or with the means that leave one draw out along it.
-        dim: The draws.
+    For counts of a few items, whose single logarithms are biased, or do not exist (Tukey 1958). `of` takes an array without the dimension
+    "seed", or with the means that leave one seed out along it.
 
     Raises:
-        ValueError: fewer than two draws.
+        ValueError: fewer than two seeds.
     """
-    n, values = draws.sizes[dim], draws.astype(float)
+    n, values = draws.sizes["seed"], draws.astype(float)
     if n < 2:
         raise ValueError(f"A jackknife leaves out one draw of two or more, got {n}.")
-    return n * of(values.mean(dim)) - (n - 1) * of((values.sum(dim) - values) / (n - 1))
+    return n * of(values.mean("seed")) - (n - 1) * of((values.sum("seed") - values) / (n - 1))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from specjax.sweep import agreement, choose_model, drop_smallest, fit_offset, fit_power_law
+from specjax.sweep import choose_model, drop_smallest, fit_offset, fit_power_law
 from tests.sweep.samples import Curve, X, coupled, heavy_tailed, independent
 
 pytestmark = pytest.mark.slow
@@ -108,7 +108,7 @@ def test_intervals_bands_and_p_values(name):
         shares = {what: share for what, share in shares.items() if "band" not in what}
     assert {what: share for what, share in shares.items() if not 0.92 <= share <= 0.98} == {}
 
-    ps = np.array([agreement(fit, case.exponent).p_value for fit in fits])
+    ps = np.array([fit.p_value(case.exponent) for fit in fits])
     # At 1.95/√1000 two distributions differ at the level of 0.1 %.
     assert stats.kstest(ps, "uniform").statistic < 1.95 / np.sqrt(FITS)
 
@@ -120,8 +120,8 @@ def _around(ends, truth):
 
 def test_shifts_of_dropped_widths():
     rng = np.random.default_rng(2)
-    ends = [drop_smallest(coupled(rng, 60, _power_law), "d").shift_intervals[1:] for _ in range(FITS)]
-    low, high = np.moveaxis(np.array(ends), -1, 0)
+    dropped = [drop_smallest(coupled(rng, 60, _power_law), "d").isel(d=slice(1, None)) for _ in range(FITS)]
+    low, high = (np.array([each[end].values for each in dropped]) for end in ("shift_low", "shift_high"))
     shares = _share(low, 0.0, high)
     assert ((shares >= 0.92) & (shares <= 0.98)).all(), shares
 

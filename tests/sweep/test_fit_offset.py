@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy.optimize import curve_fit
 
-from specjax.sweep import fit_offset, fit_power_law
+from specjax.sweep import draw_fit, fit_offset, fit_power_law
 from specjax.sweep.regression import fit_curve, rise
 from tests.sweep.samples import X, alike, array, coupled, exact, independent
 
@@ -27,6 +27,8 @@ def test_exact_curves_are_recovered_without_noise(offset, prefactor, exponent):
     assert fit.interval == (fit.exponent, fit.exponent)
     assert fit.offset_interval == (fit.offset, fit.offset)
     np.testing.assert_allclose(fit.predict(X[None]), y[None], rtol=1e-8)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_allclose(fit.local_exponents, np.diff(np.log(y)) / np.log(2), rtol=1e-9)
     np.testing.assert_allclose(fit.band(X), [y, y], rtol=1e-8)
 
 
@@ -131,9 +133,9 @@ def test_refusals():
 def test_plot_shows_the_offset():
     mpl.use("Agg")
     fit = fit_offset(coupled(np.random.default_rng(8), 60, _above_one), "d")
-    legend = [text.get_text() for text in fit.plot().get_legend().get_texts()]
+    legend = [text.get_text() for text in draw_fit(fit).get_legend().get_texts()]
     low, high = fit.offset_interval
     assert f"offset {fit.offset:.3g}, 95 % in [{low:.3g}, {high:.3g}]" in legend
     negative = fit_offset(array(coupled(np.random.default_rng(8), 60, _above_one).values - 3), "d")
-    assert negative.plot().get_yscale() == "linear"
+    assert draw_fit(negative).get_yscale() == "linear"
     mpl.pyplot.close("all")

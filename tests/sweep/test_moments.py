@@ -2,8 +2,6 @@
 
 from functools import reduce
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
@@ -50,8 +48,8 @@ def test_refusals():
     data = _data()
     with pytest.raises(ValueError, match="at least 2 entries along 'seed', got 1"):
         mean_and_stderr(data.isel(seed=[0]))
-    with pytest.raises(ValueError, match="'time' needs that dimension"):
-        mean_and_stderr(data, "time")
+    with pytest.raises(ValueError, match="'seed' needs that dimension"):
+        mean_and_stderr(data.rename(seed="time"))
     with pytest.raises(ValueError, match=r"missing in \['constant'\]"):
         mean_and_stderr(xr.Dataset({"y": data, "constant": ("d", np.ones(3))}))
 
@@ -112,20 +110,6 @@ def test_moments_keep_the_spread_about_a_large_offset():
     np.testing.assert_allclose(whole.m2[0], np.sum((exact - exact.mean()) ** 2), rtol=1e-7)
     naive = np.sum(shifted**2) - shifted.sum() ** 2 / 4000
     assert abs(naive / whole.m2[0] - 1) > 1e-3
-
-
-def test_moments_on_the_device():
-    """In float32 under jit, with the spread of data whose offset is 10^4 times as large; integers become floats."""
-    y = (1e4 + np.random.default_rng(3).normal(size=(2, 3, 500))).astype(np.float32)
-    y[0, 1, 7] = np.nan
-    moments = jax.jit(moments_of, static_argnames="axis")(jnp.asarray(y), axis=(0, 2))
-    exact = moments_of(y, axis=(0, 2))
-    assert moments.mean.dtype == moments.m2.dtype == np.float32
-    np.testing.assert_array_equal(moments.count, [1000, 999, 1000])
-    np.testing.assert_allclose(moments.mean, exact.mean, rtol=1e-7)
-    np.testing.assert_allclose(moments.m2, exact.m2, rtol=1e-5)
-    np.testing.assert_array_equal(moments.max, exact.max)
-    assert moments_of(jnp.arange(4), axis=0).mean == 1.5
 
 
 def _batches(y, size):

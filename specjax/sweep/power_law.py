@@ -1,0 +1,130 @@
+"""Power-law exponents from swept data, with intervals from a bootstrap over seeds that keeps widths coupled."""
+
+from dataclasses import replace
+
+import numpy as np
+import xarray as xr
+from jaxtyping import Float
+
+from specjax.sweep import bootstrap
+from specjax.sweep.bootstrap import Sample, degrees_of_freedom, resample, sample_of, weights
+from specjax.sweep.fit import Fit, fit_of
+from specjax.sweep.regression import Curves, fit_log
+
+_LEVEL = 0.95
+
+
+def fit_power_law(
+    data: xr.DataArray,
+    dim: str,
+    *,
+    subleading: bool = False,
+    resamples: int = 1000,
+    level: float = _LEVEL,
+    seed: int = 0,
+) -> Fit:
+    """Fits y = a xᵇ, or y = a xᵇ (1 + c/x) with c between -x_min and x_max, to the means of `data` over seeds.
+
+    The fit is least squares on log means, weighted by their inverse variances (:func:`specjax.sweep.bootstrap.weights`). Means, variances
+    and the fit are computed again in each resample of the seeds, all widths of a seed together. Intervals are percentile intervals,
+    widened for few seeds by Student's t (the expanded percentile interval of Hesterberg 2015). Where each width has its own number of
+    seeds (the coordinate `seeds`), it uses those it has.
+
+    Args:
+        data: Dimensions exactly `dim` and "seed", e.g. `run(...)["loss"]`, or "batch", whose means are then the replicates.
+        dim: The dimension that is x; its coordinate is positive.
+        subleading: Whether to fit c as well.
+        resamples: Bootstrap resamples of the seeds.
+        level: Coverage of the intervals.
+        seed: Seed of the resampling.
+
+    Raises:
+        ValueError: other dimensions; fewer than 2 widths, or 4 with `subleading`; a single seed; non-finite data; a mean that is
+            not positive, or within noise of zero; widths that do not determine c.
+
+    Warns:
+        RoughFitWarning: 3 widths or fewer, or fewer than 10 seeds or batches.
+    """
+    return _fitted(sample_of(data, dim, least=4 if subleading else 2), subleading, resamples, level, seed)
+
+
+def asymptotic_exponent(data: xr.DataArray, dim: str) -> Fit:
+    """The exponent that `data` approach at large `dim`, with an interval that covers noise and finite size.
+
+    It is that of a fit with one subleading term to all widths but the smallest. The half-width of `interval` is 4·SE + |shift|: four
+    bootstrap standard errors for the seeds, and for the terms beyond the subleading one the shift of the exponent when the smallest
+    width, where they are largest, is left out. That bounds what is left of them if leaving it out at least halves them, as it does
+    to 1/x² on doubling widths. It is a rule and not a confidence level.
+
+    Arguments, errors and warnings are those of :func:`fit_power_law`, with at least 5 widths.
+    """
+    sample = sample_of(data, dim, least=5)
+    whole = float(_line_of(sample, subleading=True).exponent[0])
+    fit = _fitted(sample.at(slice(1, None)), True, 1000, _LEVEL, 0)
+    shift = fit.exponent - whole
+    half = 4 * fit.stderr + abs(shift)
+    return replace(fit, shift=shift, interval=(fit.exponent - half, fit.exponent + half))
+
+
+def drop_smallest(data: xr.DataArray, dim: str) -> xr.Dataset:
+    """The exponents of :func:`fit_power_law` without the 0, 1, 2, ... smallest widths, where terms beyond the power law are largest.
+
+    Returns:
+        Along `dim`, whose coordinate is the smallest width that is left, 3 at least: `exponent` with the ends `low` and `high` of its 95 %
+        interval, and `shift`, the exponent less that of all widths, with `shift_low` and `shift_high`, all from the same resamples. A
+        shift whose interval leaves 0 out is a term that the model does not have. `to_dataframe()` prints as a table.
+
+    Raises:
+        ValueError: fewer than 4 widths, and whatever :func:`fit_power_law` refuses for any of the fits.
+    """
+    sample = sample_of(data, dim, least=4)
+    left = [sample.at(slice(k, None)) for k in range(len(sample.x) - 2)]
+    exponents = np.concatenate([_line_of(part, subleading=False).exponent for part in left])
+    means, stderrs = resample(sample, 1000, 0)
+    lines = [_lines_of(part, means[:, k:], stderrs[:, k:], subleading=False) for k, part in enumerate(left)]
+    replicates = np.stack([line.exponent for line in lines], axis=1)
+    moves = replicates - replicates[:, :1]
+    (low, high), (shift_low, shift_high) = (
+        bootstrap.intervals(values, degrees_of_freedom(sample, means, values), _LEVEL)[1].T
+        for values in (replicates, moves)
+    )
+    found = {"exponent": exponents, "low": low, "high": high, "shift": exponents - exponents[0]}
+    found |= {"shift_low": shift_low, "shift_high": shift_high}
+    return xr.Dataset({name: (dim, values) for name, values in found.items()}, {dim: sample.x[: len(left)]})
+
+
+def _line_of(sample: Sample, subleading: bool) -> Curves:
+    """The fit to the means of `sample`; raises a ValueError where one is not positive, or where they do not determine c."""
+    means, stderrs = sample.means_and_stderrs()
+    if np.any(means <= 0):
+        where = sample.x[np.argmax(means <= 0)]
+        raise ValueError(
+            f"A power law needs positive means, but {sample.name!r} has mean {means[means <= 0][0]:.3g} at {sample.dim}={where:g}; "
+            "fit minus the data if they are negative throughout, or their projection on a fixed direction if the sign changes."
+        )
+    line = fit_log(sample.x, np.log(means)[None], weights(sample.x, (stderrs / means)[None], sample.counts), subleading)
+    if subleading and line.undetermined[0]:
+        raise ValueError(
+            f"The points do not determine a subleading term of {sample.name!r}; sweep a wider range, run more seeds, or fit without it."
+        )
+    return line
+
+
+def _lines_of(
+    sample: Sample, means: Float[np.ndarray, "resamples n"], stderrs: Float[np.ndarray, "resamples n"], subleading: bool
+) -> Curves:
+    """The fits to the means of each resample; raises a ValueError where one is not positive."""
+    crossing = np.any(means <= 0, axis=0)
+    if crossing.any():
+        raise ValueError(
+            f"The mean of {sample.name!r} at {sample.dim}={sample.x[np.argmax(crossing)]:g} is within noise of zero, where it has no "
+            "logarithm; run more seeds, or leave that point out."
+        )
+    return fit_log(sample.x, np.log(means), weights(sample.x, stderrs / means, sample.counts), subleading)
+
+
+def _fitted(sample: Sample, subleading: bool, resamples: int, level: float, seed: int) -> Fit:
+    line = _line_of(sample, subleading)
+    means, stderrs = resample(sample, resamples, seed)
+    lines = _lines_of(sample, means, stderrs, subleading)
+    return fit_of(sample, "subleading" if subleading else "power law", line, lines, means, level)
