@@ -49,19 +49,19 @@ def trained():
 
 @pytest.mark.integration
 def test_a_run_that_diverges_stops_alone(trained):
-    for values in trained:
+    for values in trained.values():
         np.testing.assert_array_equal(values[1, :, :2], values[0, :, :2])
-    assert not trained.diverged[0].any()
-    np.testing.assert_array_equal(trained.diverged[1], [[False] * 3, *[[False, False, True]] * 2])
+    assert not trained["diverged"][0].any()
+    np.testing.assert_array_equal(trained["diverged"][1], [[False] * 3, *[[False, False, True]] * 2])
     # One start for all; then the three go ways of their own, but for the one that has stopped.
-    for values in trained[:-1]:
+    for values in (trained[name] for name in recall_training.RECORDED[:-1]):
         np.testing.assert_array_equal(values[:, 0], values[:1, 0, :1].repeat(2, 0).repeat(3, 1))
 
 
 @pytest.mark.slow
 def test_padding_changes_no_run(trained):
-    for name, values in train(Size(8, 5))._asdict().items():
-        np.testing.assert_allclose(values, getattr(trained, name), rtol=2e-4, err_msg=name)
+    for name, values in train(Size(8, 5)).items():
+        np.testing.assert_allclose(values, trained[name], rtol=2e-4, err_msg=name)
 
 
 def test_muon_scales_by_the_active_extents():
@@ -198,7 +198,7 @@ def test_cells_are_taken_apart_in_the_order_in_which_they_were_swept():
     shape = (len(CONFIG.dims) * len(CONFIG.settings) * len(CONFIG.muon_rates), 2, 3, 3)
     counted = np.arange(np.prod(shape)).reshape(shape)
     dims = ("cell", "seed", "record", "optimizer")
-    found = xr.Dataset(dict.fromkeys(recall_training.Trained._fields, (dims, counted)), {"seed": [0, 1]})
+    found = xr.Dataset(dict.fromkeys(recall_training.RECORDED, (dims, counted)), {"seed": [0, 1]})
     runs = recall_transformer.labelled(CONFIG, found)
     at = {"d": 16, "setting": "triggers", "rate": 1, "seed": 1, "iteration": 64, "optimizer": "sgd"}
     cell = (1 * len(CONFIG.settings) + 1) * len(CONFIG.muon_rates) + 1

@@ -1,7 +1,8 @@
 """What is said of counts: that they are a formula's at finite d, with which exponents they grow, and what must break it."""
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 import jax
@@ -33,8 +34,12 @@ def log(counts: xr.DataArray) -> xr.DataArray:
 
 
 def slopes(values: xr.DataArray, dim: str = "d") -> xr.DataArray:
-    """The slope of a straight line through logarithms, in every draw."""
     return sweep.slopes(values, dim)
+
+
+def straight(counts: xr.DataArray) -> xr.DataArray:
+    """The slope of a straight line through the logarithms of counts over log d, in every draw."""
+    return slopes(log(counts))
 
 
 def pseudo_slopes(counts: xr.DataArray, dim: str = "d") -> xr.DataArray:
@@ -65,7 +70,7 @@ def within_a_factor_of_2(logs: xr.DataArray) -> lab.Relation:
 
 def has_exponent(values: xr.DataArray, exponent: float, within: float) -> lab.Relation:
     """Straight lines through the logarithms of `values` over log d have the slope `exponent`, to less than `within`."""
-    return lab.near(slopes(log(values)), exponent, within, f"{within:g}, half the distance to the next exponent,")
+    return lab.near(straight(values), exponent, within, f"{within:g}, half the distance to the next exponent,")
 
 
 def counts_by_formula(
@@ -80,7 +85,7 @@ def exponents_by_formula(
     slope: xr.DataArray, formula: xr.DataArray, within: float, over: Sequence[str] = ()
 ) -> lab.Relation:
     """The slopes of straight lines through counts are those of lines through the formula's, on logarithmic axes."""
-    excess = (slope - slopes(log(formula))).rename("slope less the formula's")
+    excess = (slope - straight(formula)).rename("slope less the formula's")
     return lab.near(excess.mean(over) if over else excess, 0.0, within, f"{within}")
 
 
@@ -129,17 +134,14 @@ def exponents_far_out(far: xr.Dataset, few_compete: xr.DataArray, tolerance: flo
 
 
 def changed(change: Change, of: str | None = None, name: str = "count") -> Control:
-    """A control: a quantity after a change."""
     return lab.replacing(name, lambda data: change(data[name]), of=of)
 
 
 def reverse(values: Labelled, dim: str) -> Labelled:
-    """The values in the opposite order of a coordinate."""
     return lab.at_places(values, dim, slice(None, None, -1))
 
 
 def first(values: Labelled, dim: str) -> Labelled:
-    """The first values at every point of a dimension."""
     return lab.at_places(values, dim, [0] * values.sizes[dim])
 
 
@@ -150,7 +152,6 @@ def exchange(values: Labelled, dim: str, other: Mapping[str, str]) -> Labelled:
 
 
 def nothing(of: str | None = None) -> dict[str, Control]:
-    """The control in which no item is recovered."""
     return {"W = 0": lab.replacing("count", 0, of=of)}
 
 
@@ -160,7 +161,6 @@ def in_place(other: Mapping[str, str], of: str | None = None) -> Control:
 
 
 def sizes_exchanged(of: str | None = None, name: str = "count") -> dict[str, Control]:
-    """The control in which what is at the largest d is at the smallest."""
     return {"the sizes exchanged": changed(lambda values: reverse(values, "d"), of, name)}
 
 
@@ -177,15 +177,10 @@ def exponents_off(
 
 def times(of: str, *factors: float) -> dict[str, Control]:
     """The controls in which counts are larger, or smaller, by a factor."""
-
-    def by(factor: float) -> Change:
-        return lambda values: factor * values
-
-    return {f"{factor:g} times the counts": changed(by(factor), of) for factor in factors}
+    return {f"{factor:g} times the counts": changed(partial(operator.mul, factor), of) for factor in factors}
 
 
 def theorem(change: Change) -> Control:
-    """A control: other exponents in the place of the theorems', far out."""
     return changed(change, "far", "theorem")
 
 

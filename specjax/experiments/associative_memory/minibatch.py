@@ -24,7 +24,7 @@ MARGIN = 0.25
 """Half of 1/2: the exponents of the paper, 1/2 and α + 1/2, and those of the capacities are at least 1/2 apart."""
 
 
-class Config(lab.Config):
+class Config(sweeps.Config):
     """Items, dimensions, α and batch sizes; small batches are those whose distinct items are fewer than d/4."""
 
     n: int = lab.integer(5000, least=2, help="items N")
@@ -37,11 +37,9 @@ class Config(lab.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        sweeps.check_items(min(self.n, self.descent_n), self.dims)
         if not small_batches(self):
-            raise ValueError(
-                f"batches needs one of fewer than d/4 = {self.dims[-1] / 4:g} distinct items, got {self.batches}."
-            )
+            few = f"fewer than d/4 = {self.dims[-1] / 4:g} distinct items"
+            raise ValueError(f"batches needs one of {few}, got {self.batches}.")
 
 
 def small_batches(config: Config) -> list[float]:
@@ -53,11 +51,13 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     """Counts for every batch size and optimizer, and for the population; smaller batches are the start of larger ones."""
     batches = [*map(float, config.batches), np.inf]
 
-    def of_seed(key: Array, d: AnySize) -> dict[str, Array]:
+    def drawn(key: Array, n: int, d: AnySize) -> tuple[Array, Array, Array]:
         of_items, of_batch = jax.random.split(key)
-        u, v = sweeps.draw(of_items, config.n, d)
-        p = memory.power_law(config.n, config.alpha)
-        qs = jnp.concatenate([memory.minibatches(of_batch, p, config.batches), p[None]])
+        p = memory.power_law(n, config.alpha)
+        return *sweeps.draw(of_items, n, d), jnp.concatenate([memory.minibatches(of_batch, p, config.batches), p[None]])
+
+    def of_seed(key: Array, d: AnySize) -> dict[str, Array]:
+        u, v, qs = drawn(key, config.n, d)
 
         def of_batches(inputs: tuple[Array, Array]) -> dict[str, Array]:
             q, batch = inputs
@@ -66,10 +66,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
             return {"count": sweeps.capacities(u, v, jnp.concatenate(ws))["count"], "distinct": jnp.sum(q > 0)}
 
         def descent(key: Array) -> Array:
-            of_items, of_batch = jax.random.split(key)
-            u, v = sweeps.draw(of_items, config.descent_n, d)
-            p = memory.power_law(config.descent_n, config.alpha)
-            qs = jnp.concatenate([memory.minibatches(of_batch, p, config.batches), p[None]])
+            u, v, qs = drawn(key, config.descent_n, d)
             return jax.lax.map(lambda q: memory.count_of_few(u, v, -memory.gradient_at_zero(u, v, q)), qs)
 
         # Counts of a few items need many draws; the keys of the others are the first two.
@@ -91,8 +88,7 @@ def critical(data: xr.Dataset, optimizer: str) -> xr.DataArray:
         return count.isel(batch=0, drop=True).copy(data=reached)
 
     count = data["descent"] if optimizer == "gd" else data["count"].sel(optimizer=optimizer, drop=True)
-    found = sweep.jackknife(count, half)
-    return found.rename("log of the critical batch")
+    return sweep.jackknife(count, half).rename("log of the critical batch")
 
 
 def half_seen(config: Config, optimizer: str) -> xr.DataArray:
@@ -111,6 +107,17 @@ def power(config: Config, data: xr.Dataset) -> xr.Dataset:
 
 states = lab.Statements()
 DESCENT = {"gradient descent": judging.in_place({"muon": "gd", "resolved": "gd"})}
+RESOLVED = "With λ = max(d^-α, 1/B), the theorem's but for logarithms,"
+OF_MUON, OF_SGD = "section-3-critical-muon", "section-3-critical-sgd"
+MUON = lab.replacing("descent", lambda data: data["count"].sel(optimizer="muon", drop=True))
+CONTROLS = DESCENT | judging.sizes_exchanged()
+DESCENT_CONTROLS = {"Muon": MUON} | judging.sizes_exchanged(name="descent")
+KNOWN = "Added when its slope in few draws was known; judged on others."
+RESOLVED_CONTROLS = {
+    "gradient descent": judging.in_place({"resolved": "gd"}),
+    "W = 0": judging.changed(lambda count: count.where(count.optimizer != "resolved", 0)),
+}
+IN_PLACE = {"gradient descent in Muon's place": judging.in_place({"muon": "gd"})}
 
 
 @states(("figure-3", "theorem-3-1"), controls=judging.nothing() | DESCENT)
@@ -134,26 +141,12 @@ def grows_as_capacity(
         return lab.near(judging.slopes(critical(data, optimizer)), of_seen, MARGIN, "1/4")
 
 
-RESOLVED = "With λ = max(d^-α, 1/B), the theorem's but for logarithms,"
-OF_MUON, OF_SGD = "section-3-critical-muon", "section-3-critical-sgd"
-MUON = lab.replacing("descent", lambda data: data["count"].sel(optimizer="muon", drop=True))
-CONTROLS, DESCENT_CONTROLS = (
-    DESCENT | judging.sizes_exchanged(),
-    {"Muon": MUON} | judging.sizes_exchanged(name="descent"),
-)
-KNOWN = "Added when its slope in few draws was known; judged on others."
 grows_as_capacity("muon", OF_MUON, "Muon's critical batch", CONTROLS)
 grows_as_capacity("resolved", (OF_MUON, "theorem-3-1"), f"{RESOLVED} Muon's critical batch", CONTROLS)
 grows_as_capacity("gd", OF_SGD, "The critical batch of gradient descent", DESCENT_CONTROLS, KNOWN)
 
 
-@states(
-    "theorem-3-1",
-    controls={
-        "gradient descent": judging.in_place({"resolved": "gd"}),
-        "W = 0": judging.changed(lambda count: count.where(count.optimizer != "resolved", 0)),
-    },
-)
+@states("theorem-3-1", controls=RESOLVED_CONTROLS)
 def resolution_of_the_batch(config: Config, data: xr.Dataset) -> lab.Relation:
     """With λ = max(d^-α, 1/B), the theorem's but for logarithms, a step recovers more than half as many items as with the polar factor,
     at every batch and d.
@@ -182,10 +175,7 @@ def no_gain_beyond(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.below(ratio.rename("population / largest batch"), 1.05, "5 % more")
 
 
-@states(
-    ("section-3-critical-sgd", "figure-3"),
-    controls={"gradient descent in Muon's place": judging.in_place({"muon": "gd"})},
-)
+@states(("section-3-critical-sgd", "figure-3"), controls=IN_PLACE)
 def muon_has_the_larger_batch(config: Config, data: xr.Dataset) -> lab.Relation:
     """At the largest d Muon's critical batch is more than four times as large as that of gradient descent."""
     gap = (critical(data, "muon") - critical(data, "gd")).isel(d=-1, drop=True)
@@ -193,7 +183,6 @@ def muon_has_the_larger_batch(config: Config, data: xr.Dataset) -> lab.Relation:
 
 
 def tables(config: Config, data: xr.Dataset) -> list[lab.Table]:
-    """Counts by batch size, and critical batch sizes beside those that show half of the capacity."""
     logs = {f"{judging.NAMES[name]}, half of the count": critical(data, name) for name in OPTIMIZERS}
     logs |= {f"{judging.NAMES[name]}, half seen": half_seen(config, name) for name in ("gd", "muon")}
     return [
@@ -219,8 +208,7 @@ EXPERIMENT = lab.Experiment(
     "memory-minibatch",
     judging.LEDGER,
     title="Critical batch sizes of one step",
-    summary="Muon stores every item of a small batch, and gains up to a batch that shows it a good part of what it can store: at finite d "
-    "that batch grows faster than d^(α+1/2), as the capacity does. SGD stops gaining far earlier.",
+    summary="Muon stores every item of a small batch; its critical batch grows with d faster than d^(α+1/2), as the capacity does.",
     config=Config,
     measure=run,
     statements=states,

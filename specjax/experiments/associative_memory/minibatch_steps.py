@@ -18,7 +18,7 @@ BEYOND = 16
 """Items from so many times B^(1/α) on are seldom in the batch: the first of them with the probability 16^-α/ζ(α), 0.6 % at α = 1.5."""
 
 
-class Config(lab.Config):
+class Config(sweeps.Config):
     """Items, one dimension d, α, batch sizes and steps; what the smallest batches hold fits without interference."""
 
     n: int = lab.integer(4000, least=2, help="items N")
@@ -33,19 +33,16 @@ class Config(lab.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        sweeps.check_items(self.n, (*self.dims, self.d))
+        sweeps.check_items(self.n, (self.d,))
         batches, steps, (small, large) = self.batches, self.steps, self.batches[-2:]
         if large % small or large // small > steps:
-            raise ValueError(
-                f"The largest of batches={batches} must be the one before it times a number up to steps={steps}."
-            )
+            times = f"a number up to steps={steps}"
+            raise ValueError(f"The largest of batches={batches} must be the one before it times {times}.")
         if distinct_items(self.n, self.alpha, batches[0] * steps) > self.d / 2:
             room = f"d/2 = {self.d / 2:g} items in steps={steps} steps"
             raise ValueError(f"The smallest of batches={batches} needs to hold fewer than {room}; take a smaller one.")
         if not _with_items_beyond(self):
-            raise ValueError(
-                f"n={self.n} must be above {2 * BEYOND} B^(1/α) for one of batches={batches}; take more items."
-            )
+            raise ValueError(f"n={self.n} must be above {2 * BEYOND} B^(1/α) for one of batches={batches}.")
 
 
 def _with_items_beyond(config: Config) -> list[int]:
@@ -103,24 +100,23 @@ states = lab.Statements()
 NOTHING = judging.nothing("capacity")
 ALL_STORED = {"all that is seen is stored": lab.replacing("count", "seen", of="capacity")}
 EXCHANGED = lab.changing(lambda data: judging.reverse(data, "batch"), of="capacity")
+SAMPLES = {
+    "the number of samples": changed(lambda count: count.t + 0 * count, "capacity"),
+    "a number that does not grow": lab.replacing("count", 3, of="capacity"),
+}
+OFF = judging.exponents_off(0.5, "hessian", "draws", "the exponent {:+}")
 
 
 @states("figure-5b", controls=NOTHING | {"the batches exchanged": EXCHANGED})
 def small_batches_are_stored(config: Config, data: Data) -> lab.Relation:
     """In the smallest batches Muon stores more than four fifths of the items seen so far, after every step."""
-    one = data["capacity"].isel(
-        batch=0, drop=True
-    )  # the information-theoretic limit is what can be observed after T steps
+    one = data["capacity"].isel(batch=0, drop=True)  # the information-theoretic limit is what has been observed
     return lab.above((one["count"] / one["seen"]).rename("stored / seen"), 0.8, "0.8 of the items seen")
 
 
 @states(
     "figure-5b",
-    controls=NOTHING
-    | {
-        "the number of samples": changed(lambda count: count.t + 0 * count, "capacity"),
-        "a number that does not grow": lab.replacing("count", 3, of="capacity"),
-    },
+    controls=NOTHING | SAMPLES,
     post_hoc="It asked for 0.05, which a smoke run showed to be less than what a finite d adds; judged on a fresh seed.",
 )
 def small_batches_rate(config: Config, data: Data) -> lab.Relation:
@@ -161,17 +157,13 @@ def rare_items_are_sporadic(config: Config, data: Data) -> lab.Relation:
     return lab.below(rare.rename("share recovered"), 0.02, "0.02 of them")
 
 
-OFF = judging.exponents_off(0.5, "hessian", "draws", "the exponent {:+}")
-
-
 @states("appendix-b-1-batch", controls=OFF | judging.sizes_exchanged("hessian", "draws"))
 def batch_of_the_hessian(config: Config, data: Data) -> lab.Relation:
     """The batch from which on the smallest eigenvalue of the Hessian at W = 0 is that of the population, up to a factor of 4, grows as d^α,
     to 1/4.
     """
     # With fewer draws the Hessian is singular; 1/4 is half of what is between d^α and Muon's critical batch d^(α+1/2).
-    slope = judging.slopes(judging.log(data["hessian"]["draws"]))
-    return lab.near(slope, config.alpha, 0.25, "1/4")
+    return lab.near(judging.straight(data["hessian"]["draws"]), config.alpha, 0.25, "1/4")
 
 
 def figure(config: Config, data: Data) -> Figure:
@@ -191,12 +183,10 @@ EXPERIMENT = lab.Experiment(
     "memory-minibatch-steps",
     judging.LEDGER,
     title="Capacity after several steps of Muon on fresh minibatches",
-    summary="As long as the items seen are few for the dimension, Muon stores nearly all of them; batches that show it more than it can "
-    "store in one step are wasted in part. From a batch of the order of d^α on the Hessian is that of the population.",
+    summary="Muon stores nearly all of few items seen; batches that show more than a step can store are wasted in part.",
     config=Config,
     measure=run,
     statements=states,
-    # Sizes and draws were chosen by runs with smaller seeds.
     scales={
         "quick": {"seed": 1},
         "smoke": {"n": 1000, "d": 32, "batches": (4, 256, 1024), "steps": 4, "dims": (16, 24, 32), "hessian_seeds": 20},

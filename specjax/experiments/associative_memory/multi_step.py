@@ -4,6 +4,7 @@ Theorems 4.1 and 4.2 are about the gradient of eq. 5, and judged in memory-thres
 and what the figures say of the true one. Their N of 250,000 and 100,000 is far larger.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -26,11 +27,11 @@ from specjax.theory.closed_forms import in_float64
 STEPS = 4
 RUNS = ("muon", "short", "gd")
 """Muon with the learning rate 2√d of Figure 4, with √d, and gradient descent with growing rates, as in Figure 5a."""
-SMOOTH_ALPHA, STEEP_ALPHA = 1.25, 3.0
+UNSTABLE_ALPHAS = (1.25, 3.0)
 """A small and a large α, for what is unstable in particular for large α."""
 
 
-class Config(lab.Config):
+class Config(sweeps.Config):
     """Items, dimensions, α and numbers of steps, of three runs: few steps, many steps, and Newton's method."""
 
     n: int = lab.integer(1000, least=2, help="items N")
@@ -47,15 +48,12 @@ class Config(lab.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for n, dims in ((self.n, self.dims), (self.many_n, self.many_dims), (self.newton_n, self.newton_dims)):
-            sweeps.check_items(n, dims)
         rare_from = self.dims[-1] ** capacity.one_step_exponent("muon", self.alpha)
         if rare_from >= self.n:
             raise ValueError(f"n={self.n} must exceed {rare_from:.0f}, to have rare items.")
 
 
 def further(alpha: float) -> str:
-    """The name of a further run of Muon."""
     return f"muon, α = {alpha:g}"
 
 
@@ -67,60 +65,77 @@ def growing(d: AnySize, alpha: float, steps: int) -> Array:
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    """Few steps, many steps, Newton's method, and runs that diverge, each of items of its own."""
-
     def swept(measure: Any, of: str, dims: tuple[int, ...], seeds: int, **axes: Any) -> xr.Dataset:
         return sweeps.run(partial(measure, config), dims, seeds, sizes.stream(key, f"items of {of}"), **axes)
 
     t, many_t = range(1, STEPS + 1), range(1, config.many_steps + 1)
     of_few = swept(few, "a few steps", config.dims, config.seeds)
     of_few = sweep.labelled(of_few, "after", outputs=("error",), after=range(STEPS))
-    both = {"t": many_t, "optimizer": ("muon", "gd")}, {"t": t, "optimizer": ("newton", "muon")}
-    of_unstable = {"alpha": (SMOOTH_ALPHA, STEEP_ALPHA)}
-    diverging = swept(unstable, "runs that diverge", config.newton_dims[-1:], config.many_seeds, **of_unstable)
+    of_many = {"t": many_t, "optimizer": ("muon", "gd")}
+    of_newton = {"t": t, "optimizer": ("newton", "muon")}
+    diverging = swept(unstable, "runs that diverge", config.newton_dims[-1:], config.many_seeds, alpha=UNSTABLE_ALPHAS)
     return {
         "few": sweep.labelled(of_few, "t", "run", t=t, run=[*RUNS, *map(further, config.others)]),
-        "many": swept(many, "many steps of both", config.many_dims, config.many_seeds, **both[0]),
+        "many": swept(many, "many steps of both", config.many_dims, config.many_seeds, **of_many),
         "unstable": diverging.isel(d=0, drop=True),
-        "newton": swept(newton, "Newton's method", config.newton_dims, config.seeds, **both[1]),
+        "newton": swept(newton, "Newton's method", config.newton_dims, config.seeds, **of_newton),
     }
 
 
+def path(direction: Callable[[Array], Array], u: Array, rates: Array) -> Array:
+    """W after each step from zero against a direction, (T, ..., d, d), with learning rates (T, ...)."""
+
+    def step(w: Array, rate: Array) -> tuple[Array, Array]:
+        w = w - rate[..., None, None] * direction(w)
+        return w, w
+
+    return jax.lax.scan(step, jnp.zeros((*rates.shape[1:], u.shape[1], u.shape[1]), u.dtype), rates)[1]
+
+
 def few(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
-    """Counts after few steps; how far eq. 5 is from the gradient; and signals of rare items."""
+    """Counts after few steps; how far the gradient before each of Muon is from eq. 5; and signals of rare items."""
     u, v = sweeps.draw(key, config.n, d)
-    # i* without its logarithms is a power of the size.
-    size, rare = jnp.asarray(active(d), u.dtype), capacity.one_step_exponent("muon", config.alpha)
+    size = jnp.asarray(active(d), u.dtype)
     root = jnp.sqrt(size)
     alphas = (config.alpha,) * len(RUNS) + config.others
     long, short = (jnp.full(STEPS, length * root) for length in (2, 1))
     rates = jnp.stack([long, short, growing(d, config.alpha, STEPS)] + [long] * len(config.others))
     qs = jnp.stack([memory.power_law(config.n, alpha) for alpha in alphas])
-    is_descent = jnp.arange(len(alphas)) == RUNS.index("gd")
-    found = jax.lax.map(lambda inputs: trajectory(u, v, *inputs), (qs, is_descent, rates))
+
+    def of_run(inputs: tuple[Array, Array, Array]) -> Array:
+        q, is_descent, rates = inputs
+
+        def direction(w: Array) -> Array:
+            gradient = memory.loss_and_gradient(w, u, v, q).gradient
+            return jax.lax.cond(is_descent, lambda: gradient, lambda: spectral.polar(gradient))
+
+        return path(direction, u, rates)
+
+    def error(w: Array) -> Array:
+        gradient = memory.loss_and_gradient(w, u, v, qs[0]).gradient
+        thresholded = memory.deflated_gradient(u, v, jnp.where(memory.recovered(u, v, w), 0, qs[0]), 0)
+        return jnp.linalg.norm(gradient - thresholded) / jnp.linalg.norm(gradient)
+
+    ws = jax.lax.map(of_run, (qs, jnp.arange(len(alphas)) == RUNS.index("gd"), rates))
     item = jnp.arange(1, config.n + 1, dtype=u.dtype)
-    signal = jnp.sum(u * (v @ found["w"][0, 0].T), axis=1) / rates[0, 0] * root
-    return {
-        "count": found["count"].T,
-        "error": found["error"][0],
-        "rare": jnp.mean(signal, where=item > size**rare),
-        "frequent": jnp.mean(signal, where=item <= 4),
-    }
+    rare = item > size ** capacity.one_step_exponent("muon", config.alpha)  # i* without its logarithms
+    signal = jnp.sum(u * (v @ ws[0, 0].T), axis=1) / rates[0, 0] * root
+    found = {"rare": jnp.mean(signal, where=rare), "frequent": jnp.mean(signal, where=item <= 4)}
+    found["error"] = jax.lax.map(error, jnp.concatenate([0 * ws[0, :1], ws[0, :-1]]))
+    return found | {"count": sweeps.capacities(u, v, ws)["count"].T}
 
 
 def many(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
-    """Counts after many steps."""
     u, v = sweeps.draw(key, config.many_n, d)
     q = memory.power_law(config.many_n, config.alpha)
-    root = jnp.sqrt(jnp.asarray(active(d), u.dtype))
 
-    def step(ws: Array, rate: Array) -> tuple[Array, Array]:
+    def directions(ws: Array) -> Array:
         muon, gd = memory.loss_and_gradient(ws, u, v, q).gradient
-        ws = ws - jnp.stack([2 * root * spectral.polar(muon), rate * gd])
-        return ws, sweeps.capacities(u, v, ws)["count"]
+        return jnp.stack([spectral.polar(muon), gd])
 
-    start = jnp.zeros((2, u.shape[1], u.shape[1]), u.dtype)
-    return {"count": jax.lax.scan(step, start, growing(d, config.alpha, config.many_steps))[1]}
+    of_gd = growing(d, config.alpha, config.many_steps)
+    of_muon = jnp.full_like(of_gd, 2 * jnp.sqrt(jnp.asarray(active(d), u.dtype)))
+    return {"count": sweeps.capacities(u, v, path(directions, u, jnp.stack([of_muon, of_gd], axis=1)))["count"]}
 
 
 def unstable(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
@@ -130,42 +145,21 @@ def unstable(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
     def of_alpha(alpha: float) -> dict[str, Array]:
         q = memory.power_law(config.newton_n, alpha)
 
-        def step(w: Array, rate: Array) -> tuple[Array, None]:
-            return w - rate * memory.loss_and_gradient(w, u, v, q).gradient, None
-
         def last(rates: Array) -> Array:
-            w, _ = jax.lax.scan(step, jnp.zeros((u.shape[1], u.shape[1]), u.dtype), rates)
+            w = path(lambda w: memory.loss_and_gradient(w, u, v, q).gradient, u, rates)[-1]
             return jnp.log(memory.loss(w, u, v, q) / jnp.log(config.newton_n))
 
         rates = growing(d, alpha, 12)  # the last few are near the largest
         grown, constant = jax.lax.map(last, jnp.stack([rates, 0 * rates + rates[0]]))
         return {"growing": grown, "constant": constant}
 
-    return jax.tree.map(lambda *of: jnp.stack(of), *map(of_alpha, (SMOOTH_ALPHA, STEEP_ALPHA)))
+    return jax.tree.map(lambda *of: jnp.stack(of), *map(of_alpha, UNSTABLE_ALPHAS))
 
 
 def newton(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
-    """Counts of Newton's method and of Muon."""
     u, v = sweeps.draw(key, config.newton_n, d)
-    q = memory.power_law(config.newton_n, config.alpha)
-    ws = newton_and_muon(u, v, q, 2.0 * jnp.asarray(active(d), u.dtype))
+    ws = newton_and_muon(u, v, memory.power_law(config.newton_n, config.alpha), 2.0 * jnp.asarray(active(d), u.dtype))
     return {"count": sweeps.capacities(u, v, ws)["count"]}
-
-
-def trajectory(u: Array, v: Array, q: Array, descent: Array, rates: Array) -> dict[str, Array]:
-    """W and the count after each step of Muon, or of gradient descent, and how far the gradient before it is from eq. 5."""
-
-    def step(state: tuple[Array, Array], rate: Array) -> tuple[tuple[Array, Array], dict[str, Array]]:
-        w, stored = state
-        gradient = memory.loss_and_gradient(w, u, v, q).gradient
-        thresholded = memory.deflated_gradient(u, v, jnp.where(stored, 0, q), 0)
-        error = jnp.linalg.norm(gradient - thresholded) / jnp.linalg.norm(gradient)
-        w = w - rate * jax.lax.cond(descent, lambda: gradient, lambda: spectral.polar(gradient))
-        stored = memory.recovered(u, v, w)
-        return (w, stored), {"w": w, "count": jnp.sum(stored), "error": error}
-
-    start = jnp.zeros((u.shape[1], u.shape[1]), u.dtype), jnp.zeros(len(u), bool)
-    return jax.lax.scan(step, start, rates)[1]
 
 
 @in_float64
@@ -173,20 +167,13 @@ def trajectory(u: Array, v: Array, q: Array, descent: Array, rates: Array) -> di
 def newton_and_muon(u: Array, v: Array, q: Array, length: Array) -> Array:
     """W after each of four steps of both on the same items, (4, 2, d, d), with learning rates that give both first steps one length."""
     u, v, q, length = (x.astype(jnp.float64) for x in (u, v, q, length))
-    ridge = 1e-8  # that of Figure 6
 
     def directions(ws: Array) -> Array:
-        newton = memory.newton_direction(ws[0], u, v, q, ridge)
-        return jnp.stack([newton, -spectral.polar(memory.loss_and_gradient(ws[1], u, v, q).gradient)])
+        newton = -memory.newton_direction(ws[0], u, v, q, 1e-8)  # the ridge of Figure 6
+        return jnp.stack([newton, spectral.polar(memory.loss_and_gradient(ws[1], u, v, q).gradient)])
 
-    zero = jnp.zeros((2, u.shape[1], u.shape[1]), u.dtype)
-    rates = length / jnp.linalg.norm(directions(zero), axis=(1, 2), keepdims=True)
-
-    def step(ws: Array, _: None) -> tuple[Array, Array]:
-        ws = ws + rates * directions(ws)
-        return ws, ws
-
-    return jax.lax.scan(step, zero, None, length=STEPS)[1].astype(jnp.float32)
+    rates = length / jnp.linalg.norm(directions(jnp.zeros((2, u.shape[1], u.shape[1]), u.dtype)), axis=(1, 2))
+    return path(directions, u, jnp.stack([rates] * STEPS)).astype(jnp.float32)
 
 
 def counts(data: Data, run: str = "muon") -> xr.DataArray:
@@ -195,9 +182,12 @@ def counts(data: Data, run: str = "muon") -> xr.DataArray:
 
 def by_alpha(config: Config, data: Data) -> xr.DataArray:
     """Counts of Muon with η = 2√d at every α."""
-    of_runs = {config.alpha: "muon"} | {alpha: further(alpha) for alpha in config.others}
-    count = data["few"]["count"].sel(run=[of_runs[alpha] for alpha in sorted(of_runs)]).astype(float)
-    return count.rename(run="alpha").assign_coords(alpha=sorted(of_runs))
+    count = data["few"]["count"].sel(run=["muon", *map(further, config.others)]).astype(float)
+    return count.rename(run="alpha").assign_coords(alpha=[config.alpha, *config.others]).sortby("alpha")
+
+
+def exponent(alpha: float, steps: int) -> float:
+    return capacity.multi_step_exponents("muon", float(alpha), int(steps))[-1]
 
 
 def more(count: xr.DataArray) -> xr.DataArray:
@@ -212,9 +202,29 @@ def gain_of_exponent(count: xr.DataArray, gain: xr.DataArray | float) -> lab.Rel
     return lab.near(difference, gain, gain / 2, "half of the gain")
 
 
+def of_descent(other: Callable[[xr.DataArray], xr.DataArray | int]) -> judging.Control:
+    return changed(lambda count: count.where(count.optimizer == "muon", other(count)), "many")
+
+
+def gaining(of: str) -> dict[str, judging.Control]:
+    return {"one step": changed(at_first, of), "a gain that is larger by 1/2": changed(more, of)}
+
+
+at_first = partial(first, dim="t")
 states = lab.Statements()
 NOTHING = judging.nothing("few")
-ONE_STEP = {"one step": changed(lambda count: first(count, "t"), "few")}
+ONE_STEP = {"one step": changed(at_first, "few")}
+GROWING = {"counts that grow": changed(lambda count: first(count, "t") * count.t, "few")}
+AT_FIRST = {"its first step": of_descent(at_first), "W = 0 for it": of_descent(lambda _: 0)}
+SHORT = {
+    "gradient descent in Muon's place": changed(lambda c: judging.exchange(c, "run", {"short": "gd"}), "few"),
+    "W = 0": changed(lambda count: count.where(count.run != "short", 0), "few"),
+}
+HALF = changed(lambda count: count.where(count.optimizer != "muon", at_first(count) / 2), "newton")
+STABLE = {
+    "constant rates": lab.replacing("growing", "constant", of="unstable"),
+    "the two α exchanged": changed(lambda loss: judging.reverse(loss, "alpha"), "unstable", "growing"),
+}
 
 
 @states("figure-4a-4b-4c", controls=NOTHING | ONE_STEP)
@@ -225,30 +235,20 @@ def steps_gain(config: Config, data: Data) -> lab.Relation:
     return lab.ahead(count.isel(t=later).rename("later"), first(count, "t").isel(t=later).rename("first step"), least=0)
 
 
-@states(
-    "figure-4a-4b-4c",
-    holds=None,
-    along="d",
-    controls=NOTHING | {"counts that grow": changed(lambda count: first(count, "t") * count.t, "few")},
-)
+@states("figure-4a-4b-4c", holds=None, along="d", controls=NOTHING | GROWING)
 def every_step_gains(config: Config, data: Data) -> lab.Relation:
     """With η = 2√d every one of the steps 2, 3 and 4 of Muon recovers more items than the one before, at every d."""
-    # Not at every d that can be run in minutes: the figure has N = 250,000.
     return lab.above(counts(data).diff("t").rename("gain of a step"), 0.0, "no gain")
 
 
-@states(
-    ("figure-4e", "conjecture-h-2"),
-    holds=None,
-    controls=ONE_STEP | {"a gain that is larger by 1/2": changed(more, "few")},
-)
+@states(("figure-4e", "conjecture-h-2"), holds=None, controls=gaining("few"))
 def exponents_gain(config: Config, data: Data) -> lab.Relation:
     """The exponent of straight lines after four steps of Muon exceeds that after one step by what Theorem 4.1 has, to half of it, at
     every α.
     """
     count = by_alpha(config, data)
-    exponents = [capacity.multi_step_exponents("muon", alpha, STEPS) for alpha in count.alpha.values.tolist()]
-    return gain_of_exponent(count, xr.DataArray([of[-1] - of[1] for of in exponents], {"alpha": count.alpha}, "alpha"))
+    gains = [exponent(alpha, STEPS) - exponent(alpha, 1) for alpha in count.alpha.values]
+    return gain_of_exponent(count, xr.DataArray(gains, {"alpha": count.alpha}, "alpha"))
 
 
 @states(
@@ -274,27 +274,17 @@ def rare_signals_are_as_interactions(config: Config, data: Data) -> lab.Relation
 
 @states(
     "figure-4d",
-    controls={
-        "one step": changed(lambda count: first(count, "t"), "many"),
-        "a gain that is larger by 1/2": changed(more, "many"),
-    },
+    controls=gaining("many"),
     post_hoc="It asked for d²/ln N items; the counts are a few hundredths of d², and the figure is about the order. Judged on fresh draws.",
 )
 def order_of_many_steps(config: Config, data: Data) -> lab.Relation:
     """After many steps of Muon with η = 2√d the exponent of straight lines is 1 - 1/(2α) above that after one step, to half of it: the
     order is d², as far as that of one step is d^(1+1/(2α)).
     """
-    # The figure stops where ten steps gain less than 0.5 %, or after 500.
     return gain_of_exponent(data["many"]["count"].sel(optimizer="muon", drop=True), 1 - 1 / (2 * config.alpha))
 
 
-@states(
-    "figure-5a",
-    controls={
-        "its first step": changed(lambda count: count.where(count.optimizer == "muon", first(count, "t")), "many"),
-        "W = 0 for it": changed(lambda count: count.where(count.optimizer == "muon", 0), "many"),
-    },
-)
+@states("figure-5a", controls=AT_FIRST)
 def descent_catches_up(config: Config, data: Data) -> lab.Relation:
     """After many steps gradient descent with growing rates has caught up: it has stored more than half as many items as Muon,
     at every d.
@@ -304,46 +294,32 @@ def descent_catches_up(config: Config, data: Data) -> lab.Relation:
     return lab.ahead(gd.rename("gradient descent"), (muon / 2).rename("half of Muon"), least=0)
 
 
-@states(
-    ("figure-5a", "section-4-early"),
-    controls={
-        "gradient descent in Muon's place": changed(lambda c: judging.exchange(c, "run", {"short": "gd"}), "few"),
-        "W = 0": changed(lambda count: count.where(count.run != "short", 0), "few"),
-    },
-)
+@states(("figure-5a", "section-4-early"), controls=SHORT)
 def muon_is_ahead_early(config: Config, data: Data) -> lab.Relation:
     """At the largest d Muon with η = √d has stored more than four times as many items as gradient descent with growing rates, after each of
     the first three steps.
     """
-    # They are the first ⌈2α⌉ at α = 1.5.
     muon, gd = (counts(data, run).isel(d=-1, t=slice(0, 3), drop=True) for run in ("short", "gd"))
     return lab.ahead(muon.rename("Muon"), (4.0 * gd).rename("4 GD"), least=0)
 
 
 @states(
     "appendix-d-1-instability",
-    controls={
-        "constant rates": lab.replacing("growing", "constant", of="unstable"),
-        "the two α exchanged": changed(lambda loss: judging.reverse(loss, "alpha"), "unstable", "growing"),
-    },
+    controls=STABLE,
     post_hoc="It was about the growth of a small change of the first step, which falls where the loss diverges; judged on fresh draws.",
 )
 def growing_rates_are_unstable(config: Config, data: Data) -> lab.Relation:
     """With growing rates the loss after twelve steps is larger than at the start at α = 3, and smaller at α = 1.25."""
-    sign = xr.DataArray([-1.0, 1.0], {"alpha": data["unstable"].alpha}, ("alpha",))
-    return lab.above((sign * data["unstable"]["growing"]).rename("±log of the loss over ln N"), 0.0, "no change")
+    growing = data["unstable"]["growing"]
+    sign = xr.where(growing.alpha == UNSTABLE_ALPHAS[0], -1.0, 1.0)
+    return lab.above((sign * growing).rename("±log of the loss over ln N"), 0.0, "no change")
 
 
-def half_of_first(count: xr.DataArray) -> xr.DataArray:
-    return count.where(count.optimizer != "muon", first(count, "t") / 2)
-
-
-@states("conjecture-h-2", holds=None, controls={"half of Muon's first step": changed(half_of_first, "newton")})
+@states("conjecture-h-2", holds=None, controls={"half of Muon's first step": HALF})
 def muon_matches_newton(config: Config, data: Data) -> lab.Relation:
     """Muon matches Newton's method: they recover numbers of items within a factor of 2 of each other after each of four steps,
     at every d.
     """
-    # Both with one learning rate, such that their first steps have one length, 2 d.
     logs = sweep.jackknife(data["newton"]["count"], judging.log)
     muon, newton = (logs.sel(optimizer=name, drop=True) for name in ("muon", "newton"))
     return judging.within_a_factor_of_2((muon - newton).rename("log of Muon / Newton"))
@@ -374,20 +350,14 @@ def figure(config: Config, data: Data) -> Figure:
     return drawn
 
 
-def exponent(alpha: float, steps: int) -> float:
-    return capacity.multi_step_exponents("muon", float(alpha), int(steps))[-1]
-
-
 EXPERIMENT = lab.Experiment(
     "memory-multi-step",
     judging.LEDGER,
     title="Capacity after several steps of Muon, gradient descent and Newton's method on the true loss",
-    summary="Further steps of Muon recover more items, and the exponents of straight lines gain what Theorem 4.1 says. Gradient descent "
-    "with growing rates is far behind in the first steps and catches up. Eq. 5 is far from the gradient at these d.",
+    summary="Exponents of straight lines gain what Theorem 4.1 says; gradient descent catches up; eq. 5 is far from the gradient.",
     config=Config,
     measure=run,
     statements=states,
-    # Sizes and draws were chosen by runs with smaller seeds.
     scales={
         "quick": {"seed": 1},
         "smoke": {"n": 400, "dims": (16, 32), "seeds": 10, "many_n": 200, "many_dims": (8, 16), "many_seeds": 10}

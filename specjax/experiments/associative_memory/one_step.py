@@ -22,17 +22,16 @@ from specjax.theory import capacity, finite_capacity
 OPTIMIZERS = capacity.OPTIMIZERS
 SPECTRAL = ["muon", "newton"]
 SLOPE = 0.05
-"""How far an exponent may be off: the whole interval is to lie within, so that one off by as much is confirmed by an accident only."""
+"""How far an exponent may be off: the whole interval is to lie within."""
 FAR = {"gd": (2.0**36, 2.0**40), "muon": (2.0**18, 2.0**20), "newton": (2.0**18, 2.0**20)}
-"""Dimensions between which the formula's local exponents are taken: gradient descent has terms √(log N)/√d, Muon and Newton logarithms."""
+"""Where the formula's local exponents are taken: gradient descent has terms √(log N)/√d, Muon and Newton logarithms."""
 GROUP = 25
 """Draws of gradient descent in one mean: single counts of a few items have no useful logarithm."""
 
 
-class Config(lab.Config):
+class Config(sweeps.Config):
     """Items, dimensions and exponents; what is judged uses the dimensions from `fit_from` on."""
 
-    seed: int = lab.integer(1, least=0, help="root of all randomness, a fresh one for the rules that were changed")
     n: int = lab.integer(10_000, least=2, help="items N")
     dims: tuple[int, ...] = lab.sizes(16, 32, 64, 96, 128, 192, least=4, points=2, help="dimensions d")
     fit_from: int = lab.integer(64, help="smallest d that is judged")
@@ -45,19 +44,13 @@ class Config(lab.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        sweeps.check_items(self.n, self.dims)
-        sweeps.check_items(self.descent_n, self.descent_dims)
         if len(self.alphas) < 2:
             raise ValueError(f"alphas needs 2 or more exponents, for c1 + c2/α, got {self.alphas}.")
-        if sum(d >= self.fit_from for d in self.dims) < 2:
-            raise ValueError(
-                f"dims from fit_from={self.fit_from} on need to be 2 or more, for a slope, got {self.dims}."
-            )
+        if len(fitted := [d for d in self.dims if d >= self.fit_from]) < 2:
+            raise ValueError(f"dims from fit_from={self.fit_from} on need to be 2 or more, for a slope, got {fitted}.")
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    """Counts and prefixes for every α and optimizer; counts of many draws of gradient descent; the formula's exponents far out."""
-
     def of_seed(key: Array, d: AnySize) -> dict[str, Array]:
         def of_alpha(key: Array, alpha: Array) -> dict[str, Array]:
             u, v = sweeps.draw(key, config.n, d)
@@ -88,18 +81,11 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
 
 
 def judged(config: Config, data: Data, optimizer: str | list[str] = SPECTRAL) -> xr.DataArray:
-    """Counts at the dimensions that are judged."""
-    dims = [d for d in config.dims if d >= config.fit_from]
-    return data["capacity"]["count"].sel(d=dims, optimizer=optimizer, drop=True).astype(float)
-
-
-def straight(counts: xr.DataArray) -> xr.DataArray:
-    """The slope of a straight line through the logarithms of the counts, in every draw."""
-    return judging.slopes(judging.log(counts))
+    of_dims = data["capacity"]["count"].sel(d=slice(config.fit_from, None))
+    return of_dims.sel(optimizer=optimizer, drop=True).astype(float)
 
 
 def of_groups(data: Data) -> xr.DataArray:
-    """Counts of gradient descent, with means of groups of draws as draws."""
     count, size = data["descent"]["count"], GROUP
     groups = count.sizes["seed"] // size
     means = count.astype(float).isel(seed=slice(0, groups * size)).coarsen(seed=size).mean()
@@ -107,8 +93,6 @@ def of_groups(data: Data) -> xr.DataArray:
 
 
 def exact_power(of: str) -> dict[str, judging.Control]:
-    """The control in which counts are the theorem's power of d in every draw."""
-
     def power(data: xr.Dataset) -> xr.DataArray:
         gd = 1 / (2 * data.alpha)
         return 10 * data.d ** xr.where(data.optimizer == "gd", gd, 1 + gd) + 0.0 * data["count"]
@@ -121,6 +105,7 @@ EXCHANGED = judging.in_place({"muon": "gd", "newton": "gd", "gd": "muon"}, "capa
 DESCENT_FOR_MUON = {"gradient descent's data in Muon's place": judging.in_place({"muon": "gd"}, "capacity")}
 NOTHING, SIZES_EXCHANGED = judging.nothing("capacity"), judging.sizes_exchanged("capacity")
 CONTROLS = NOTHING | SIZES_EXCHANGED | {"gradient descent's data in Muon's and Newton's place": EXCHANGED}
+NOISY = "It asked for 0.025{}, of which the noise of these draws is more than half; judged on a fresh seed."
 DESCENT_CONTROLS = judging.nothing("descent") | judging.sizes_exchanged("descent")
 
 
@@ -134,12 +119,12 @@ def counts_by_formula(config: Config, data: Data) -> lab.Relation:
 @states(
     ("theorem-3-1", "theorem-b-1"),
     controls=CONTROLS | judging.exponents_off(0.05, "capacity"),
-    post_hoc="It asked for 0.025, at every α by itself, of which the noise of these draws is more than half; judged on a fresh seed.",
+    post_hoc=NOISY.format(", at every α by itself"),
 )
 def exponents_by_formula(config: Config, data: Data) -> lab.Relation:
     """The counts of Muon and of Newton grow with d by the formula's exponents, to 0.05 in the mean over α."""
     count = judged(config, data)
-    return judging.exponents_by_formula(straight(count), judging.formula(count, config.n), SLOPE, ["alpha"])
+    return judging.exponents_by_formula(judging.straight(count), judging.formula(count, config.n), SLOPE, ["alpha"])
 
 
 @states("theorem-3-3", controls=judging.nothing("descent") | judging.times("descent", 0.98, 1.02))
@@ -149,15 +134,11 @@ def descent_by_formula(config: Config, data: Data) -> lab.Relation:
     return judging.counts_by_formula(count, judging.formula(count, config.descent_n), ["d", "alpha"], 0.01)
 
 
-@states(
-    "theorem-3-3",
-    controls=DESCENT_CONTROLS | judging.exponents_off(0.05, "descent"),
-    post_hoc="It asked for 0.025, of which the noise of these draws is more than half; judged on a fresh seed.",
-)
+@states("theorem-3-3", controls=DESCENT_CONTROLS | judging.exponents_off(0.05, "descent"), post_hoc=NOISY.format(""))
 def descent_exponents_by_formula(config: Config, data: Data) -> lab.Relation:
     """The counts of gradient descent grow with d by the formula's exponents, to 0.05, at every α."""
     formula = judging.formula(data["descent"]["count"], config.descent_n)
-    return judging.exponents_by_formula(straight(of_groups(data)), formula, SLOPE)
+    return judging.exponents_by_formula(judging.straight(of_groups(data)), formula, SLOPE)
 
 
 @states(
@@ -178,7 +159,7 @@ def exponents_far_out(config: Config, data: Data) -> lab.Relation:
 @states(("figure-2b", "figure-2-fit"), holds=None, controls=exact_power("capacity") | CONTROLS)
 def straight_lines(config: Config, data: Data) -> lab.Relation:
     """Straight lines through the counts of Muon, d from `fit_from` on, have the exponent 1 + 1/(2α) to 0.05 in the mean over α."""
-    slope = straight(judged(config, data, "muon"))
+    slope = judging.straight(judged(config, data, "muon"))
     excess = (slope - 1 - 1 / (2 * slope.alpha)).mean("alpha").rename("slope less the theorem's")
     return lab.near(excess, 0.0, SLOPE, f"{SLOPE}, as a figure shows it,")
 
@@ -186,7 +167,7 @@ def straight_lines(config: Config, data: Data) -> lab.Relation:
 @states(("figure-2a", "figure-2-fit"), holds=False, controls=exact_power("descent") | DESCENT_CONTROLS)
 def straight_lines_of_descent(config: Config, data: Data) -> lab.Relation:
     """Straight lines through the counts of gradient descent have the exponent 1/(2α) to 0.05, at every α."""
-    slope = straight(of_groups(data))
+    slope = judging.straight(of_groups(data))
     return lab.near(slope, 1 / (2 * slope.alpha), SLOPE, f"{SLOPE}, as a figure shows it,")
 
 
@@ -212,7 +193,6 @@ def superposition(config: Config, data: Data) -> lab.Relation:
 
 
 def tables(config: Config, data: Data) -> list[lab.Table]:
-    """Counts beside the formula, and the share of them before the first item that is not recovered."""
     counts, prefixes = (data["capacity"][name].mean("seed") for name in ("count", "prefix"))
     descent = data["descent"]["count"]
     shown = {"count": data["capacity"]["count"], "formula": judging.formula(counts, config.n)}
@@ -241,17 +221,15 @@ EXPERIMENT = lab.Experiment(
     "memory-one-step",
     judging.LEDGER,
     title="Capacity after one step of gradient descent, Muon and Newton",
-    summary="The counts after one population step are those of a formula at finite d and N without a fitted number, and it has the "
-    "theorems' exponents far out, approached as 1/(2α ln d); straight lines at sizes that can be run do not show them.",
+    summary="Counts are those of a formula without a fitted number, which has the theorems' exponents far out, as 1/(2α ln d) falls.",
     config=Config,
     measure=run,
     statements=states,
-    # Sizes and draws were chosen by runs with smaller seeds.
     scales={
         "quick": {"seed": 2},
-        "smoke": {"n": 1000, "dims": (32, 64), "fit_from": 32, "alphas": (1.5, 2.0), "seeds": 10}
-        | {"descent_n": 300, "descent_dims": (16, 32), "descent_seeds": 100, "far_seeds": 2},
-        "paper": {"n": 100_000, "dims": (32, 64, 128, 256, 512, 1024), "fit_from": 128, "seeds": 16},
+        "smoke": {"seed": 1, "n": 1000, "dims": (32, 64), "fit_from": 32, "alphas": (1.5, 2.0), "seeds": 10}
+        | {"descent_n": 300, "descent_dims": (16, 32), "descent_seeds": 100},
+        "paper": {"seed": 1, "n": 100_000, "dims": (32, 64, 128, 256, 512, 1024), "fit_from": 128, "seeds": 16},
     },
     figure=figure,
     tables=tables,

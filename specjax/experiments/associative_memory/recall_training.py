@@ -5,13 +5,11 @@ Muon's steps have the root mean square of AdamW's, 0.2 √max(out, in), so that 
 head too; weight decay is decoupled for Muon and AdamW, and part of the gradient for SGD, as in torch.
 """
 
-from typing import NamedTuple
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int, Key, PyTree
+from jaxtyping import Array, Float, Int, Key, PyTree
 
 from specjax import optim, spectral, training
 from specjax.models import recall, transformer
@@ -23,22 +21,9 @@ from specjax.sizes import AnySize, padded, stream, times
 OPTIMIZERS = ("muon", "adamw", "sgd")
 MOMENTUM, ADAM_DECAYS, WEIGHT_DECAY = 0.9, (0.9, 0.99), 0.01
 NEWTON_SCHULZ_STEPS = 5
-EXPANSION = Architecture.expansion
-"""Hidden units of a perceptron over the width: the default of the architecture."""
-
-
-class Trained(NamedTuple):
-    """The runs of the three optimizers, at the records.
-
-    Accuracies on sequences of the training distribution and of uniform triggers and outputs, both drawn for evaluation; R(W_V) of the
-    second block, and with the items to be recalled moved on by one; whether the loss was once not finite: the run has stopped before.
-    """
-
-    inside: Float[Array, "records 3"]
-    outside: Float[Array, "records 3"]
-    recalled: Float[Array, "records 3"]
-    shuffled: Float[Array, "records 3"]
-    diverged: Bool[Array, "records 3"]
+RECORDED = ("inside", "outside", "recalled", "shuffled", "diverged")
+"""Accuracies on sequences of the training distribution and of uniform triggers and outputs, both drawn for evaluation; R(W_V) of the second
+block, and with the items to be recalled moved on by one; whether the loss was once not finite: the run has stopped before."""
 
 
 def train(
@@ -50,7 +35,7 @@ def train(
     exponents: tuple[Float[Array, ""], Float[Array, ""]],
     iterations: tuple[int, ...],
     evaluation: int,
-) -> Trained:
+) -> dict[str, Array]:
     """Trains the three from one initialization, on one batch a step, and evaluates them at the start and after `iterations` steps.
 
     Args:
@@ -62,6 +47,9 @@ def train(
         exponents: α_t and α_o of the training distribution.
         iterations: Steps of the records after the first, ascending.
         evaluation: Sequences of each distribution.
+
+    Returns:
+        What is `RECORDED`, of the shape (records, 3).
     """
     width = architecture.width
     held_out = jax.vmap(lambda one, trigger, output: recall.sample(one, task, evaluation, trigger, output))(
@@ -89,7 +77,7 @@ def train(
     optimizers = [_muon(rates[0], width), _adamw(rates[1]), _sgd(rates[2])]
     params = transformer.init(stream(key, "weights"), architecture)
     found, stopped = training.train_side_by_side(optimizers, params, loss, batch_of, (0, *iterations), record)
-    return Trained(**found, diverged=stopped)
+    return found | {"diverged": stopped}
 
 
 def moved_on(model: Transformer, task: Recall) -> Transformer:
@@ -123,7 +111,7 @@ def _sgd(rate: Float[Array, ""]) -> optax.GradientTransformation:
 
 def _fans(model: PyTree, width: AnySize) -> PyTree:
     """The active inputs and outputs of each matrix."""
-    hidden = times(width, EXPANSION)
+    hidden = times(width, Architecture.expansion)
     of = {"up": Fans(width, hidden), "down": Fans(hidden, width)}
     return jax.tree_util.tree_map_with_path(
         lambda path, _: of.get(getattr(path[-1], "name", ""), Fans(width, width)), model

@@ -8,6 +8,7 @@ Sizes, grids and thresholds were settled in trial runs of other draws than those
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -20,7 +21,7 @@ from matplotlib.figure import Figure
 from specjax import lab, sizes, sweep
 from specjax.experiments.associative_memory import judging
 from specjax.experiments.associative_memory.judging import Control, Data
-from specjax.experiments.associative_memory.recall_training import OPTIMIZERS, Trained, moved_on, train
+from specjax.experiments.associative_memory.recall_training import OPTIMIZERS, RECORDED, moved_on, train
 from specjax.lab.drawing import draw_curves
 from specjax.models import recall, transformer
 from specjax.models.recall import Recall
@@ -76,7 +77,6 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    """Accuracies and R(W_V) in the draws that judge, at the learning rates chosen; and what an induction head is right in."""
     task = Recall(config.items, config.length, config.triggers, config.repeats)
 
     def measure(
@@ -85,7 +85,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         architecture = Architecture(task.vocabulary, d, config.length, activation=None, project=False)
         batch, lengths = Size(config.batches[-1], sequences), (config.iterations, config.evaluation)
         rates, exponents = jnp.stack([muon, adamw, sgd]), (trigger, output)
-        return train(key, task, architecture, rates, batch, exponents, *lengths)._asdict()
+        return train(key, task, architecture, rates, batch, exponents, *lengths)
 
     # One axis for all, since batched products of more than eight axes fail on a CPU (jaxlib 0.10).
     points = list(product(config.dims, config.settings.values(), zip(*config.rates, strict=True)))
@@ -105,7 +105,7 @@ def labelled(config: Config, found: xr.Dataset) -> xr.Dataset:
     records = {"seed": found["seed"].values, "iteration": [0, *config.iterations], "optimizer": list(OPTIMIZERS)}
     coords: dict[str, Any] = cells | records
     shape = [len(values) for values in coords.values()]
-    arrays = {name: found[name].transpose("cell", "seed", ...).values.reshape(shape) for name in Trained._fields}
+    arrays = {name: found[name].transpose("cell", "seed", ...).values.reshape(shape) for name in RECORDED}
     return xr.Dataset({name: (list(coords), array) for name, array in arrays.items()}, coords)
 
 
@@ -131,37 +131,26 @@ def _head(config: Config, task: Recall, key: Key[Array, ""]) -> xr.Dataset:
 
 
 def after_start(data: Data, quantity: str) -> xr.DataArray:
-    """A quantity at all lengths but none."""
     return data["runs"][quantity].isel(iteration=slice(1, None))
 
 
 def lead(values: xr.DataArray) -> xr.DataArray:
-    """By how much Muon is ahead of each other optimizer, in every draw: all have the same weights at the start and the same batches."""
+    """By how much Muon is ahead of each other optimizer, in every draw: all have the same start and the same batches."""
     ahead = values.sel(optimizer="muon", drop=True) - values.sel(optimizer=["adamw", "sgd"]).rename(optimizer="over")
     return ahead.rename(f"Muon's lead, {values.name}")
 
 
 def by_batch(config: Config, values: xr.DataArray) -> xr.DataArray:
-    """Runs of skewed outputs at the largest d, along a dimension for the batch."""
     taken = values.isel(d=-1, drop=True).sel(setting=[f"batch {batch}" for batch in config.batches])
     return taken.rename(setting="batch").assign_coords(batch=list(config.batches))
 
 
 def by_dimension(config: Config, values: xr.DataArray) -> xr.DataArray:
-    """Runs of skewed outputs at the largest batch, along d."""
     return values.sel(setting=config.skewed, drop=True)
 
 
-def with_runs(change: Callable[[xr.Dataset], xr.Dataset]) -> Control:
-    """A control: other runs."""
-    return lab.changing(change, of="runs")
-
-
-def at_start(runs: xr.Dataset) -> xr.Dataset:
-    """The weights at their start at every length."""
-    return judging.first(runs, "iteration")
-
-
+with_runs = partial(lab.changing, of="runs")
+at_start = partial(judging.first, dim="iteration")
 Choice = Callable[[Config, xr.DataArray], xr.DataArray]
 states = lab.Statements()
 EXCHANGED = with_runs(lambda runs: judging.exchange(runs, "optimizer", {"muon": "adamw", "adamw": "muon"}))
@@ -176,7 +165,6 @@ def task_is_solvable(config: Config, data: Data) -> lab.Relation:
 
 
 def ahead(name: str, cites: str, what: str, quantity: str, along: Choice, controls: Mapping[str, Control]) -> None:
-    """Muon leads both others in a quantity by more than a tenth, at every point along d or the batch."""
     says = what.format("is above AdamW's and SGD's by more than a tenth at every")
 
     @states(cites, says, name=name, holds=None, controls={**CONTROLS, **controls}, along="iteration")
@@ -204,7 +192,6 @@ def smaller_batches_do(config: Config, data: Data) -> lab.Relation:
 
 
 def robust(what: str, cites: str, setting: Callable[[Config], str]) -> None:
-    """A skewed distribution costs AdamW more than Muon."""
     says = f"Skewed {what} cost AdamW more of its OOD accuracy than Muon, by more than a tenth, at the largest d."
 
     @states(cites, says, name=f"robust-to-{what}", holds=None, controls=CONTROLS, along="iteration")
@@ -261,18 +248,14 @@ EXPERIMENT = lab.Experiment(
     "recall-transformer",
     judging.LEDGER,
     title="In-context recall: two-layer transformers trained by Muon, AdamW and SGD",
-    summary="Trained on skewed outputs small transformers recall under Muon what they do not yet recall under AdamW and SGD; with uniform "
-    "tokens Muon is ahead too, and what skewed tokens cost Muon and AdamW cannot be told apart at these sizes and lengths.",
+    summary="Trained on skewed outputs, small transformers recall under Muon what they do not yet recall under AdamW and SGD.",
     config=Config,
     measure=run,
     statements=states,
     scales={
-        # Others than those of the trial runs.
         "quick": {"seed": 1},
-        # As many iterations as the three need to go ways of their own.
         "smoke": {"items": 8, "length": 8, "dims": (8, 12), "batches": (2, 4), "iterations": (8, 24), "evaluation": 16}
         | {"muon_rates": (0.1,), "adamw_rates": (0.03,), "sgd_rates": (0.3,), "seeds": 6, "choosing": 1},
-        # An hour and a half of one core; intervals of accuracies need many draws.
         "paper": {"length": 24, "batches": (16, 64), "iterations": (128, 512, 1024), "evaluation": 256, "seeds": 32}
         | {"muon_rates": (0.01, 0.03), "adamw_rates": (0.005, 0.02), "sgd_rates": (0.1, 0.3), "choosing": 2},
     },

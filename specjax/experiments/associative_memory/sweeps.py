@@ -6,12 +6,21 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import xarray as xr
-from jax.custom_batching import sequential_vmap
 from jaxtyping import Array, Float, Key
 
-from specjax import sweep
+from specjax import lab, sweep
 from specjax.models import associative_memory as memory
-from specjax.sizes import AnySize, Size
+from specjax.sizes import AnySize
+
+
+class Config(lab.Config):
+    """A configuration whose items `n`, and `of_n` of another run, must be more than its `dims`, or `of_dims`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, value in vars(self).items():
+            if name == "n" or name.endswith("_n"):
+                check_items(value, getattr(self, f"{name[:-1]}dims", getattr(self, "dims", ())))
 
 
 def draw(key: Key[Array, ""], n: int, d: AnySize) -> tuple[Float[Array, "n d"], Float[Array, "n d"]]:
@@ -22,23 +31,14 @@ def draw(key: Key[Array, ""], n: int, d: AnySize) -> tuple[Float[Array, "n d"], 
 
 def at_alphas(of_alpha: Callable[..., Any], alphas: Sequence[float], key: Key[Array, ""], *more: Array) -> Any:
     """`of_alpha(key, α, …)` at every α, each with draws of its own, so that means over α have little noise."""
-
-    def of(inputs: tuple[Array, ...]) -> Any:
-        place, *rest = inputs
-        return of_alpha(jax.random.fold_in(key, place), *rest)
-
-    return jax.lax.map(of, (jnp.arange(len(alphas)), jnp.asarray(alphas), *more))
+    places = jnp.arange(len(alphas)), jnp.asarray(alphas), *more
+    return jax.lax.map(lambda at: of_alpha(jax.random.fold_in(key, at[0]), *at[1:]), places)
 
 
 def capacities(u: Float[Array, "n d"], v: Float[Array, "n d"], ws: Float[Array, "*many d d"]) -> dict[str, Array]:
     """`count` and `prefix` of the items that each W recovers."""
-
-    def of_one(w: Array) -> dict[str, Array]:
-        mask = memory.recovered(u, v, w)
-        return {"count": memory.count(mask), "prefix": memory.prefix(mask)}
-
-    found = jax.lax.map(of_one, ws.reshape((-1, *ws.shape[-2:])))
-    return {name: values.reshape(ws.shape[:-2]) for name, values in found.items()}
+    mask = memory.recovered(u, v, ws)
+    return {"count": memory.count(mask), "prefix": memory.prefix(mask)}
 
 
 def run(
@@ -48,25 +48,12 @@ def run(
     key: Key[Array, ""],
     **axes: Sequence[Any],
 ) -> xr.Dataset:
-    """A sweep over d in which every seed runs alone, since one seed of N items fills the machine.
-
-    `axes` are the names and coordinates of the axes that outputs have by themselves; an output of fewer has the first of them.
-    """
-
-    def measure(key: Array, d: AnySize) -> dict[str, Array]:
-        if isinstance(d, Size):
-            # The active size is traced too, and what is traced goes through as an argument.
-            extent = d.padded
-            return sequential_vmap(lambda key, active: of_seed(key, Size(extent, active)))(key, d.active)
-        return sequential_vmap(lambda key: of_seed(key, d))(key)
-
-    data = sweep.run(measure, {"d": sweep.widths(*dims)}, seeds=seeds, key=key, plan="auto")
+    """A sweep over d; `axes` are the axes that outputs have by themselves, of which an output of fewer has the first."""
+    data = sweep.run(of_seed, {"d": sweep.widths(*dims)}, seeds=seeds, key=key)
     return sweep.labelled(data, *axes, **{name: list(values) for name, values in axes.items()})
 
 
 def check_items(n: int, dims: Sequence[int]) -> None:
     """Raises ValueError for too few items: no more than d, when the Hessian has no inverse."""
-    if n <= max(dims, default=0):
-        raise ValueError(
-            f"n must exceed the largest of dims={tuple(dims)}, since the Hessian needs full rank, got {n}."
-        )
+    if n <= max(dims):
+        raise ValueError(f"n must exceed the largest of dims={dims}, since the Hessian needs full rank, got {n}.")
