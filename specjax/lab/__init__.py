@@ -11,6 +11,7 @@ no experiment longer than its content.
 from specjax.lab.check import Check as Check
 from specjax.lab.check import attack_rows as attack_rows
 from specjax.lab.config import Config as Config
+from specjax.lab.config import ascending as ascending
 from specjax.lab.config import integer as integer
 from specjax.lab.config import number as number
 from specjax.lab.config import numbers as numbers

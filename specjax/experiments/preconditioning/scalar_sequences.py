@@ -1,6 +1,5 @@
 """Lemmas 1, 2, 9 and 11: the scalar sequences of Muon, their bounds, and how large the decay of the steps must be."""
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -12,16 +11,12 @@ from specjax import lab, sizes, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.theory.preconditioning import scalar
 
+# Those of Lemmas 2 and 9 from 1/2 on and those of Lemma 11 from 2/3 on; the others are controls.
 DECAYS = (0.3, 0.4, 0.45, 0.49, 0.5, 0.55, 0.6, 2 / 3, 0.7, 0.8, 0.9, 0.95)
-"""Those of Lemmas 2 and 9 from 1/2 on and those of Lemma 11 from 2/3 on; the others are controls."""
-SPREADS = (1.0, 1.5, 2.0, 3.0)
-"""C_max/C_min; 1 in Lemma 2, 2 in Lemma 11."""
-BESIDE = (-0.1, -0.01, -0.001, 0.001, 0.01)
-"""How far from the least decay a sequence that oversteps is followed."""
-FLOOR = 1e-10
-"""Bounds are compared while they are above it; x of order 1 is rounded to 1e-16 in each step."""
-ROUNDING = 1e-6
-"""One part in a million, on quantities that are compared above the floor."""
+SPREADS = (1.0, 1.5, 2.0, 3.0)  # C_max/C_min; 1 in Lemma 2, 2 in Lemma 11.
+BESIDE = (-0.1, -0.01, -0.001, 0.001, 0.01)  # How far from the least decay a sequence that oversteps is followed.
+FLOOR = 1e-10  # Bounds are compared while they are above it; x of order 1 is rounded to 1e-16 in each step.
+ROUNDING = 1e-6  # One part in a million, of what is compared above the floor.
 
 
 class Config(lab.Config):
@@ -106,8 +101,6 @@ def fast_decay(config: Config, data: Any) -> Any:
 
 
 states = lab.Statements()
-ours = partial(states, corrected=True)
-
 HALF, TWO_THIRDS = 0.5 - 1e-9, 2 / 3 - 1e-9
 
 
@@ -145,9 +138,10 @@ def never_hits(config: Config, data: Any) -> lab.Relation:
     return lab.happens(data["bounds"]["hits"], less_than=0.01)
 
 
-@ours(
-    ("lemma-2", "lemma-11"), controls={"C_max = C_min in the formula": lab.replacing("gap", "gap_from_one", of="least")}
-)
+CONSTANT = {"C_max = C_min in the formula": lab.replacing("gap", "gap_from_one", of="least")}
+
+
+@states(("lemma-2", "lemma-11"), controls=CONSTANT, corrected=True)
 def least_decay(config: Config, data: Any) -> lab.Relation:
     """The conditions on ρ are one and sharp: with prefactors in [C_min, C_max] a sequence that oversteps once ends C_max
     - C_min ρ/(1 - ρ) away from its root where that is positive, ρ < C_max/(C_max + C_min), and else arrives.
@@ -165,8 +159,7 @@ EXPERIMENT = lab.Experiment(
     "scalar-sequences",
     ledger("preconditioning"),
     title="The scalar sequences of Muon: bounds, and the least decay of the steps",
-    summary="All bounds of the scalar lemmas hold, that of Lemma 11 with half its constant; ρ ≥ 1/2 and ρ ≥ 2/3 are C_max/(C_max + C_min), "
-    "below which a sequence that oversteps once never comes back.",
+    summary="All bounds of the scalar lemmas hold, that of Lemma 11 with half its constant; the least decay is C_max/(C_max + C_min).",
     config=Config,
     measure=run,
     statements=states,
