@@ -21,6 +21,7 @@ from specjax.lab.config import switch as switch
 from specjax.lab.config import text as text
 from specjax.lab.controls import at_places as at_places
 from specjax.lab.controls import changing as changing
+from specjax.lab.controls import exchanging as exchanging
 from specjax.lab.controls import replacing as replacing
 from specjax.lab.experiment import SCALES as SCALES
 from specjax.lab.experiment import Data as Data

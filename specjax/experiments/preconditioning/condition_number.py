@@ -209,16 +209,13 @@ def _grows(name: str, cites: Any, group: str, who: str, *, least: float = GROWS,
     make(lambda config, data: _grown(data, group, who, least))
 
 
-def _exchanged(group: str, first: str, second: str) -> dict[str, Any]:
-    return {"the two exchanged": lab.changing(lambda found: found.rename({first: second, second: first}), of=group)}
-
-
 def _wins(name: str, cites: str, group: str, first: str, second: str, *, at_one: bool = False) -> None:
     """`first` needs fewer steps than `second` at the largest κ, or at 1, in the median of pairs."""
     where = "κ = 1" if at_one else "the largest κ"
     says = f"{_where(group)} {_who(first)}, tuned, needs fewer iterations than {_who(second)} at {where}."
+    exchanged = {"the two exchanged": lab.exchanging(first, second, of=group)}
 
-    @states(cites, says, name=name, controls=_exchanged(group, first, second), corrected=at_one)
+    @states(cites, says, name=name, controls=exchanged, corrected=at_one)
     def wins(config: Config, data: Any) -> lab.Relation:
         found = data[group].isel(kappa=0 if at_one else -1)
         return lab.ahead(found[second], found[first], least=0, by="median")
@@ -283,9 +280,10 @@ def flow(config: Config, data: Any) -> lab.Relation:
 
 
 EXTENDS = ("section-5-regression", "section-1-broader")
+EXCHANGED = {"the two exchanged": lab.exchanging("muon-plateau", "gradient-descent", of="regression")}
 
 
-@states(EXTENDS, controls=_exchanged("regression", "muon-plateau", "gradient-descent"))
+@states(EXTENDS, controls=EXCHANGED)
 def regression_extends(config: Config, data: Any) -> lab.Relation:
     """On a matrix regression tuned Muon's iterations grow less than tuned gradient descent's from the smallest κ to the largest."""
     # Runs of gradient descent that were given up make the difference smaller.

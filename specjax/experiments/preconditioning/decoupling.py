@@ -13,8 +13,7 @@ from jaxtyping import Array, Key
 from specjax import lab, sizes, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.preconditioning import runs
-from specjax.models import factorization_spectra, in_context_regression, matrix_factorization
-from specjax.models.conditioned import symmetric
+from specjax.models import conditioned, factorization_spectra, in_context_regression, matrix_factorization
 from specjax.models.factorization_spectra import composed, logarithmic_spectrum
 from specjax.theory.preconditioning import many_digits, scalar, spectral_domain
 from specjax.theory.preconditioning.conditions import check_ranks
@@ -22,7 +21,7 @@ from specjax.theory.preconditioning.conditions import check_ranks
 CALM, UNSTABLE = 0.7, 0.9  # Decays at which the aligned start stays aligned in float64, and at which it does not.
 DISPLACEMENTS = (1e-13, 1e-9)  # Sizes of a displacement from the aligned start, far above the rounding of float64.
 MODERATE, EARLY = 0.5, 20  # The scale of starts that are not small, and the steps in which little is lost.
-DIGITS = (16, 100)  # About those of float64, and far more than the runs lose.
+DIGITS = (16, 100)  # About as many as float64 has, and far more than the runs lose.
 # Distances below the first are rounding in float64; above the second ten digits are gone. The third is the share of runs that is most.
 ROUNDED, LOST, MOST = 1e-10, 1e-6, 0.5
 
@@ -67,7 +66,7 @@ def _factorization(config: Config, key: Array, rho: Array) -> dict[str, Array]:
     displacement, lengths = sizes.stream(key, "displacement"), jnp.asarray(DISPLACEMENTS)
     noise = jax.random.normal(displacement, start.shape)
     displaced = start[None] + lengths[:, None, None] * (noise / jnp.linalg.norm(noise))[None]
-    # Orthonormal but for one row: it is not aligned.
+    # Orthonormal rows but for one, which is 0: this start is not aligned.
     generic = matrix_factorization.orthonormal_init(displacement, config.d, config.k, MODERATE).at[0].set(0)
     starts, schedules = jnp.stack([start, start, generic, *displaced]), jnp.stack([one, new, one, one, one])
     gradient = partial(matrix_factorization.gradient, target=at.matrix)
@@ -107,10 +106,11 @@ def _alignment(config: Config, key: Array, rho: Array) -> dict[str, Array]:
 def _context(config: Config, key: Array, rho: Array) -> dict[str, Array]:
     at = _target(config, sizes.stream(key, "basis"), config.d)
     inverse, start = 1 / at.spectrum, in_context_regression.init(config.d)
+    gradient = partial(in_context_regression.gradient, s=at.matrix)
 
     def away(rates: Array) -> Array:
         predicted = scalar.regression_path(jnp.zeros_like(inverse), inverse, rates)[1:]
-        path = runs.muon(start, rates, lambda q: in_context_regression.gradient(q, at.matrix), symmetric)
+        path = runs.muon(start, rates, gradient, conditioned.symmetric)
         return jnp.linalg.norm(path - composed(at.basis, predicted, at.basis), axis=(1, 2)) / config.kappa
 
     one, new = runs.prefactors(sizes.stream(key, "rates"), rho, config.steps)
@@ -151,8 +151,8 @@ def _digits(config: Config, key: Array) -> xr.Dataset:
         return runs.muon_of_many_digits(gradient, keys, spectrum, start, rates, digits)[0].max(1)
 
     points: dict[str, list[Any]] = {"problem": list(problems), "rho": [CALM, UNSTABLE], "digits": list(DIGITS)}
-    found = np.array([largest(*point) for point in product(*points.values())]).reshape(2, 2, 2, -1)
-    return xr.Dataset({"away": ((*points, "seed"), found)}, points)
+    found = np.array([largest(*point) for point in product(*points.values())])
+    return xr.Dataset({"away": ((*points, "seed"), found.reshape(*map(len, points.values()), -1))}, points)
 
 
 states = lab.Statements()
@@ -204,8 +204,7 @@ REMEDY = "New prefactors in each step keep float64 at the scalar sequences at ρ
 ONE = _instead("one prefactor", "factorization.new", "factorization.one")
 _stays("remedy", ("lemma-3", "eq-12"), REMEDY, ONE, "factorization.new", UNSTABLE)
 
-CROSSED = {"context.one": "context.new", "context.new": "context.one"}
-EXCHANGED = {"the two exchanged": lab.changing(lambda found: found.rename(CROSSED), of="runs")}
+EXCHANGED = {"the two exchanged": lab.exchanging("context.one", "context.new", of="runs")}
 BY_SHARE = "Judged first by whether most runs stay, which most do at d = 8 and few at d = 20; now on other seeds."
 
 
@@ -225,7 +224,7 @@ def error(config: Config, data: Any) -> lab.Relation:
 @ours("lemma-3", controls=_instead("a start that is not aligned", "descent.gap", "descent.gap_generic"))
 def descent(config: Config, data: Any) -> lab.Relation:
     """Gradient descent from an aligned start stays at its scalar sequences."""
-    # It divides by nothing, and has no decay.
+    # These runs have no decay: they are the same at both.
     return lab.identity(data["runs"]["descent.gap"].isel(rho=0), tolerance=ROUNDED)
 
 
@@ -265,7 +264,7 @@ EXPERIMENT = lab.Experiment(
     statements=states,
     scales={
         "quick": {"seed": 1},
-        # What rounding does differs from processor to processor: so many runs that most of them are most on each.
+        # What rounding does to a run differs from processor to processor: with so many runs the verdicts are the same on each.
         "smoke": {"d": 5, "k": 6, "steps": 60, "seeds": 150, "exact_d": 3, "exact_seeds": 3},
         "paper": {"seed": 1, "d": 20, "k": 20, "seeds": 100, "steps": 160, "exact_seeds": 24},
     },

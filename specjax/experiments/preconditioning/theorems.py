@@ -108,7 +108,7 @@ def _scalars(config: Config, key: Array, kappa: Array) -> dict[str, Array]:
         return jnp.sum(jnp.max(jnp.abs(errors), 1) > config.accuracy).astype(float)
 
     found = {}
-    # With the small prefactors the steps do not reach the roots.
+    # Steps with the small prefactors are too short to reach the roots: a control.
     for name, size in (("one", 1.0), ("one_small", 1 / 64)):
         for rank, lam in (("full", full), ("null", null)):
             rates = size * _rates(config, key, "1a_slow", times=2)[0]
@@ -185,7 +185,7 @@ def _starts(config: Config, key: Array, kappa: Array, scale: Array) -> dict[str,
     auxiliary = jnp.concatenate([first[None], _muon(posed, rates[1:], first)])
     apart, *norms = singular_values(jnp.stack([path - auxiliary, path, auxiliary]))[..., 0]
     size, values = jnp.maximum(*norms)[:-1], singular_values(jax.vmap(posed.gradient)(auxiliary))
-    # Above the rounding of float64 alone.
+    # Distances below 1e-13 are rounding, whose growth is no magnification.
     seen, grown = apart[:-1] > 1e-13, apart[1:] / jnp.maximum(apart[:-1], 1e-13)
 
     def against(g: Array) -> Array:
@@ -297,7 +297,7 @@ def _bound(name: str, cites: str, says: str, quantity: str, wrong: str, control:
 
     @states(cites, f"With our constant: {says}", name=name, controls=controls)
     def bound(config: Config, data: Any) -> lab.Relation:
-        # At these scales what is bounded is above rounding.
+        # At the larger scales alone what is bounded is above rounding.
         found = data["starts"][quantity].sel(scale=list(SCALES[2:]))
         return lab.always(found, xr.DataArray(1.0), slack=slack, rounding=1e-6)
 
@@ -305,7 +305,7 @@ def _bound(name: str, cites: str, says: str, quantity: str, wrong: str, control:
 FIRST = "in every draw ‖msgn G_r + msgn M V‖_F ≤ 2 √r α²/(2σ - α²) at k = r."
 _bound("first-step", "lemma-4", FIRST, "first", "first_half", "half of α in the bound", 0.5)
 GROWTH = "one step magnifies the distance to the auxiliary trajectory by at most 1 + 3 η (3 B² + ‖M‖)/g."
-# On these paths the bound is loose by more than ten.
+# On these paths the bound is more than ten times what is reached: hence the slack.
 _bound("growth", "lemma-5", GROWTH, "growth", "growth_most", "the largest singular value for g", 0.95)
 
 
@@ -330,7 +330,7 @@ def product(config: Config, data: Any) -> lab.Relation:
 )
 def product_over(config: Config, data: Any) -> lab.Relation:
     """With k > r it grows faster than T: each step has a factor of the type ρ^(-2t) more."""
-    # By more than T^(1/4), the slowest growth that counts: as T² it would be by T.
+    # Over T it has to grow by more than T^(1/4), the slowest growth that counts; if it grows as T², it does by T.
     found = data["scalars"]["over"].isel(kappa=0)
     first, last = (found.isel(T=place, drop=True) / LENGTHS[place] for place in (0, -1))
     return lab.ahead(last, (LENGTHS[-1] / LENGTHS[0]) ** -DECAY * first, least=0)
