@@ -11,6 +11,7 @@ no experiment longer than its content.
 from specjax.lab.check import Check as Check
 from specjax.lab.check import attack_rows as attack_rows
 from specjax.lab.config import Config as Config
+from specjax.lab.config import ascending as ascending
 from specjax.lab.config import integer as integer
 from specjax.lab.config import number as number
 from specjax.lab.config import numbers as numbers
@@ -20,6 +21,7 @@ from specjax.lab.config import switch as switch
 from specjax.lab.config import text as text
 from specjax.lab.controls import at_places as at_places
 from specjax.lab.controls import changing as changing
+from specjax.lab.controls import exchanging as exchanging
 from specjax.lab.controls import replacing as replacing
 from specjax.lab.experiment import SCALES as SCALES
 from specjax.lab.experiment import Data as Data

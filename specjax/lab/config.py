@@ -16,14 +16,12 @@ from typing import Any, dataclass_transform
 
 def sizes(*default: int, least: int = 1, points: int = 1, help: str) -> Any:
     """A field of sizes in ascending order, at least `points` of them, each at least `least`."""
+    return _field(default, _ascending("sizes", least, points), help)
 
-    def check(name: str, value: Any) -> None:
-        ascending = all(low < high for low, high in pairwise(value))
-        if len(value) < points or not ascending or min(value, default=least) < least:
-            number = f"{points} or more different sizes" if points > 1 else "different sizes"
-            raise ValueError(f"{name} needs {number} in ascending order, each at least {least}, got {tuple(value)}.")
 
-    return _field(default, check, help)
+def ascending(*default: float | int, least: float | int, points: int = 1, help: str) -> Any:
+    """A field of finite numbers in ascending order, at least `points` of them, each at least `least`."""
+    return _field(tuple(map(float, default)), _ascending("numbers", least, points), help)
 
 
 def integer(default: int, *, least: int = 1, most: int | None = None, help: str) -> Any:
@@ -31,13 +29,21 @@ def integer(default: int, *, least: int = 1, most: int | None = None, help: str)
     return _field(default, _between(least, most), help)
 
 
-def number(default: float | int, *, above: float | int = -math.inf, below: float | int = math.inf, help: str) -> Any:
-    """A field of one finite number strictly between `above` and `below`."""
+def number(
+    default: float | int,
+    *,
+    above: float | int = -math.inf,
+    below: float | int = math.inf,
+    least: float | int = -math.inf,
+    help: str,
+) -> Any:
+    """A field of one finite number strictly between `above` and `below`, and at least `least`."""
 
     def check(name: str, value: float) -> None:
-        if not (math.isfinite(value) and above < value < below):
+        if not (math.isfinite(value) and above < value < below and least <= value):
+            at_least = "" if math.isinf(least) else f" of at least {least:g}"
             ends = "" if math.isinf(above) and math.isinf(below) else f" between {above:g} and {below:g}, ends excluded"
-            raise ValueError(f"{name} must be a finite number{ends}, got {value}.")
+            raise ValueError(f"{name} must be a finite number{at_least}{ends}, got {value}.")
 
     return _field(float(default), check, help)
 
@@ -70,7 +76,9 @@ def switch(default: bool, *, help: str) -> Any:
 
 
 @dataclass_transform(
-    frozen_default=True, kw_only_default=True, field_specifiers=(sizes, integer, number, numbers, seeds, text, switch)
+    frozen_default=True,
+    kw_only_default=True,
+    field_specifiers=(sizes, ascending, integer, number, numbers, seeds, text, switch),
 )
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
@@ -91,6 +99,16 @@ class Config:
         for field in dataclasses.fields(self):
             if "check" in field.metadata:
                 field.metadata["check"](field.name, getattr(self, field.name))
+
+
+def _ascending(called: str, least: float | int, points: int) -> Callable[[str, Any], None]:
+    def check(name: str, value: Any) -> None:
+        in_order = all(low < high for low, high in pairwise(value))
+        if len(value) < points or not in_order or not all(least <= each < math.inf for each in value):
+            number = f"{points} or more different {called}" if points > 1 else f"different {called}"
+            raise ValueError(f"{name} needs {number} in ascending order, each at least {least:g}, got {tuple(value)}.")
+
+    return check
 
 
 def _between(least: int, most: int | None) -> Callable[[str, Any], None]:

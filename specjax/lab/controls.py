@@ -33,6 +33,11 @@ def replacing(target: str, source: Source, *, of: str | None = None) -> Callable
     return control
 
 
+def exchanging(first: str, second: str, *, of: str | None = None) -> Callable[[Any, Any], Any]:
+    """A control: the data, or the dataset `of`, with two quantities in the places of each other."""
+    return changing(lambda found: found.rename({first: second, second: first}), of=of)
+
+
 def at_places(values: Any, dim: str, places: Sequence[int] | slice) -> Any:
     """An array or a dataset with what is at other places of `dim`, at its coordinates: reversed, the first everywhere, two exchanged."""
     return values.isel({dim: places}).assign_coords({dim: values[dim]})

@@ -124,18 +124,22 @@ class Run(NamedTuple):
 
 
 def steps_to(problem: Problem, transform: "optax.GradientTransformation", accuracy: float | Array, limit: int) -> Run:
-    """The first t with error(x_t) <= accuracy, or `limit`; a run whose error is NaN stops, with that error."""
+    """The first t with error(x_t) <= accuracy, or `limit`; a run whose error is NaN stops, with that error.
+
+    So does a run whose iterate a step leaves as it is, to the last bit: step sizes that fall with the loss have fallen below rounding then.
+    """
 
     def unfinished(state: Any) -> Array:
-        _, _, t, error = state
-        return (t < limit) & (error > accuracy)
+        _, _, t, error, moves = state
+        return (t < limit) & (error > accuracy) & moves
 
     def advance(state: Any) -> Any:
-        x, memory = step(problem, transform, *state[:2])
-        return x, memory, state[2] + 1, problem.error(x)
+        before, memory, t, *_ = state
+        x, memory = step(problem, transform, before, memory)
+        return x, memory, t + 1, problem.error(x), jnp.any(x != before)
 
     initial = problem.start, transform.init(problem.start), jnp.zeros((), int), problem.error(problem.start)
-    _, _, t, error = jax.lax.while_loop(unfinished, advance, initial)
+    _, _, t, error, _ = jax.lax.while_loop(unfinished, advance, (*initial, jnp.ones((), bool)))
     return Run(t, error)
 
 

@@ -15,6 +15,8 @@ class Config(lab.Config):
     d1: int = lab.integer(6, least=2, most=10, help="hidden units")
     rate: float = lab.number(0.1, above=0, help="step size")
     alphas: tuple[float, ...] = lab.numbers(1.25, 2, above=1, help="exponents")
+    kappas: tuple[float, ...] = lab.ascending(1, 10.5, least=1, points=2, help="condition numbers")
+    ratio: float = lab.number(2.0, least=1, below=10, help="one of them")
     draws: int = lab.seeds(100)
     target: str = lab.text("", help="a file")
     exact: bool = lab.switch(True, help="exact in x")
@@ -28,6 +30,8 @@ def test_the_defaults_are_a_configuration_and_its_fields_are_flags():
         "d1": 6,
         "rate": 0.1,
         "alphas": (1.25, 2.0),
+        "kappas": (1.0, 10.5),
+        "ratio": 2.0,
         "draws": 100,
         "target": "",
         "exact": True,
@@ -52,6 +56,13 @@ def test_the_defaults_are_a_configuration_and_its_fields_are_flags():
         ({"alphas": ()}, "alphas needs one or more"),
         ({"alphas": (2.0, 2.0)}, "different finite numbers"),
         ({"alphas": (1.0,)}, "between 1 and inf"),
+        ({"kappas": (0.5, 2.0)}, "kappas needs 2 or more different numbers in ascending order, each at least 1, got"),
+        ({"kappas": (2.0, 1.0)}, "ascending order"),
+        ({"kappas": (1.0, float("inf"))}, "ascending order"),
+        ({"kappas": (float("nan"), 2.0)}, "ascending order"),
+        ({"kappas": (2.0,)}, "2 or more"),
+        ({"ratio": 0.5}, "ratio must be a finite number of at least 1 between -inf and 10, ends excluded, got 0.5"),
+        ({"ratio": 10.0}, "ratio must be a finite number"),
         ({"draws": 1}, "draws must be at least 2, got 1"),
         ({"seed": -1}, "seed must be from 0"),
         ({"seed": 2**32}, "seed must be from 0"),

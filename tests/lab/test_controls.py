@@ -47,3 +47,10 @@ def test_other_places_at_the_same_coordinates():
     np.testing.assert_array_equal(reversed_["d"], [8, 16])
     first = lab.at_places(data["right"], "d", [0, 0])
     np.testing.assert_array_equal(first.sel(d=16), data["right"].sel(d=8))
+
+
+def test_two_quantities_are_in_the_places_of_each_other():
+    exchanged = lab.exchanging("right", "wrong", of="one")(None, {"one": DATA, "other": DATA})
+    xr.testing.assert_equal(exchanged["one"]["right"], DATA["wrong"])
+    xr.testing.assert_equal(exchanged["one"]["wrong"], DATA["right"])
+    assert exchanged["other"] is DATA

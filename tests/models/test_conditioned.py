@@ -12,18 +12,22 @@ from specjax.models import conditioned
 pytestmark = pytest.mark.usefixtures("x64")
 
 
+def line(start):
+    """One number x, whose gradient and whose error it is."""
+    return conditioned.Problem(
+        start=jnp.full((1, 1), start),
+        gradient=lambda x: x,
+        loss=lambda x: jnp.sum(x**2),
+        residual=lambda x: x,
+        length=jnp.ones(()),
+        curvature=jnp.ones(()),
+    )
+
+
 def test_runs_that_arrive_early_do_not_stop_the_others():
     # x ← x/2 from 2^n arrives below 1 after n + 1 steps; one that diverges to NaN stops with its error.
     def steps(start):
-        problem = conditioned.Problem(
-            start=jnp.full((1, 1), start),
-            gradient=lambda x: x,
-            loss=lambda x: jnp.sum(x**2),
-            residual=lambda x: x,
-            length=jnp.ones(()),
-            curvature=jnp.ones(()),
-        )
-        return conditioned.steps_to(problem, optax.scale(-0.5), 0.99, 50)
+        return conditioned.steps_to(line(start), optax.scale(-0.5), 0.99, 50)
 
     found = jax.jit(jax.vmap(steps))(2.0 ** jnp.asarray([0.0, 3.0, 20.0, 80.0]))
     np.testing.assert_array_equal(found.steps, [1, 4, 21, 50])
@@ -31,6 +35,16 @@ def test_runs_that_arrive_early_do_not_stop_the_others():
     lost = jax.jit(steps)(jnp.asarray(jnp.nan))
     assert int(lost.steps) == 0
     assert np.isnan(lost.error)
+
+
+def test_a_run_that_no_longer_moves_stops_where_it_stands():
+    # Halved three times from 8; then the steps are 0, and the fourth finds out.
+    def still(start):
+        transform = optax.scale_by_schedule(lambda count: -0.5 * (count < 3).astype(float))
+        return conditioned.steps_to(line(start), transform, 0.1, 50)
+
+    found = jax.jit(still)(jnp.asarray(8.0))
+    assert (int(found.steps), float(found.error)) == (4, 1.0)
 
 
 def test_padding_the_columns_changes_no_curve():

@@ -14,21 +14,20 @@ from matplotlib.figure import Figure
 from specjax import lab, sizes, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.preconditioning import runs
-from specjax.experiments.preconditioning.validation import condition_number, condition_numbers
 from specjax.lab.drawing import draw_band
 from specjax.models import conditioned
 from specjax.sizes import AnySize
 from specjax.theory.preconditioning.conditions import check_ranks
 
+# Step sizes in the units of `runs`, of the distance to cover or of the inverse curvature. None is a fraction of the distance like 1/4,
+# with which a sequence would land on its root: a gradient there is rounding, and its direction means nothing.
 RATES = {"muon-plateau": 0.23, "gradient-descent": 1.0, "sign": 0.23, "muon": 0.5, "muon-momentum": 0.23}
-"""Step sizes in the units of `runs`: of the distance to cover, or of the inverse curvature. No fraction of the distance like 1/4, with
-which a sequence would land on its root, and the direction of a gradient of rounding is none."""
+# A run whose error is below the first has arrived; above the second it is far away. The third is the share of runs that is most.
 ARRIVED, FAR, MOST = 1e-8, 1e-5, 0.5
-"""Errors below the first are arrival, above the second what slow means here; and the share of runs that is most."""
+# The settings of the map: the paper's are unknown. All curves have the factor 0.5 and the patience 10.
 FACTORS, PATIENCES = (0.5, 0.8, 0.9), (1, 2, 5, 10)
-"""The settings of the map: the paper's are unknown. All curves have the factor 0.5 and the patience 10."""
+# At the first factor what the patience does is judged: in runs of other draws arrival came and went with it.
 OPEN, STRANDED = {"factor": 0.8, "patience": 1}, {"factor": 0.5, "patience": 1}
-"""At the first factor what the patience does is judged: in runs of other draws arrival came and went with it."""
 FACTORIZATION = ("muon-plateau", "gradient-descent", "sign")
 CONTEXT, DIAGONAL = ("muon", "muon-plateau", "muon-momentum", "gradient-descent", "sign"), "muon-plateau-diagonal"
 
@@ -39,8 +38,8 @@ class Config(lab.Config):
     d: int = lab.integer(8, least=2, help="rows of the factor")
     r: int = lab.integer(2, least=1, help="rank of the target")
     ks: tuple[int, ...] = lab.sizes(2, 4, 12, points=2, help="columns of the factor, from r to beyond d")
-    kappas: tuple[float, ...] = condition_numbers(1, 10, 1e3, points=2, help="of the panels over κ")
-    fixed_kappa: float = condition_number(10.0, help="condition number of the panels over k")
+    kappas: tuple[float, ...] = lab.ascending(1, 10, 1e3, least=1, points=2, help="condition numbers of the panels")
+    fixed_kappa: float = lab.number(10.0, least=1, help="condition number of the panels over k")
     context_d: int = lab.integer(6, least=2, help="dimension of in-context regression")
     start_scale: float = lab.number(0.1, above=0, help="scale of the start, moderate")
     steps: int = lab.integer(1500, least=100, help="steps of each run")
@@ -68,21 +67,21 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         posed = conditioned.in_context(key, kappa, config.context_d)
         return {"smallest": jnp.min(_curve(config, "muon-plateau", key, posed, kappa, (factor, patience)))}
 
-    def swept(measure: Any, stream: str, **over: Any) -> xr.Dataset:
-        stream_key = sizes.stream(key, stream)
-        return sweep.run(measure, over, seeds=config.seeds, key=stream_key, chunk=config.seeds, plan="padded")
+    def swept(measure: Any, stream: str, *dims: str, **over: Any) -> xr.Dataset:
+        at = sizes.stream(key, stream)
+        found = sweep.run(measure, over, seeds=config.seeds, key=at, chunk=config.seeds, plan="padded")
+        return sweep.labelled(found, *dims)
 
-    kappas, ks = sweep.values(*config.kappas), sweep.widths(*config.ks)
+    kappas, larger = sweep.values(*config.kappas), sweep.values(*config.kappas[1:])
     plateaus = {"factor": sweep.values(*FACTORS), "patience": sweep.values(*PATIENCES)}
     with jax.enable_x64(True):
         fixed = jnp.asarray(config.fixed_kappa)
-        curves = {
-            "kappas": swept(lambda key, kappa: factorization(key, kappa, config.ks[0]), "kappas", kappa=kappas),
-            "columns": swept(lambda key, k: factorization(key, fixed, k), "columns", k=ks),
-            "context": swept(context, "context", kappa=kappas),
+        return {
+            "kappas": swept(partial(factorization, k=config.ks[0]), "kappas", "step", kappa=kappas),
+            "columns": swept(partial(factorization, kappa=fixed), "columns", "step", k=sweep.widths(*config.ks)),
+            "context": swept(context, "context", "step", kappa=kappas),
+            "map": swept(settings, "map", kappa=larger, **plateaus),
         }
-        found = swept(settings, "map", kappa=sweep.values(*config.kappas[1:]), **plateaus)
-        return {name: sweep.labelled(curve, "step") for name, curve in curves.items()} | {"map": found}
 
 
 def _curve(
@@ -209,25 +208,19 @@ def _draw_map(axes: Axes, shares: xr.DataArray) -> None:
     axes.set_title("in context: share of runs of Muon that arrive, by settings of the plateau schedule", fontsize=11)
 
 
+KAPPAS = (1.0, 10.0, 100.0, 1e3, 1e4)
+PAPER = {"d": 20, "r": 5, "ks": (5, 10, 20, 30), "kappas": KAPPAS, "context_d": 20, "steps": 10_000}
 EXPERIMENT = lab.Experiment(
     "convergence-curves",
     ledger("preconditioning"),
     title="Error curves of Muon, gradient descent and SignGD over κ and k",
-    summary="Figure 1 comes out as in the paper: Muon with the plateau schedule reaches rounding at every κ and k, the others slow down. "
-    "Figure 2 depends on factor and patience of that schedule, which are unknown.",
+    summary="Figure 1 comes out as in the paper; Figure 2 depends on the factor and the patience of the schedule, which are unknown.",
     config=Config,
     measure=run,
     statements=states,
     scales={
         "smoke": {"d": 4, "ks": (2, 6), "kappas": (1.0, 1e3), "context_d": 4, "steps": 1000, "seeds": 24},
-        "paper": {
-            "d": 20,
-            "r": 5,
-            "ks": (5, 10, 20, 30),
-            "kappas": (1.0, 10.0, 100.0, 1e3, 1e4),
-            "context_d": 20,
-            "steps": 10_000,
-        },
+        "paper": PAPER,
     },
     figure=figure,
 )

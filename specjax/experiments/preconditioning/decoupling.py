@@ -1,6 +1,7 @@
 """Lemmas 3 and 8: the matrix iterates of Muon are scalar sequences, and rounding can undo it."""
 
 from functools import partial
+from itertools import product
 from typing import Any
 
 import jax
@@ -12,23 +13,17 @@ from jaxtyping import Array, Key
 from specjax import lab, sizes, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.preconditioning import runs
-from specjax.experiments.preconditioning.validation import condition_number
-from specjax.models import factorization_spectra, in_context_regression, matrix_factorization
-from specjax.models.conditioned import symmetric
+from specjax.models import conditioned, factorization_spectra, in_context_regression, matrix_factorization
 from specjax.models.factorization_spectra import composed, logarithmic_spectrum
 from specjax.theory.preconditioning import many_digits, scalar, spectral_domain
 from specjax.theory.preconditioning.conditions import check_ranks
 
-CALM, UNSTABLE = 0.7, 0.9
-"""Decays at which the aligned start stays aligned in float64, and at which it does not."""
-DISPLACEMENTS = (1e-13, 1e-9)
-"""Sizes of a displacement from the aligned start, far above the rounding of float64."""
-MODERATE, EARLY = 0.5, 20
-"""Scale of starts that are not small, and steps in which little is lost."""
-DIGITS = (16, 100)
-"""About those of float64, and far more than the runs lose."""
+CALM, UNSTABLE = 0.7, 0.9  # Decays at which the aligned start stays aligned in float64, and at which it does not.
+DISPLACEMENTS = (1e-13, 1e-9)  # Sizes of a displacement from the aligned start, far above the rounding of float64.
+MODERATE, EARLY = 0.5, 20  # The scale of starts that are not small, and the steps in which little is lost.
+DIGITS = (16, 100)  # About as many as float64 has, and far more than the runs lose.
+# Distances below the first are rounding in float64; above the second ten digits are gone. The third is the share of runs that is most.
 ROUNDED, LOST, MOST = 1e-10, 1e-6, 0.5
-"""Distances below the first are rounding in float64, above the second they are not: ten digits are gone; and the share that is most."""
 
 
 class Config(lab.Config):
@@ -36,7 +31,7 @@ class Config(lab.Config):
 
     d: int = lab.integer(8, least=2, help="dimension of M and S")
     k: int = lab.integer(10, least=2, help="columns of the factor, at least d for an aligned start of every kind")
-    kappa: float = condition_number(100.0, help="condition number")
+    kappa: float = lab.number(100.0, least=1, help="condition number")
     steps: int = lab.integer(80, least=60, help="steps of Muon")
     seeds: int = lab.seeds(150, least=24, help="targets and starts")
     exact_d: int = lab.integer(4, least=2, help="dimension of the runs with many digits")
@@ -68,16 +63,14 @@ def _factorization(config: Config, key: Array, rho: Array) -> dict[str, Array]:
     at = _target(config, sizes.stream(key, "basis"), config.d)
     start, values, frame = factorization_spectra.aligned_start(sizes.stream(key, "frame"), at, config.k, MODERATE)
     one, new = runs.prefactors(sizes.stream(key, "rates"), rho, config.steps)
-    displacement, sizes_of = sizes.stream(key, "displacement"), jnp.asarray(DISPLACEMENTS)
+    displacement, lengths = sizes.stream(key, "displacement"), jnp.asarray(DISPLACEMENTS)
     noise = jax.random.normal(displacement, start.shape)
-    displaced = start[None] + sizes_of[:, None, None] * (noise / jnp.linalg.norm(noise))[None]
-    # Orthonormal but for one row: it is not aligned.
+    displaced = start[None] + lengths[:, None, None] * (noise / jnp.linalg.norm(noise))[None]
+    # Orthonormal rows but for one, which is 0: this start is not aligned.
     generic = matrix_factorization.orthonormal_init(displacement, config.d, config.k, MODERATE).at[0].set(0)
-    starts = jnp.concatenate([start[None], start[None], generic[None], displaced])
-    schedules = jnp.stack([one, new, one, one, one])
-    paths = jax.vmap(lambda x, rates: runs.muon(x, rates, lambda x: matrix_factorization.gradient(x, at.matrix)))(
-        starts, schedules
-    )
+    starts, schedules = jnp.stack([start, start, generic, *displaced]), jnp.stack([one, new, one, one, one])
+    gradient = partial(matrix_factorization.gradient, target=at.matrix)
+    paths = jax.vmap(lambda x, rates: runs.muon(x, rates, gradient))(starts, schedules)
 
     def away(path: Array, rates: Array) -> Array:
         predicted = scalar.factorization_path(values, at.spectrum, rates)[1:]
@@ -87,7 +80,7 @@ def _factorization(config: Config, key: Array, rho: Array) -> dict[str, Array]:
         last = scalar.factorization_path(values, at.spectrum, one)[-1]
         return jnp.abs(jnp.linalg.norm(x @ x.T - at.matrix, 2) - jnp.max(jnp.abs(last**2 - at.spectrum)))
 
-    gains = jnp.max(jnp.linalg.norm(paths[3:, :EARLY] - paths[:1, :EARLY], axis=(2, 3)), axis=1) / sizes_of
+    gains = jnp.max(jnp.linalg.norm(paths[3:, :EARLY] - paths[:1, :EARLY], axis=(2, 3)), axis=1) / lengths
     found = {name: away(*run) for name, *run in zip(("one", "new", "generic"), paths, schedules, strict=False)}
     errors = {"error": error_gap(paths[0, -1]), "far": error_gap(paths[2, -1])}
     return found | errors | {"gain_small": gains[0], "gain_large": gains[1]}
@@ -102,10 +95,9 @@ def _alignment(config: Config, key: Array, rho: Array) -> dict[str, Array]:
 
     def largest(scale: Array) -> Array:
         path = runs.muon(scale * start, new, lambda x: matrix_factorization.gradient(x, at.matrix))
-        product = path @ jnp.swapaxes(path, 1, 2)
-        inside = at.basis.T[None] @ product @ at.basis[None]
-        diagonal = jnp.sum(jnp.diagonal(inside, axis1=1, axis2=2) ** 2, -1)
-        return jnp.sqrt(jnp.max(jnp.maximum(1 - diagonal / jnp.sum(product**2, (1, 2)), 0)))
+        squares = jnp.sum((path @ jnp.swapaxes(path, 1, 2)) ** 2, (1, 2))
+        diagonal = jnp.sum((at.basis.T[None] @ path) ** 2, -1)
+        return jnp.sqrt(jnp.max(jnp.maximum(1 - jnp.sum(diagonal**2, -1) / squares, 0)))
 
     small, moderate = jax.vmap(largest)(jnp.asarray([1e-6, MODERATE]))
     return {"small": small, "moderate": moderate}
@@ -114,10 +106,11 @@ def _alignment(config: Config, key: Array, rho: Array) -> dict[str, Array]:
 def _context(config: Config, key: Array, rho: Array) -> dict[str, Array]:
     at = _target(config, sizes.stream(key, "basis"), config.d)
     inverse, start = 1 / at.spectrum, in_context_regression.init(config.d)
+    gradient = partial(in_context_regression.gradient, s=at.matrix)
 
     def away(rates: Array) -> Array:
         predicted = scalar.regression_path(jnp.zeros_like(inverse), inverse, rates)[1:]
-        path = runs.muon(start, rates, lambda q: in_context_regression.gradient(q, at.matrix), symmetric)
+        path = runs.muon(start, rates, gradient, conditioned.symmetric)
         return jnp.linalg.norm(path - composed(at.basis, predicted, at.basis), axis=(1, 2)) / config.kappa
 
     one, new = runs.prefactors(sizes.stream(key, "rates"), rho, config.steps)
@@ -144,20 +137,22 @@ def _descent(config: Config, key: Array, rho: Array) -> dict[str, Array]:
 def _digits(config: Config, key: Array) -> xr.Dataset:
     """The largest distance from the scalar prediction with one prefactor, by problem, decay and digits."""
     keys, spectrum = jax.random.split(key, config.exact_seeds), logarithmic_spectrum(config.exact_d, config.kappa)
+    problems = {
+        "factorization": (many_digits.factorization, MODERATE, 1.0),
+        "context": (many_digits.in_context, 0.0, config.kappa),
+    }
 
-    def largest(gradient: many_digits.Gradient, start: float, length: float, rho: float, digits: int) -> np.ndarray:
+    def largest(problem: str, rho: float, digits: int) -> np.ndarray:
+        gradient, start, length = problems[problem]
+
         def rates(key: Array) -> Array:
             return length * runs.prefactors(key, jnp.asarray(rho), config.steps)[0]
 
         return runs.muon_of_many_digits(gradient, keys, spectrum, start, rates, digits)[0].max(1)
 
-    problems = {
-        "factorization": (many_digits.factorization, MODERATE, 1.0),
-        "context": (many_digits.in_context, 0.0, config.kappa),
-    }
-    found = [[[largest(*p, rho, n) for n in DIGITS] for rho in (CALM, UNSTABLE)] for p in problems.values()]
-    points = {"problem": list(problems), "rho": [CALM, UNSTABLE], "digits": list(DIGITS)}
-    return xr.Dataset({"away": ((*points, "seed"), np.array(found))}, points)
+    points: dict[str, list[Any]] = {"problem": list(problems), "rho": [CALM, UNSTABLE], "digits": list(DIGITS)}
+    found = np.array([largest(*point) for point in product(*points.values())])
+    return xr.Dataset({"away": ((*points, "seed"), found.reshape(*map(len, points.values()), -1))}, points)
 
 
 states = lab.Statements()
@@ -209,15 +204,11 @@ REMEDY = "New prefactors in each step keep float64 at the scalar sequences at ρ
 ONE = _instead("one prefactor", "factorization.new", "factorization.one")
 _stays("remedy", ("lemma-3", "eq-12"), REMEDY, ONE, "factorization.new", UNSTABLE)
 
+EXCHANGED = {"the two exchanged": lab.exchanging("context.one", "context.new", of="runs")}
+BY_SHARE = "Judged first by whether most runs stay, which most do at d = 8 and few at d = 20; now on other seeds."
 
-EXCHANGE = {"context.one": "context.new", "context.new": "context.one"}
 
-
-@ours(
-    "lemma-8",
-    controls={"the two exchanged": lab.changing(lambda found: found.rename(EXCHANGE), of="runs")},
-    post_hoc="Judged first by whether most runs stay, which most do at d = 8 and few at d = 20; now on other seeds.",
-)
+@ours("lemma-8", controls=EXCHANGED, post_hoc=BY_SHARE)
 def context_remedy(config: Config, data: Any) -> lab.Relation:
     """In context new prefactors, with symmetrization, keep more runs in float64 at the scalar sequences at ρ = 0.9 than one does."""
     new, one = (_largest(data, f"context.{kind}", UNSTABLE) < ROUNDED for kind in ("new", "one"))
@@ -233,7 +224,7 @@ def error(config: Config, data: Any) -> lab.Relation:
 @ours("lemma-3", controls=_instead("a start that is not aligned", "descent.gap", "descent.gap_generic"))
 def descent(config: Config, data: Any) -> lab.Relation:
     """Gradient descent from an aligned start stays at its scalar sequences."""
-    # It divides by nothing, and has no decay.
+    # These runs have no decay: they are the same at both.
     return lab.identity(data["runs"]["descent.gap"].isel(rho=0), tolerance=ROUNDED)
 
 
@@ -267,14 +258,13 @@ EXPERIMENT = lab.Experiment(
     "decoupling",
     ledger("preconditioning"),
     title="Muon's matrix iterates as scalar sequences, and what rounding does to them",
-    summary="From an aligned start the matrix iterates are the scalar sequences, with a hundred digits at every decay. But the aligned set "
-    "repels: with one prefactor and a slow decay float64 loses all digits.",
+    summary="From an aligned start the iterates are the scalar sequences; but that set repels, and float64 can lose all of its digits.",
     config=Config,
     measure=run,
     statements=states,
     scales={
         "quick": {"seed": 1},
-        # What rounding does differs from processor to processor: so many runs that most of them are most on each.
+        # What rounding does to a run differs from processor to processor: with so many runs the verdicts are the same on each.
         "smoke": {"d": 5, "k": 6, "steps": 60, "seeds": 150, "exact_d": 3, "exact_seeds": 3},
         "paper": {"seed": 1, "d": 20, "k": 20, "seeds": 100, "steps": 160, "exact_seeds": 24},
     },

@@ -53,14 +53,14 @@ def transformation(
 ) -> optax.GradientTransformation:
     """An optimizer with a step size in its unit.
 
-    Random prefactors, for which alone `key`, `rho` and `length` are, are uniform in [rate, 2 rate] and drawn for `length` steps. The
-    plateau schedule has the factor and the patience of `plateau`.
+    `key`, `rho` and `length` are for random prefactors alone, which are uniform in [rate, 2 rate] and drawn for `length` steps; `plateau`
+    is the factor and the patience of the plateau schedule.
     """
     _, direction, unit, kind = OPTIMIZERS[name]
     size = rate * {"length": problem.length, "curvature": 1 / problem.curvature, "none": jnp.ones_like(rate)}[unit]
     if kind == "random":
         schedule = random_geometric(key, size, 2 * size, rho, each_step=True)
-        # All draws in one call before the loop: within it they would be most of what is compiled.
+        # All prefactors are drawn in one call before the loop: within it the draws would be most of what is compiled.
         rates = jax.vmap(schedule)(jnp.arange(length))
         steps = optax.scale_by_schedule(lambda count: rates[count])
     else:

@@ -1,6 +1,5 @@
 """Lemmas 1, 2, 9 and 11: the scalar sequences of Muon, their bounds, and how large the decay of the steps must be."""
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -12,16 +11,12 @@ from specjax import lab, sizes, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.theory.preconditioning import scalar
 
+# Lemmas 2 and 9 are about decays from 1/2 on, Lemma 11 about those from 2/3 on; the smaller ones are controls.
 DECAYS = (0.3, 0.4, 0.45, 0.49, 0.5, 0.55, 0.6, 2 / 3, 0.7, 0.8, 0.9, 0.95)
-"""Those of Lemmas 2 and 9 from 1/2 on and those of Lemma 11 from 2/3 on; the others are controls."""
-SPREADS = (1.0, 1.5, 2.0, 3.0)
-"""C_max/C_min; 1 in Lemma 2, 2 in Lemma 11."""
-BESIDE = (-0.1, -0.01, -0.001, 0.001, 0.01)
-"""How far from the least decay a sequence that oversteps is followed."""
-FLOOR = 1e-10
-"""Bounds are compared while they are above it; x of order 1 is rounded to 1e-16 in each step."""
-ROUNDING = 1e-6
-"""One part in a million, on quantities that are compared above the floor."""
+SPREADS = (1.0, 1.5, 2.0, 3.0)  # C_max/C_min, which is 1 in Lemma 2 and 2 in Lemma 11.
+BESIDE = (-0.1, -0.01, -0.001, 0.001, 0.01)  # How far from the least decay a sequence that oversteps is followed.
+FLOOR = 1e-10  # Bounds are compared while they are above it; x of order 1 is rounded to 1e-16 in each step.
+ROUNDING = 1e-6  # One part in a million, of what is compared above the floor.
 
 
 class Config(lab.Config):
@@ -51,7 +46,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         distances = scalar.distance(drawn, lam)
         constant, random = scalar.distance_bound(c, rho, times), scalar.random_prefactor_bound(c, rho, times)
         start = root * (1 + draws[2])
-        # The one prefactor whose first step ends at 0, where the sequence then stays.
+        # With this prefactor the first step ends at 0, where the sequence then stays.
         hitting = scalar.factorization_path(start, lam, start * rho**times)
         uphill = scalar.factorization_step(drawn[:-1], lam, -new)
         return {
@@ -99,15 +94,9 @@ def _step(before: Array, after: Array, rates: Array) -> Array:
     return jnp.max(jnp.where(rates > 1e3 * FLOOR, ratio, 0))
 
 
-def fast_decay(config: Config, data: Any) -> Any:
-    """A control: what is measured at the fastest decay, below 1/2, at every decay."""
-    found = data["bounds"]
-    return {**data, "bounds": found.isel(rho=[0] * found.sizes["rho"]).assign_coords(rho=found.rho)}
-
-
 states = lab.Statements()
-ours = partial(states, corrected=True)
-
+# A control: what is measured at the fastest decay, below 1/2, at every decay.
+FASTEST = lab.changing(lambda found: lab.at_places(found, "rho", [0] * found.sizes["rho"]), of="bounds")
 HALF, TWO_THIRDS = 0.5 - 1e-9, 2 / 3 - 1e-9
 
 
@@ -117,7 +106,7 @@ def _bounded(
     """The quantity is at most `factor` times its bound for decays from `least` on, and comes as near to it as `slack` says."""
     called = name.replace("_", "-") + ("-sharper" if factor != 1 else "")
 
-    @states(cites, says, name=called, controls={f"the decay {DECAYS[0]}": fast_decay}, corrected=corrected)
+    @states(cites, says, name=called, controls={f"the decay {DECAYS[0]}": FASTEST}, corrected=corrected)
     def bounded(config: Config, data: Any) -> lab.Relation:
         found = data["bounds"][name]
         return lab.always(found.sel(rho=found.rho >= least), xr.DataArray(factor), slack=slack, rounding=ROUNDING)
@@ -128,7 +117,7 @@ _bounded("error", "lemma-2-error", "|x_t² - λ| ≤ 4 C ρ^t (√λ + C ρ^t) u
 FARTHER = "A start as far as C/(1 - ρ) will do: Δ_t ≤ C ρ^t/(1 - ρ)."
 _bounded("travel", "lemma-2", FARTHER, HALF, corrected=True)
 _bounded("context", "lemma-9", "|q_t - c| ≤ 2 C ρ^t for q_0 = 0, 0 ≤ c ≤ 2 C and ρ in [1/2, 1).", HALF)
-# Twice what is attained.
+# These bounds are about twice what is attained: hence their slack.
 RANDOM = "Δ_t ≤ 2 C_0 ρ^t/(1 - ρ) for prefactors in [C_0, 2 C_0], ρ ≥ 2/3 and Δ_0 ≤ C_0/(1 - ρ)."
 _bounded("random", "lemma-11", RANDOM, TWO_THIRDS, slack=0.55)
 SHARPER = "Half of that will do: Δ_t ≤ C_0 ρ^t/(1 - ρ)."
@@ -141,13 +130,14 @@ _bounded("tail", "eq-126", "Δ_t is at most the sum of the steps to come.", TWO_
 @states("lemma-1", controls={"the one prefactor |x_0|": lab.replacing("hits", "hits_exactly", of="bounds")})
 def never_hits(config: Config, data: Any) -> lab.Relation:
     """With a prefactor drawn from a density no sequence comes to x = 0."""
-    # What thousands of draws can tell from certain.
+    # Thousands of draws do not tell a share of 0 from one that is much smaller than this.
     return lab.happens(data["bounds"]["hits"], less_than=0.01)
 
 
-@ours(
-    ("lemma-2", "lemma-11"), controls={"C_max = C_min in the formula": lab.replacing("gap", "gap_from_one", of="least")}
-)
+CONSTANT = {"C_max = C_min in the formula": lab.replacing("gap", "gap_from_one", of="least")}
+
+
+@states(("lemma-2", "lemma-11"), controls=CONSTANT, corrected=True)
 def least_decay(config: Config, data: Any) -> lab.Relation:
     """The conditions on ρ are one and sharp: with prefactors in [C_min, C_max] a sequence that oversteps once ends C_max
     - C_min ρ/(1 - ρ) away from its root where that is positive, ρ < C_max/(C_max + C_min), and else arrives.
@@ -165,8 +155,7 @@ EXPERIMENT = lab.Experiment(
     "scalar-sequences",
     ledger("preconditioning"),
     title="The scalar sequences of Muon: bounds, and the least decay of the steps",
-    summary="All bounds of the scalar lemmas hold, that of Lemma 11 with half its constant; ρ ≥ 1/2 and ρ ≥ 2/3 are C_max/(C_max + C_min), "
-    "below which a sequence that oversteps once never comes back.",
+    summary="All bounds of the scalar lemmas hold, that of Lemma 11 with half its constant; the least decay is C_max/(C_max + C_min).",
     config=Config,
     measure=run,
     statements=states,

@@ -12,7 +12,6 @@ from jaxtyping import Array, Key
 from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.preconditioning import runs
-from specjax.experiments.preconditioning.validation import condition_numbers, relative_error
 from specjax.lab.relations.ends import DECAY
 from specjax.models import conditioned
 from specjax.models.factorization_spectra import logarithmic_spectrum
@@ -20,16 +19,12 @@ from specjax.spectral.one_by_one import singular_values
 from specjax.theory.preconditioning import alignment, iterations, many_digits, perturbation, scalar
 from specjax.theory.preconditioning.conditions import check_ranks
 
-FAST, SLOW = 0.7, 0.9
-"""Decays: with one prefactor rounding takes over from 0.8 on, see `decoupling`."""
-START = 0.5
-"""Scale of the start of Theorem 1(a), any up to √λ_1."""
-SCALES = (1e-12, 1e-11, 1e-3, 1e-1)
-"""Scales of the start of Theorem 1(b)."""
+FAST, SLOW = 0.7, 0.9  # Decays; with one prefactor rounding takes over from 0.8 on, see `decoupling`.
+START = 0.5  # The scale of the start of Theorem 1(a), any up to √λ_1.
+SCALES = (1e-12, 1e-11, 1e-3, 1e-1)  # Those of the start of Theorem 1(b).
+# Steps over which magnifications are multiplied: float64 has 16 digits, and 0.7^48 = 4e-8 is the smallest step.
 LENGTHS = (4, 8, 16, 32, 48)
-"""Steps over which magnifications are multiplied; float64 has 16 digits, and 0.7^48 = 4e-8 for the smallest iterates."""
-DELTAS = (1e-4, 3e-4)
-"""Values of g of which Lemma 6 bounds the probability, with a bound below 1."""
+DELTAS = (1e-4, 3e-4)  # Values of g of which Lemma 6 bounds the probability, with a bound below 1.
 
 
 class Config(lab.Config):
@@ -39,10 +34,12 @@ class Config(lab.Config):
     r: int = lab.integer(3, least=2, help="rank of M where it is below d")
     ks: tuple[int, ...] = lab.sizes(3, 5, help="columns for Theorem 1(b), from r to below d")
     wide: int = lab.integer(10, least=3, help="columns for Theorem 1(a), at least d")
-    kappas: tuple[float, ...] = condition_numbers(1, 1e3, points=1, help="of M and S")
-    accuracy: float = relative_error(1e-8)
-    seeds: int = lab.seeds(2000, least=24, help="runs of Theorem 1(b), of the scalar sequences and of Theorem 1(a)")
-    map_seeds: int = lab.seeds(120, least=24, help="runs at each scale of the start")
+    kappas: tuple[float, ...] = lab.ascending(1, 1e3, least=1, help="condition numbers of M and S")
+    accuracy: float = lab.number(1e-8, above=1e-13, below=1, help="error relative to the target, above rounding")
+    seeds: int = lab.seeds(2000, least=24, help="runs of Theorem 1(b), and scalar sequences")
+    map_seeds: int = lab.seeds(
+        120, least=24, help="runs of Theorems 1(a) and 3, and of 1(b) at each scale of the start"
+    )
     exact_d: int = lab.integer(4, least=3, help="dimension of the runs with many digits")
     exact_seeds: int = lab.seeds(24, least=3, help="those runs")
 
@@ -50,8 +47,8 @@ class Config(lab.Config):
         super().__post_init__()
         for k in self.ks:
             check_ranks(self.d, k, self.r)
-            if k >= self.d:
-                raise ValueError(f"ks must be below d={self.d}, as in Theorem 1(b), got {k}; wide is for the others.")
+        if max(self.ks) >= self.d:
+            raise ValueError(f"ks must be below d={self.d}, as in Theorem 1(b), got {self.ks}; wide is for the others.")
         if self.wide < self.d:
             raise ValueError(f"wide must be at least d={self.d}, for Theorem 1(a), got {self.wide}.")
 
@@ -63,15 +60,15 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         over = {"kappa": sweep.values(*config.kappas), **over}
         return sweep.run(partial(measure, config), over, seeds=seeds, key=sizes.stream(key, stream), chunk=chunk)
 
+    many, few, lemma_6 = config.seeds, config.map_seeds, ("below", "aimed", "lemma_6")
     with jax.enable_x64(True):
-        many, few = config.seeds, config.map_seeds
-        scalars = swept(_scalars, "scalars", many)
-        scalars = sweep.labelled(scalars, "delta", outputs=("below", "aimed", "lemma_6"), delta=list(DELTAS))
+        scalars = sweep.labelled(swept(_scalars, "scalars", many), "delta", outputs=lemma_6, delta=list(DELTAS))
+        starts = swept(_starts, "starts", few, few, scale=sweep.values(*SCALES))
         return {
             "scalars": sweep.labelled(scalars, "T", outputs=("exact", "over"), T=list(LENGTHS)),
             "wide": swept(_wide, "wide starts", few, few),
-            "small": swept(_small, "small", many, many),
-            "starts": swept(_starts, "starts", few, few, scale=sweep.values(*SCALES)),
+            "small": sweep.labelled(swept(_small, "small", many, many), "k", k=list(config.ks)),
+            "starts": sweep.labelled(starts, "k", k=list(config.ks)),
             "digits": _digits(config, sizes.stream(key, "digits")),
         }
 
@@ -80,18 +77,16 @@ THEOREMS = {
     "1a": (iterations.theorem_1a, 1.0, FAST),
     "1a_slow": (iterations.theorem_1a, 1.0, SLOW),
     "1b": (iterations.theorem_1b, 1.0, FAST),
-    # Relative to ‖S⁻¹‖ the largest prefactor is 1.
     "3": (iterations.theorem_3, 1.0, SLOW),
     # New prefactors in [1/2, 1] need Lemma 11 in place of Lemma 9, 1/(1 - ρ) in place of 2 C.
     "3_new": (iterations.theorem_3, 0.5 / (1 - SLOW), SLOW),
 }
-"""The bound on the iterations of each theorem, its λ_1 or C for targets of norm 1, and the decay of the steps."""
+"""The bound on the iterations of each theorem, its λ_1 or C for targets of norm 1 (‖S⁻¹‖ in context), and the decay of the steps."""
 
 
 def steps(config: Config, theorem: str) -> int:
-    """The iterations by which a theorem promises arrival, the same at every κ."""
+    """The iterations by which a theorem promises arrival, the same at every κ; a number also while a measurement is traced."""
     bound, largest, rho = THEOREMS[theorem]
-    # Also while a measurement is traced.
     with jax.enable_x64(True), jax.ensure_compile_time_eval():
         return int(np.ceil(float(bound(largest, config.accuracy, rho))))
 
@@ -113,7 +108,7 @@ def _scalars(config: Config, key: Array, kappa: Array) -> dict[str, Array]:
         return jnp.sum(jnp.max(jnp.abs(errors), 1) > config.accuracy).astype(float)
 
     found = {}
-    # With the small prefactors the steps do not reach the roots.
+    # Steps with the small prefactors are too short to reach the roots: a control.
     for name, size in (("one", 1.0), ("one_small", 1 / 64)):
         for rank, lam in (("full", full), ("null", null)):
             rates = size * _rates(config, key, "1a_slow", times=2)[0]
@@ -135,9 +130,8 @@ def _gradients(config: Config, key: Array) -> dict[str, Array]:
     x = scalar.factorization_path(jnp.full_like(lam, START), lam, runs.prefactors(past, FAST, t)[1])[-2]
     length = FAST ** (t - 1) / 2
     drawn = length * (1 + jax.random.uniform(sizes.stream(past, "last")))
-    g, aimed = (
-        _smallest(scalar.factorization_step(x, lam, rate), lam) for rate in (drawn, jnp.abs(x[0] - jnp.sqrt(lam[0])))
-    )
+    rates = drawn, jnp.abs(x[0] - jnp.sqrt(lam[0]))
+    g, aimed = (_smallest(scalar.factorization_step(x, lam, rate), lam) for rate in rates)
     bound = alignment.small_gradient_bound(lam, delta, jnp.full_like(delta, length))
     return {"below": (g <= delta).astype(float), "aimed": (aimed <= delta).astype(float), "lemma_6": bound}
 
@@ -177,10 +171,8 @@ def _wide(config: Config, key: Array, kappa: Array) -> dict[str, Array]:
 def _small(config: Config, key: Array, kappa: Array, scale: Array | float = SCALES[0]) -> dict[str, Array]:
     """Theorem 1(b): who arrives, by default from the smallest start."""
     problem, rates = sizes.stream(key, "problem"), _rates(config, key, "1b")[1]
-    return {
-        f"k{k}": _arrives(config, conditioned.factorization(problem, kappa, config.d, config.r, k, scale), rates)
-        for k in config.ks
-    }
+    posed = [conditioned.factorization(problem, kappa, config.d, config.r, k, scale) for k in config.ks]
+    return {"arrives": jnp.stack([_arrives(config, each, rates) for each in posed])}
 
 
 def _starts(config: Config, key: Array, kappa: Array, scale: Array) -> dict[str, Array]:
@@ -191,13 +183,9 @@ def _starts(config: Config, key: Array, kappa: Array, scale: Array) -> dict[str,
     first = rates[0] * alignment.auxiliary_start(m, v, r)
     path = _muon(posed, rates, posed.start)
     auxiliary = jnp.concatenate([first[None], _muon(posed, rates[1:], first)])
-
-    def norms(x: Array) -> Array:
-        return singular_values(x)[..., 0]
-
-    apart, size = norms(path - auxiliary), jnp.maximum(norms(path), norms(auxiliary))[:-1]
-    values = singular_values(jax.vmap(posed.gradient)(auxiliary))
-    # Above the rounding of float64 alone.
+    apart, *norms = singular_values(jnp.stack([path - auxiliary, path, auxiliary]))[..., 0]
+    size, values = jnp.maximum(*norms)[:-1], singular_values(jax.vmap(posed.gradient)(auxiliary))
+    # Distances below 1e-13 are rounding, whose growth is no magnification.
     seen, grown = apart[:-1] > 1e-13, apart[1:] / jnp.maximum(apart[:-1], 1e-13)
 
     def against(g: Array) -> Array:
@@ -205,9 +193,8 @@ def _starts(config: Config, key: Array, kappa: Array, scale: Array) -> dict[str,
         return jnp.max(jnp.where(seen, grown / bound, 0))
 
     sigma = singular_values(m @ v)[r - 1]
-    moved = jnp.linalg.norm(
-        spectral.polar(perturbation.best_approximation(posed.gradient(posed.start), r)) + spectral.polar(m @ v)
-    )
+    truncated = perturbation.best_approximation(posed.gradient(posed.start), r)
+    moved = jnp.linalg.norm(spectral.polar(truncated) + spectral.polar(m @ v))
     return _small(config, key, kappa, scale) | {
         "apart": jnp.max(apart),
         "early": apart[r],
@@ -220,13 +207,14 @@ def _starts(config: Config, key: Array, kappa: Array, scale: Array) -> dict[str,
 
 def _digits(config: Config, key: Array) -> xr.Dataset:
     """Theorem 1(a) with a slow decay and one prefactor: the error at its number of steps and at half of it, by rank."""
-    keys, errors = jax.random.split(key, config.exact_seeds), {}
-    for name, rank in (("d", config.exact_d), ("below d", config.exact_d - 2)):
-        spectrum = _spectrum(config.exact_d, rank, jnp.asarray(config.kappas[-1]))
-        _, errors[name] = runs.muon_of_many_digits(
-            many_digits.factorization, keys, spectrum, START, lambda key: _rates(config, key, "1a_slow")[0], 100
-        )
-    found = xr.DataArray(list(errors.values()), {"rank": list(errors)}, dims=("rank", "seed", "step"))
+    keys, ranks = jax.random.split(key, config.exact_seeds), {"d": config.exact_d, "below d": config.exact_d - 2}
+
+    def rates(key: Array) -> Array:
+        return _rates(config, key, "1a_slow")[0]
+
+    spectra = [_spectrum(config.exact_d, rank, jnp.asarray(config.kappas[-1])) for rank in ranks.values()]
+    errors = [runs.muon_of_many_digits(many_digits.factorization, keys, lam, START, rates, 100)[1] for lam in spectra]
+    found = xr.DataArray(errors, {"rank": list(ranks)}, dims=("rank", "seed", "step"))
     return xr.Dataset({"error": found.isel(step=-1), "halfway": found.isel(step=found.sizes["step"] // 2)})
 
 
@@ -292,39 +280,33 @@ def context(config: Config, data: Any) -> lab.Relation:
     return lab.happens(data["wide"]["context_new"], more_than=0.9)
 
 
-def _over_k(config: Config, found: xr.Dataset) -> xr.DataArray:
-    arrives = found[[f"k{k}" for k in config.ks]].to_dataarray("k").assign_coords(k=list(config.ks))
-    return arrives.rename("arrives in time")
-
-
 @states("theorem-1b", controls=LARGE)
 def almost_surely(config: Config, data: Any) -> lab.Relation:
     """With r ≤ k < d, new prefactors and a start of scale 1e-12 more than 99 runs in a hundred arrive in time at every κ and k."""
-    return lab.happens(_over_k(config, data["small"]), more_than=0.99)
+    return lab.happens(data["small"]["arrives"].transpose("k", ...), more_than=0.99)
 
 
 @states("remark-1", controls=SMALL, holds=False)
 def moderate_start(config: Config, data: Any) -> lab.Relation:
     """So do nine in ten from a start of scale 0.1, with the same schedule: a small start is not fundamental."""
-    return lab.happens(_over_k(config, data["starts"].sel(scale=SCALES[-1])), more_than=0.9)
+    return lab.happens(data["starts"]["arrives"].sel(scale=SCALES[-1]).transpose("k", ...), more_than=0.9)
 
 
-def _bound(data: Any, name: str, slack: float) -> lab.Relation:
-    # At these scales what is bounded is above rounding.
-    return lab.always(data["starts"][name].sel(scale=list(SCALES[2:])), xr.DataArray(1.0), slack=slack, rounding=1e-6)
+def _bound(name: str, cites: str, says: str, quantity: str, wrong: str, control: str, slack: float) -> None:
+    controls = {control: lab.replacing(quantity, wrong, of="starts")}
+
+    @states(cites, f"With our constant: {says}", name=name, controls=controls)
+    def bound(config: Config, data: Any) -> lab.Relation:
+        # At the larger scales alone what is bounded is above rounding.
+        found = data["starts"][quantity].sel(scale=list(SCALES[2:]))
+        return lab.always(found, xr.DataArray(1.0), slack=slack, rounding=1e-6)
 
 
-@states("lemma-4", controls={"half of α in the bound": lab.replacing("first", "first_half", of="starts")})
-def first_step(config: Config, data: Any) -> lab.Relation:
-    """With our constant: in every draw ‖msgn G_r + msgn M V‖_F ≤ 2 √r α²/(2σ - α²) at k = r."""
-    return _bound(data, "first", 0.5)
-
-
-@states("lemma-5", controls={"the largest singular value for g": lab.replacing("growth", "growth_most", of="starts")})
-def growth(config: Config, data: Any) -> lab.Relation:
-    """With our constant: one step magnifies the distance to the auxiliary trajectory by at most 1 + 3 η (3 B² + ‖M‖)/g."""
-    # On these paths the bound is loose by more than ten.
-    return _bound(data, "growth", 0.95)
+FIRST = "in every draw ‖msgn G_r + msgn M V‖_F ≤ 2 √r α²/(2σ - α²) at k = r."
+_bound("first-step", "lemma-4", FIRST, "first", "first_half", "half of α in the bound", 0.5)
+GROWTH = "one step magnifies the distance to the auxiliary trajectory by at most 1 + 3 η (3 B² + ‖M‖)/g."
+# On these paths the bound is more than ten times what is reached: hence the slack.
+_bound("growth", "lemma-5", GROWTH, "growth", "growth_most", "the largest singular value for g", 0.95)
 
 
 @states("lemma-6", controls={"the last prefactor aimed at a root": lab.replacing("below", "aimed", of="scalars")})
@@ -348,7 +330,7 @@ def product(config: Config, data: Any) -> lab.Relation:
 )
 def product_over(config: Config, data: Any) -> lab.Relation:
     """With k > r it grows faster than T: each step has a factor of the type ρ^(-2t) more."""
-    # By more than T^(1/4), the slowest growth that counts: as T² it would be by T.
+    # Over T it has to grow by more than T^(1/4), the slowest growth that counts; if it grows as T², it does by T.
     found = data["scalars"]["over"].isel(kappa=0)
     first, last = (found.isel(T=place, drop=True) / LENGTHS[place] for place in (0, -1))
     return lab.ahead(last, (LENGTHS[-1] / LENGTHS[0]) ** -DECAY * first, least=0)
@@ -360,12 +342,11 @@ def stays_close(config: Config, data: Any) -> lab.Relation:
     return lab.happens(data["starts"]["apart"].sel(scale=SCALES[0]) < 1e-3, more_than=0.5)
 
 
-def larger(config: Config, data: Any) -> Any:
-    """A control: what is called the second scale of the start is the largest."""
-    return {**data, "starts": data["starts"].assign_coords(scale=[SCALES[0], *SCALES[2:], SCALES[1]])}
+# What is called the second scale of the start is the largest.
+OTHERS = lab.changing(lambda found: found.assign_coords(scale=[SCALES[0], *SCALES[2:], SCALES[1]]), of="starts")
 
 
-@states("eq-68", controls={"starts a thousand times as large": larger})
+@states("eq-68", controls={"starts a thousand times as large": OTHERS})
 def proportional(config: Config, data: Any) -> lab.Relation:
     """What a run is away from the auxiliary trajectory is proportional to α, to a factor of two, after r steps, in most runs."""
     small, large = (data["starts"]["early"].sel(scale=scale, drop=True) / scale for scale in SCALES[:2])
@@ -374,13 +355,11 @@ def proportional(config: Config, data: Any) -> lab.Relation:
 
 SMOKE = {"d": 5, "r": 2, "ks": (2,), "wide": 6, "kappas": (1e3,)}
 PAPER = {"d": 20, "ks": (3, 5, 10), "wide": 24, "kappas": (1.0, 10.0, 1e3, 1e4)}
-
 EXPERIMENT = lab.Experiment(
     "muon-convergence",
     ledger("preconditioning"),
     title="Muon's iteration bounds without a condition number, and how small a start they need",
-    summary="Scalar sequences, and matrices with a hundred digits, arrive within bounds whose only argument is the accuracy; float64 does "
-    "not always, and Theorem 1(b) needs its small start.",
+    summary="Scalar sequences and matrices with many digits arrive within bounds that depend on the accuracy alone; float64 not always.",
     config=Config,
     measure=run,
     statements=states,
