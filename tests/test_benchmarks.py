@@ -89,6 +89,7 @@ def test_the_benchmark_of_moments_finds_the_same_polynomials():
     assert re.search(r"^tr\(P Pᵀ\)\^2, 1 layer +4 +3( +\d+\.\d+){3} ", done.stdout, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_scaling_trains_the_same_four_ways():
     """That the losses agree is asserted in the script, before anything is timed."""
     command = [sys.executable, "-W", "error", str(BENCHMARKS / "scaling.py"), "--smoke"]
