@@ -133,13 +133,10 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
 
     widths = sweep.widths(*config.widths)
     factors = sweep.values(*(2.0**k for k in range(-config.below, config.above + 1)))
-    steps, losses = (
-        sweep.run(measure, over, seeds=config.seeds, key=sizes.stream(key, stream), plan="exact")
-        for measure, over, stream in (
-            (steps_of, {"width": widths}, "steps"),
-            (losses_of, {"width": widths, "factor": factors}, "trainings"),
-        )
-    )
+    exact: Any = {"seeds": config.seeds, "plan": "exact"}
+    steps = sweep.run(steps_of, {"width": widths}, key=sizes.stream(key, "steps"), **exact)
+    tuned = {"width": widths, "factor": factors}
+    losses = sweep.run(losses_of, tuned, key=sizes.stream(key, "trainings"), **exact)
     names = {"stable_rank_dim_0": "setting", "size_dim_0": "setting"}
     return {
         "steps": steps.rename(names).assign_coords(setting=list(SETTINGS)),

@@ -8,10 +8,10 @@ from jaxtyping import Array, Float, PyTree
 from specjax.spectral.scaling import ratio
 from specjax.spectral.squaring import squared_norm
 
-Direction = optax.GradientTransformation
 
-
-def with_norm_of(direction: Direction, other: Direction) -> Direction:
+def with_norm_of(
+    direction: optax.GradientTransformation, other: optax.GradientTransformation
+) -> optax.GradientTransformation:
     """A direction with the Frobenius norm of another optimizer's update: grafting (Anil et al. 2020, arXiv 2002.09018)."""
 
     def init(params: PyTree) -> tuple[optax.OptState, optax.OptState]:
@@ -31,13 +31,13 @@ def _with_norm(x: Float[Array, "m n"], like: Float[Array, "m n"]) -> Float[Array
     return ratio(x, jnp.linalg.norm(x)) * jnp.linalg.norm(like)
 
 
-def with_spectral_norm(direction: Direction) -> Direction:
+def with_spectral_norm(direction: optax.GradientTransformation) -> optax.GradientTransformation:
     """A direction of square matrices divided by its spectral norm, which is found to a hundredth by squaring."""
     divided = optax.stateless(lambda updates, _: jax.tree.map(lambda x: ratio(x, jnp.sqrt(squared_norm(x))), updates))
     return optax.chain(direction, divided)
 
 
-def in_blocks(direction: Direction, size: int) -> Direction:
+def in_blocks(direction: optax.GradientTransformation, size: int) -> optax.GradientTransformation:
     """A direction of every block (size, size) of a matrix by itself; the extents of the matrix are multiples of it."""
 
     def cut(x: Float[Array, "m n"]) -> Float[Array, "i j b b"]:
