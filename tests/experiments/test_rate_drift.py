@@ -51,7 +51,7 @@ def test_a_direction_gets_a_spectral_norm_of_one():
 @pytest.mark.integration
 @pytest.mark.usefixtures("optax_promotion")
 def test_what_is_kept_is_of_the_last_step_of_the_hidden_layer():
-    width, steps = 24, 3
+    width, steps = 64, 3
     of = drift.problem(drift.SETTINGS[drift.ADAMUON], width)
     found = drift.trained(of, KEY, width, 0.5, steps)
     params, transformation = of.model(KEY, width), of.transformation(0.5, width)
@@ -64,7 +64,7 @@ def test_what_is_kept_is_of_the_last_step_of_the_hidden_layer():
     # By squaring, which is off by a hundredth.
     assert float(found["stable_rank"]) == pytest.approx(np.sum(values**2) / values[0] ** 2, rel=0.03)
     # The rate of μP, of a step whose entries have RMS 1.
-    assert np.sqrt(np.mean(last**2)) == pytest.approx(0.5 * 0.02 * 32 / width, rel=0.15)
+    assert np.sqrt(np.mean(last**2)) == pytest.approx(0.5 * 0.02 * 32 / width, rel=0.3)
     inputs = perceptron.layer_inputs(params, of.held_out(KEY)[0])["hidden"]
     size = np.sqrt(np.mean((np.asarray(inputs) @ last.T) ** 2))
     assert float(found["size"]) == pytest.approx(size, rel=1e-4)
