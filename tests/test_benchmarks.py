@@ -97,13 +97,15 @@ def test_the_benchmark_of_moments_finds_the_same_polynomials():
     assert re.search(r"^tr\(P Pᵀ\)\^2, 1 layer +4 +3( +\d+\.\d+){3} ", done.stdout, re.MULTILINE)
 
 
-def test_the_benchmark_of_scaling_trains_the_same_three_ways():
+@pytest.mark.slow
+def test_the_benchmark_of_scaling_trains_the_same_four_ways():
     """That the losses agree is asserted in the script, before anything is timed."""
     command = [sys.executable, "-W", "error", str(BENCHMARKS / "scaling.py"), "--smoke"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert len(re.findall(r"^  .*loop.*: largest difference", done.stdout, re.MULTILINE)) == 2
-    assert re.search(r"^one call of scaling\.transfer +\d+\.\d +1\.00$", done.stdout, re.MULTILINE)
+    assert len(re.findall(r"^  .*(?:loop|job).*: largest difference", done.stdout, re.MULTILINE)) == 3
+    assert re.search(r"^one call of scaling\.transfer +2 +\d+\.\d +1\.00$", done.stdout, re.MULTILINE)
+    assert re.search(r"^a job for each point +1 \(scaled\) +\d+\.\d +\d+\.\d\d$", done.stdout, re.MULTILINE)
 
 
 def test_the_coordinate_check_measures_what_that_of_mup_does():

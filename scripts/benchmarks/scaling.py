@@ -3,34 +3,46 @@
 A perceptron of three layers trained by Muon on fresh batches. The sides are:
 
 * one call of `scaling.transfer`, with one program for each width, all rates and as many seeds at a time as fit;
-* a loop that builds and compiles each setting: a jitted step for every width and rate, called step by step for every seed;
-* a jitted loop over the grid: a jitted training for every width, called for every rate and seed.
+* a jitted loop over the grid: a jitted training for every width, called for every rate and seed;
+* a loop that compiles each width and rate: a jitted step for every width and rate, called step by step for every seed;
+* a job for each point: as that loop, but every seed builds and compiles anew, from empty caches, as jobs of a cluster do. To start Python
+  and to import is not counted. Of this side `--job-seeds` of the seeds are trained at every width and rate, and the time is scaled up.
 
-After `--agreeing` steps the losses of two seeds at two widths and three rates agree to rounding, which is asserted before anything is
-timed: later steps of a training make more of rounding. Each side is timed once, from empty caches, compilation included, as who trains a
-grid waits for it.
+After `--agreeing` steps the losses of two seeds, of jobs one, at two widths and three rates agree to rounding, which is asserted before
+anything is timed: later steps of a training make more of rounding. Each side is timed once, from empty caches, compilation included, as
+who trains a grid waits for it. specjax gives XLA more threads than there are cores (docs/architecture.md); the other sides run in another
+process, with as many as XLA takes by itself.
 
     python scripts/benchmarks/scaling.py [--smoke]
 """
 
 import argparse
+import multiprocessing
+import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array
-from timing import machine, seconds, table
+from timing import machine, minima, seconds, table
 
 from specjax import optim, scaling, sweep
 from specjax.sizes import stream
 
 INPUTS, SAMPLES = 8, 64
 KEY = jax.random.key(0)
-CALL, STEPWISE, JITTED = "one call of scaling.transfer", "loop that compiles each setting", "jitted loop over the grid"
+CALL, JITTED = "one call of scaling.transfer", "jitted loop over the grid"
+STEPWISE, JOBS = "loop that compiles each width and rate", "a job for each point"
+THREADS = "PJRT_NPROC"
+"""XLA's number of threads, which importing `specjax.sweep` sets where nobody has."""
 ROUNDING = 1e-3
+PRODUCTS, ROUNDS = 15, 3
+"""Products of a square matrix in the five steps of Newton–Schulz; rounds in which their rate is measured."""
 
 Params = dict[str, Array]
 Batch = tuple[Array, Array]
@@ -45,10 +57,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rates", type=int, default=9, help="rates, each twice the one before")
     parser.add_argument("--seeds", type=int, default=8, help="trainings of every width and rate")
     parser.add_argument("--steps", type=int, default=200, help="steps of each training")
+    parser.add_argument("--job-seeds", type=int, default=1, help="seeds that are trained by a job for each point")
     parser.add_argument("--agreeing", type=int, default=3, help="steps after which losses are compared")
     options = parser.parse_args()
     if options.smoke:
         options.widths, options.rates, options.seeds, options.steps = (4, 8), 3, 2, 5
+    if options.job_seeds > options.seeds:
+        parser.error(f"--job-seeds must be at most --seeds={options.seeds}")
     options.grid = [1e-3 * 2.0**k for k in range(options.rates)]
     return options
 
@@ -112,21 +127,31 @@ def over_grid(options: argparse.Namespace, one: Callable[[int, float], Callable[
     return np.reshape(found, (len(options.widths), len(options.grid), options.seeds))
 
 
+def step_by_step(width: int, rate: float, steps: int) -> Callable[[Array], Array]:
+    """A training in newly jitted steps."""
+    advance = jax.jit(lambda params, state, batch: step(params, state, batch, rate))
+    batch, final = jax.jit(lambda key, i: draw(jax.random.fold_in(key, i))), jax.jit(loss)
+
+    def train(key: Array) -> Array:
+        params = build(stream(key, "weights"), width)
+        state, batches = muon(rate).init(params), stream(key, "batches")
+        for i in range(steps):
+            params, state = advance(params, state, batch(batches, i))
+        return final(params, draw(stream(key, "held out")))
+
+    return train
+
+
 def by_setting(options: argparse.Namespace, steps: int) -> np.ndarray:
-    def one(width: int, rate: float) -> Callable[[Array], Array]:
-        advance = jax.jit(lambda params, state, batch: step(params, state, batch, rate))
-        batch, final = jax.jit(lambda key, i: draw(jax.random.fold_in(key, i))), jax.jit(loss)
+    return over_grid(options, lambda width, rate: step_by_step(width, rate, steps))
 
-        def train(key: Array) -> Array:
-            params = build(stream(key, "weights"), width)
-            state, batches = muon(rate).init(params), stream(key, "batches")
-            for i in range(steps):
-                params, state = advance(params, state, batch(batches, i))
-            return final(params, draw(stream(key, "held out")))
 
-        return train
+def by_jobs(options: argparse.Namespace, steps: int) -> np.ndarray:
+    def job(width: int, rate: float, key: Array) -> Array:
+        jax.clear_caches()
+        return step_by_step(width, rate, steps)(key)
 
-    return over_grid(options, one)
+    return over_grid(options, lambda width, rate: lambda key: job(width, rate, key))
 
 
 def by_jitted_training(options: argparse.Namespace, steps: int) -> np.ndarray:
@@ -146,7 +171,55 @@ def by_jitted_training(options: argparse.Namespace, steps: int) -> np.ndarray:
     return over_grid(options, lambda width, rate: lambda key: trainings[width](key, jnp.asarray(rate)))
 
 
-SIDES = {CALL: by_transfer, JITTED: by_jitted_training, STEPWISE: by_setting}
+SIDES = {CALL: by_transfer, JITTED: by_jitted_training, STEPWISE: by_setting, JOBS: by_jobs}
+
+
+def timed(names: Sequence[str], options: argparse.Namespace) -> dict[str, float]:
+    """The seconds of sides in this process, each from empty caches, for all seeds."""
+    taken = {}
+    for name in names:
+        run = argparse.Namespace(**vars(options) | {"seeds": options.job_seeds if name == JOBS else options.seeds})
+        jax.clear_caches()
+        with jax.default_matmul_precision("highest"):
+            took = seconds(lambda run=run, name=name: SIDES[name](run, options.steps))
+        print(f"  {name}: {took:.1f} s for {run.seeds} seeds", flush=True)
+        taken[name] = took * options.seeds / run.seeds
+    return taken
+
+
+def products_alone(options: argparse.Namespace) -> float:
+    """The seconds that the products of Newton–Schulz take in all hidden layers of the grid, by the rate of products of this machine.
+
+    That is the rate of a chain of products of matrices side by side, as many as there are rates, in two programs at a time.
+    """
+    trainings, whole = options.rates * options.seeds, 0.0
+    for width in options.widths:
+        stack = jax.random.normal(KEY, (options.rates, width, width)) / np.sqrt(width)
+        turns = max(int(4e9 / (2 * width**3 * options.rates)), 1)
+
+        def chain(start: Array, stack: Array = stack, turns: int = turns) -> Array:
+            return jax.lax.fori_loop(0, turns, lambda _, x: x @ stack, start)
+
+        program = jax.jit(chain).lower(stack).compile()
+        with ThreadPoolExecutor(2) as threads:
+
+            def side_by_side(program: Any = program, stack: Array = stack) -> list[Array]:
+                return list(threads.map(lambda _: jax.block_until_ready(program(stack)), range(2)))
+
+            took = minima({"": side_by_side}, ROUNDS)[""]
+        whole += took / (2 * turns * options.rates) * PRODUCTS * options.steps * trainings
+    return whole
+
+
+def others_timed(options: argparse.Namespace) -> tuple[dict[str, float], float]:
+    """The seconds of what one would write without specjax, and of the products alone."""
+    return timed((JITTED, STEPWISE, JOBS), options), products_alone(options)
+
+
+def in_own_process(call: Callable[..., Any], threads: int | str, *arguments: Any) -> Any:
+    os.environ[THREADS] = str(threads)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        return process.submit(call, *arguments).result()
 
 
 def main() -> None:
@@ -157,17 +230,23 @@ def main() -> None:
     few = argparse.Namespace(widths=options.widths[:2], grid=options.grid[:3], seeds=2)
     with jax.default_matmul_precision("highest"):
         expected = by_transfer(few, options.agreeing)
-        for name in (STEPWISE, JITTED):
-            off = float(np.max(np.abs(SIDES[name](few, options.agreeing) / expected - 1)))
+        for name in (JITTED, STEPWISE, JOBS):
+            few.seeds = 1 if name == JOBS else 2
+            off = float(np.max(np.abs(SIDES[name](few, options.agreeing) / expected[..., : few.seeds] - 1)))
             assert off < ROUNDING, f"{name}: losses differ by {off:.1e} of themselves."
             print(f"  {name}: largest difference {off:.1e} of the loss after {options.agreeing} steps", flush=True)
-        taken = {}
-        for name, side in SIDES.items():
-            jax.clear_caches()
-            taken[name] = seconds(lambda side=side: side(options, options.steps))
-            print(f"  {name}: {taken[name]:.1f} s", flush=True)
-    rows = [(name, f"{time:.1f}", f"{time / taken[CALL]:.2f}") for name, time in taken.items()]
-    print("\n" + table((("", "s with compiling", " ratio"), *rows)))
+    cores = os.cpu_count() or 1
+    taken = in_own_process(timed, os.environ.get(THREADS, cores), (CALL,), options)
+    others, products = in_own_process(others_timed, cores, options)
+    taken |= others
+    told = {JOBS: f"{options.job_seeds} (scaled)"} if options.job_seeds < options.seeds else {}
+    rows = [
+        (name, told.get(name, f"{options.seeds}"), f"{time:.1f}", f"{time / taken[CALL]:.2f}")
+        for name, time in taken.items()
+    ]
+    print("\n" + table((("", "seeds run", "s with compiling", " ratio"), *rows)))
+    print("scaled: the seconds are those of the seeds run, times all seeds over these.")
+    print(f"Newton–Schulz's products of the hidden layers alone, at this machine's rate of products: {products:.1f} s.")
 
 
 if __name__ == "__main__":

@@ -27,6 +27,8 @@ from specjax.sweep import FailedSeedsWarning, RoughFitWarning
 SHOWN = ("output", "output_change", "update_output")
 """The quantities that the printed table has: those that the verdict is about."""
 _FEW = 10
+_NAMED = 3
+"""How many of what is wrong the last line names; the table has all."""
 
 
 class Row(NamedTuple):
@@ -121,7 +123,7 @@ class CoordinateCheck:
         after = f"after {steps} step{'s' if steps > 1 else ''}"
         told = {
             "stable": f"Every update and every change is stable {after}.",
-            "not stable": f"Not stable {after}: {'; '.join(map(str, self.wrong))}.",
+            "not stable": f"Not stable {after}: {_worst(self.wrong)}.",
             "not decided": f"Not decided {after}: more seeds or larger widths may tell.",
         }
         return f"{self.table()}\n{told[self.verdict]}"
@@ -140,19 +142,24 @@ class CoordinateCheck:
             if row.verdict == "zero":
                 continue
             told = "" if np.isnan(row.exponent) else f": width^{row.exponent:.2f}"
-            color, marker = COLORS[place % len(COLORS)], MARKERS[place % len(MARKERS)]
+            # In the second round of colours each goes with another marker.
+            round_, color = divmod(place, len(COLORS))
             draw_sweep(
                 ax,
                 values[place],
                 "width",
                 label=f"{row.layer}{told}, {row.verdict}",
-                color=color,
-                marker=marker,
+                color=COLORS[color],
+                marker=MARKERS[(color + round_) % len(MARKERS)],
                 line=True,
             )
         ax.set_xlabel("width")
         ax.set_ylabel(f"{ {**QUANTITIES, **OTHERS}[quantity] }, mean ± 2 standard errors")
-        ax.legend()
+        if len(rows) <= len(COLORS):
+            ax.legend()
+        else:
+            # As many as a transformer has would cover the curves.
+            ax.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize="x-small")
         return ax
 
 
@@ -233,6 +240,13 @@ def coordinate_check(
             progress=progress,
         )
     return CoordinateCheck.of(_labelled(data.squeeze("rate"), layers, others))
+
+
+def _worst(rows: Sequence[Row]) -> str:
+    """The rows whose exponents are farthest from 0, and how many more there are; one without an exponent is none of them."""
+    ordered = sorted(rows, key=lambda row: -abs(np.nan_to_num(row.exponent)))
+    more = len(rows) - _NAMED
+    return "; ".join([*map(str, ordered[:_NAMED]), *([f"and {more} more"] if more > 0 else [])])
 
 
 def _same_names(found: dict[int, tuple[list[str], list[str]]]) -> tuple[list[str], list[str]]:

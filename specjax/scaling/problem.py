@@ -1,7 +1,8 @@
 """A model to be trained at several widths: how it is built, its loss, optimizer and data, and one training as a pure function."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, Literal
@@ -89,19 +90,20 @@ def checked(
     """The problem, after one step of it was traced at every size; nothing is compiled.
 
     Raises:
-        ValueError: a function that does not take what it gets; sizes that are fewer than two, or of which two give parameters of the
-            same shapes; a model without floating arrays; a loss that is not one number; an optimizer that is none.
+        ValueError: a function that does not take what it gets; a batch that is no tree of arrays; sizes that are fewer than two, or of
+            which two give parameters of the same shapes; a model without floating arrays; a loss that is not one number; an optimizer
+            that is none. Whatever the functions themselves raise has a note of how they were called.
     """
     dim = problem.dim
     check_sizes(dim, sizes)
     _check_call("build", problem.build, "key", dim)
     _check_call("loss", problem.loss, "model", "batch")
     _check_optimizer(problem.optimizer, scalars, dim)
-    if callable(problem.batch):
-        _check_call("batch", problem.batch, "key")
+    _check_batch(problem.batch)
     shapes: dict[tuple[Any, ...], int] = {}
     for size in sizes:
-        traced = tuple(_one_step(problem, key, size, scalars))
+        with _told_how_called(dim, size):
+            traced = tuple(_one_step(problem, key, size, scalars))
         if traced in shapes:
             raise ValueError(
                 f"build needs to give another model at each {dim}, but its parameters have the same shapes at {dim} {shapes[traced]} "
@@ -144,6 +146,34 @@ def _one_step(problem: Problem, key: Array, size: int, scalars: float | Mapping[
     return [leaf.shape for leaf in jax.tree.leaves(params)]
 
 
+@contextmanager
+def _told_how_called(dim: str, size: int) -> Iterator[None]:
+    """What is raised within gets a note of the calls; errors of ours say it themselves."""
+    try:
+        yield
+    except (TypeError, AttributeError, IndexError, KeyError) as error:
+        note = f"This was raised at {dim} {size} in one of build(key, {dim}), loss(model, batch) and optimizer(rate)."
+        if isinstance(error, jax.errors.ConcretizationTypeError):
+            note += (
+                " The rate is a traced array there, one for all rates of the grid: a schedule that looks at its value, as those of optax "
+                "with warm-up do, is written with a peak of 1 and multiplied, lambda rate: optax.adam(lambda step: rate * schedule(step))."
+            )
+        error.add_note(note)
+        raise
+
+
+def _check_batch(batch: Any) -> None:
+    if callable(batch):
+        _check_call("batch", batch, "key")
+        return
+    leaves = jax.tree.leaves(batch, is_leaf=lambda node: isinstance(node, Iterator))
+    if wrong := [leaf for leaf in leaves if not eqx.is_array_like(leaf)]:
+        raise ValueError(
+            f"batch needs to be a tree of arrays, the batch of all steps, or a function of a key, got a {type(wrong[0]).__name__}; for "
+            "batches of your data write lambda key: jax.random.choice(key, data, (64,))."
+        )
+
+
 def _number(value: Any) -> Array:
     if jnp.shape(value) != ():
         raise ValueError(
@@ -177,6 +207,12 @@ def _check_call(name: str, function: Any, *arguments: str) -> None:
     wanted = f"{name}({', '.join(arguments)})"
     if not callable(function):
         raise ValueError(f"{name} needs to be a function {wanted}, got a {type(function).__name__}.")
+    own = list(inspect.signature(function).parameters)[: len(arguments)]
+    if own != list(arguments) and sorted(own) == sorted(arguments):
+        raise ValueError(
+            f"{name} is called as {wanted}, but has its arguments in the order {', '.join(own)}; write lambda {', '.join(arguments)}: "
+            f"{name}({', '.join(own)})."
+        )
     try:
         inspect.signature(function).bind(*arguments)
     except TypeError as error:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import xarray as xr
 from matplotlib import pyplot as plt
 
 from specjax import optim, scaling
@@ -317,3 +318,23 @@ def test_a_wrong_call_is_answered_in_a_sentence(arguments, sentence):
     with pytest.raises(ValueError) as refused:  # noqa: PT011
         check(**arguments)
     assert str(refused.value) == sentence
+
+
+def test_the_last_line_names_the_three_worst_of_what_is_wrong():
+    exponents = {"a": 0.4, "b": -0.9, "c": 0.6, "d": 0.5, "e": 0.45}
+    rows = tuple(
+        scaling.Row(
+            name, "update_output", 3, "vanishes" if power < 0 else "grows", power, (power - 0.1, power + 0.1), ""
+        )
+        for name, power in exponents.items()
+    )
+    data = xr.Dataset(coords={"step": [0, 1, 2, 3]})
+    worst = [
+        "the update of b vanishes as width^-0.90 (-1.00 to -0.80)",
+        "the update of c grows as width^0.60 (0.50 to 0.70)",
+        "the update of d grows as width^0.50 (0.40 to 0.60)",
+    ]
+    last = repr(scaling.CoordinateCheck(data, rows)).splitlines()[-1]
+    assert last == f"Not stable after 3 steps: {'; '.join(worst)}; and 2 more."
+    last = repr(scaling.CoordinateCheck(data, rows[1:4])).splitlines()[-1]
+    assert last == f"Not stable after 3 steps: {'; '.join(worst)}."

@@ -340,6 +340,16 @@ def test_depths_stand_in_the_place_of_widths():
             {"batch": lambda: 0},
             "batch is called as batch(key), but has the signature batch() (too many positional arguments); wrap it in a lambda.",
         ),
+        (
+            {"batch": iter([BATCH])},
+            "batch needs to be a tree of arrays, the batch of all steps, or a function of a key, got a list_iterator; for batches of your "
+            "data write lambda key: jax.random.choice(key, data, (64,)).",
+        ),
+        (
+            {"build": lambda width, key: sums(key, width)},
+            "build is called as build(key, width), but has its arguments in the order width, key; write lambda key, width: "
+            "build(width, key).",
+        ),
     ],
 )
 def test_a_wrong_call_is_answered_in_a_sentence_before_anything_is_compiled(arguments, sentence):
@@ -356,3 +366,35 @@ def test_a_wrong_call_is_answered_in_a_sentence_before_anything_is_compiled(argu
     with pytest.raises(ValueError) as refused:  # noqa: PT011
         scaling.transfer(**given)
     assert str(refused.value).startswith(sentence)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_what_the_users_functions_raise_says_how_they_were_called():
+    def swapped(x, y):
+        return quadratic(y, x)
+
+    def with_warmup(rate):
+        return optax.sgd(optax.warmup_cosine_decay_schedule(0.0, rate, 2, 4))
+
+    given = {"widths": WIDTHS, "rates": RATES, "batch": BATCH, "steps": 1}
+    called = "This was raised at width 16 in one of build(key, width), loss(model, batch) and optimizer(rate)."
+    with pytest.raises((TypeError, IndexError)) as raised:
+        scaling.transfer(sums, swapped, optax.sgd, **given)
+    assert raised.value.__notes__[-1] == called
+    with pytest.raises(jax.errors.TracerBoolConversionError) as raised:
+        scaling.transfer(sums, quadratic, with_warmup, **given)
+    assert raised.value.__notes__[-1].startswith(f"{called} The rate is a traced array there")
+    assert raised.value.__notes__[-1].endswith("lambda rate: optax.adam(lambda step: rate * schedule(step)).")
+
+
+@pytest.mark.integration
+def test_a_schedule_of_peak_one_is_multiplied_by_the_rate():
+    def schedule(step):
+        return jnp.where(step < 1, 0.25, 1.0)
+
+    found = descent(lambda rate: optax.sgd(lambda step: rate * schedule(step)), widths=(16, 32), steps=3, widen=0)
+    sums_ = np.zeros(4)
+    for step in range(3):
+        sums_ = sums_ - 16 * RATES[0] * float(schedule(step)) * CURVATURES * (sums_ - 1)
+    loss = found.data["loss"].sel(width=16, rate=RATES[0])
+    np.testing.assert_allclose(loss, np.sum(CURVATURES * (sums_ - 1) ** 2) / 2, rtol=1e-3)
