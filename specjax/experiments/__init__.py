@@ -61,6 +61,7 @@ MODULES = {
     "rate-transfer": "specjax.experiments.scaling.rates",
     "target-erasure": "specjax.experiments.beyond.target_erasure",
     "best-filter": "specjax.experiments.beyond.best_filter",
+    "what-decides": "specjax.experiments.beyond.what_decides",
     "capacity-constants": "specjax.experiments.beyond.capacity_constants",
 }
 """Where each experiment lives; its module has the experiment as `EXPERIMENT`."""
