@@ -62,6 +62,7 @@ MODULES = {
     "rate-drift": "specjax.experiments.scaling.drift",
     "target-erasure": "specjax.experiments.beyond.target_erasure",
     "best-filter": "specjax.experiments.beyond.best_filter",
+    "what-decides": "specjax.experiments.beyond.what_decides",
     "capacity-constants": "specjax.experiments.beyond.capacity_constants",
 }
 """Where each experiment lives; its module has the experiment as `EXPERIMENT`."""

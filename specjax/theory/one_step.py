@@ -48,6 +48,15 @@ class Comparison(NamedTuple):
         """
         return (2 - self.gd_stretch) / (2 - self.spectral_stretch)
 
+    def ratio_at(self, fraction: float | Float[Array, "*batch"]) -> Float[Array, "*batch"]:
+        """Decreases by this fraction of the two steps, spectral over gradient: `advantage` in the limit of short ones."""
+        return self.advantage * (2 - fraction * self.spectral_stretch) / (2 - fraction * self.gd_stretch)
+
+    @property
+    def best_ratio(self) -> Float[Array, "*batch"]:
+        """(nr/st)(ρ/τ), the same with the best length of each step, which is 1/ρ and 1/τ times that of the guarantee."""
+        return self.advantage * self.gd_stretch / self.spectral_stretch
+
 
 def compare(g: Float[Array, "*batch m k"], b: Float[Array, "*batch k k"]) -> Comparison:
     """The exact one-step comparison for the gradient G and the second moment B of the features; float64 is advisable."""

@@ -17,6 +17,8 @@ FINITE = "must be a finite number between 0 and"
 # Per experiment: the fields that are changed, and how the sentence begins. The papers that have a test file of their own (preconditioning,
 # the spectral criterion, associative memory) have their tables there.
 BAD_CONFIGS = [
+    ("what-decides", {"classes": 7}, "classes must be at most 6, got 7."),
+    ("what-decides", {"classes": 0}, "classes must be at least 1, got 0."),
     ("claims-momentum", {"samples": 999}, "samples must be at least 1000, got 999."),
     ("claims-momentum", {"searches": 0}, "searches must be at least 1000, got 0."),
     ("claims-expectation", {"samples": 0}, "samples must be at least 1000, got 0."),

@@ -70,6 +70,27 @@ def test_the_spectral_step_gains_more_exactly_above_the_threshold(problems):
     assert 0.05 < np.mean(np.concatenate(wins)) < 0.95
 
 
+@pytest.mark.parametrize("fraction", [1e-6, 0.25, 1.0])
+def test_the_ratio_of_a_fraction_of_the_steps_is_that_of_the_losses(problems, fraction):
+    """L(W - c D) is a parabola in c, which the losses at 0 and 1 and the slope -⟨G, D⟩ = -2 times the guarantee determine."""
+    for start, gd, sd, found, _, _ in problems:
+        falls = []
+        for end, guarantee in ((gd, found.guaranteed_gd), (sd, found.guaranteed_spectral)):
+            slope = 2 * guarantee
+            falls.append(slope * fraction - (slope - (start - end)) * fraction**2)
+        np.testing.assert_allclose(found.ratio_at(fraction), falls[1] / falls[0], rtol=1e-9)
+        np.testing.assert_allclose(found.ratio_at(0.0), found.advantage, rtol=1e-12)
+
+
+def test_the_best_ratio_is_that_of_the_lowest_points_of_the_parabolas(problems):
+    for start, gd, sd, found, _, _ in problems:
+        lowest = [
+            guarantee**2 / (2 * guarantee - (start - end))
+            for end, guarantee in ((gd, found.guaranteed_gd), (sd, found.guaranteed_spectral))
+        ]
+        np.testing.assert_allclose(found.best_ratio, lowest[1] / lowest[0], rtol=1e-7)
+
+
 def test_the_spectral_guarantee_is_attained_where_the_gradient_has_the_rank_of_the_features(problems):
     for (m, k, n), (_, _, _, found, _, _) in zip(SHAPES, problems, strict=True):
         if m >= min(k, n):

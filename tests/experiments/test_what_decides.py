@@ -1,0 +1,195 @@
+"""What may decide between gradient and spectral steps: every quantity against NumPy, and the statistics against SciPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import xarray as xr
+from scipy import stats
+
+from specjax.experiments.beyond import deciding_networks, deciding_outcomes, deciding_quantities
+from specjax.experiments.beyond.deciding_quantities import Problem, quantities
+
+D, WIDTH, OUT, N = 5, 4, 3, 9
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    """Weights of two blocks, and inputs with a large mean, so that squaring has the norms exactly; a zero row at the end is no sample."""
+    rng = np.random.default_rng(3)
+    w = [rng.standard_normal((WIDTH, D)) / 2, rng.standard_normal((OUT, WIDTH))]
+    x = rng.standard_normal((N, D)) + 5
+    return w, x, rng.standard_normal((N, OUT))
+
+
+def quantities_of(weights, x, y, activation):
+    x, y = (np.concatenate([z, np.zeros((1, z.shape[1]))]) for z in (x, y))
+    with jax.enable_x64(True):
+        problem = Problem(
+            tuple(map(jnp.asarray, weights)), jnp.asarray(x), jnp.asarray(y), jnp.asarray(N + 0.0), activation
+        )
+        found = jax.jit(lambda *of: quantities(Problem(*of, activation)))(*problem[:-1])
+        return {name: float(value) for name, value in found.items()}
+
+
+def test_of_a_linear_map_every_quantity_is_its_formula(drawn):
+    (_, w), (x, y) = (0, np.random.default_rng(4).standard_normal((OUT, D))), drawn[1:]
+    found = quantities_of([w], x, y, "linear")
+    a, n = x.T, N
+    g = 2 * (w @ a - y.T) @ a.T / n
+    u, s, v = np.linalg.svd(g, full_matrices=False)
+    polar, b = u @ v, a @ a.T / n
+    ratio = s.sum() ** 2 / (s**2).sum() / (np.linalg.norm(a) / np.linalg.norm(a, 2)) ** 2
+    rho = np.trace(g @ b @ g.T) / (s**2).sum() / np.linalg.eigvalsh(b)[-1]
+    tau = np.trace(polar @ b @ polar.T) / np.trace(b)
+    expected = {
+        "nr/st": ratio,
+        "mean nr/st": ratio,
+        "guaranteed steps": ratio * (2 - tau) / (2 - rho),
+        "best steps": ratio * rho / tau,
+        "measured curvature": ratio * rho / tau,
+        # In units of λ_1(B): ρ along G, and tr(P B Pᵀ)/‖P‖_F² along P.
+        "slowness": rho * np.linalg.eigvalsh(b)[-1] / (np.trace(polar @ b @ polar.T) / np.sum(polar**2)),
+    }
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(np.log(value), rel=1e-8), name
+
+    def loss(w):
+        return np.sum((w @ a - y.T) ** 2) / n
+
+    def raced(direction):
+        """The loss after two steps, each with the best of a million lengths."""
+        weights = w
+        for _ in range(deciding_quantities.FIRST):
+            d = direction(2 * (weights @ a - y.T) @ a.T / n)
+            bend, slope = (
+                loss(weights - d) - 2 * loss(weights) + loss(weights + d),
+                loss(weights + d) - loss(weights - d),
+            )
+            weights = weights - slope / (2 * bend) * d
+        return loss(weights)
+
+    def factor(g):
+        u, _, v = np.linalg.svd(g, full_matrices=False)
+        return u @ v
+
+    falls = [np.log(loss(w) / raced(d)) for d in (factor, lambda g: g)]
+    assert found["race"] == pytest.approx(np.log(falls[0] / falls[1]), rel=1e-6)
+
+
+def test_of_a_network_the_curvature_is_that_of_its_loss(drawn):
+    (w1, w2), x, y = drawn
+    found = quantities_of([w1, w2], x, y, "tanh")
+
+    def loss(w1, w2):
+        return np.sum((np.tanh(x @ w1.T) @ w2.T - y) ** 2) / N
+
+    hidden = np.tanh(x @ w1.T)
+    error = 2 * (hidden @ w2.T - y) / N
+    gradients = [((error @ w2) * (1 - hidden**2)).T @ x, error.T @ hidden]
+    norms = [np.linalg.norm(a, 2) ** 2 * 2 / N for a in (x, hidden)]
+    squares = [np.sum(a**2) * 2 / N for a in (x, hidden)]
+    values = [np.linalg.svd(g, full_matrices=False) for g in gradients]
+    steps = {
+        "gradient": [g / norm for g, norm in zip(gradients, norms, strict=True)],
+        "spectral": [s.sum() * u @ v / size for (u, s, v), size in zip(values, squares, strict=True)],
+    }
+
+    def gain(step):
+        """⟨G, D⟩²/⟨D, H D⟩, both by central differences of the loss."""
+        t = 1e-4 / max(np.linalg.norm(d) for d in step)
+        at = [loss(*(w + k * t * d for w, d in zip((w1, w2), step, strict=True))) for k in (-1, 0, 1)]
+        bend, slope = (at[0] - 2 * at[1] + at[2]) / t**2, (at[2] - at[0]) / (2 * t)
+        assert bend > 0  # else there is no best length
+        return slope**2 / bend
+
+    assert found["measured curvature"] == pytest.approx(
+        np.log(gain(steps["spectral"]) / gain(steps["gradient"])), abs=1e-5
+    )
+    promised = [[np.sum(g * d) for g, d in zip(gradients, step, strict=True)] for step in steps.values()]
+    assert found["nr/st"] == pytest.approx(np.log(sum(promised[1]) / sum(promised[0])), abs=1e-8)
+    assert found["mean nr/st"] == pytest.approx(np.mean(np.log(promised[1]) - np.log(promised[0])), abs=1e-8)
+    # The blocks' promises are nr(G)/st(A) of each.
+    nuclear = [s.sum() ** 2 / np.sum(s**2) for _, s, _ in values]
+    stable = [size / norm for size, norm in zip(squares, norms, strict=True)]
+    np.testing.assert_allclose(np.divide(*promised[::-1]), np.divide(nuclear, stable), rtol=1e-8)
+
+
+def pooled(*columns):
+    """Arrays as `deciding_outcomes.pooled` makes them, of two classes in turns."""
+    n = len(columns[0])
+    network = ("seed", np.array(["one", "two"])[np.arange(n) % 2])
+    return [xr.DataArray(column, {"network": network}, "seed", name="x") for column in columns]
+
+
+def test_concordance_is_kendalls_tau_of_each_class_with_its_spread():
+    rng = np.random.default_rng(5)
+    estimates, errors = [], []
+    for _ in range(300):
+        x, noise = rng.standard_normal((2, 60))
+        # The classes lie far apart, which pairs of one class do not see.
+        draws = deciding_outcomes.concordance(*pooled(x + 9 * (np.arange(60) % 2), x + noise - 9 * (np.arange(60) % 2)))
+        taus = [stats.kendalltau(x[i::2], (x + noise)[i::2]).statistic for i in range(2)]
+        assert float(draws.mean()) == pytest.approx(np.mean(taus), abs=1e-12)
+        estimates.append(float(draws.mean()))
+        errors.append(float(draws.std(ddof=1)) / np.sqrt(60))
+    # 300 draws give a spread to 4 %; without the factor of two it would be half.
+    assert np.mean(errors) == pytest.approx(np.std(estimates, ddof=1), rel=0.16)
+
+
+def test_errors_of_probabilities_are_zero_where_all_is_known_and_a_variance_where_nothing_is():
+    rng = np.random.default_rng(6)
+    x = rng.standard_normal(400)
+    faster = np.log(deciding_outcomes.MUCH) + np.where(x > 0.3, 1.0, -1.0)
+    known, nothing = (deciding_outcomes.brier(*pooled(given, faster)) for given in (x, 0 * x))
+    assert known.size == 200
+    assert float(known.mean()) < 0.01
+    share = np.mean(x[::2] > 0.3)
+    assert float(nothing.mean()) == pytest.approx(np.mean(((x[1::2] > 0.3) - share) ** 2), abs=1e-12)
+
+
+def losses():
+    """Of one class of three networks, at every rate and length: the best rate is the fifth, with 10^-1 and 10^-2 left."""
+    rates = np.abs(np.arange(len(deciding_networks.RATES)) - 4.0)
+    left = -2 + rates[None, None, :, None] * 0.1 + np.zeros((3, 2, 1, 2))
+    left[:, 0] += 1
+    full = np.concatenate([np.zeros_like(left[..., :1]), left], axis=-1)[None]
+    dims = ("network", "seed", "optimizer", "rate", "length")
+    coords = {
+        "network": ["one"],
+        "optimizer": ["gradient", "spectral"],
+        "rate": deciding_networks.RATES,
+        "length": [0, 5, 9],
+    }
+    return xr.Dataset({"left": xr.DataArray(full, coords, dims)})
+
+
+def test_the_faster_method_lowers_the_logarithm_of_the_loss_by_more():
+    speed = deciding_outcomes.speed(losses())
+    np.testing.assert_allclose(speed, np.log(2), rtol=1e-12)
+    assert speed.sizes == {"seed": 3, "length": 2}
+
+
+def test_a_network_whose_best_rate_is_at_an_end_is_left_out():
+    data = losses()
+    data["left"][0, 1, 0, 0, 2] = -5
+    np.testing.assert_array_equal(deciding_outcomes.inside(data)[0], [True, False, True])
+    assert deciding_outcomes.speed(data).sizes["seed"] == 2
+
+
+@pytest.mark.integration
+def test_a_training_follows_the_steps_one_by_one(drawn):
+    (w1, w2), x, y = drawn
+    with jax.enable_x64(True):
+        problem = Problem(
+            (jnp.asarray(w1), jnp.asarray(w2)), jnp.asarray(x), jnp.asarray(y), jnp.asarray(N + 0.0), "tanh"
+        )
+        left = jax.jit(lambda p: deciding_networks.trained(problem._replace(params=p), (1, 2)))(problem.params)
+        place = 5
+        for row, step in enumerate((deciding_quantities.gradient_step, deciding_quantities.spectral_step)):
+            params, expected = problem.params, [deciding_quantities.loss(problem, problem.params)]
+            for _ in range(2):
+                moves = step(problem, params)
+                params = tuple(w - deciding_networks.RATES[place] * d for w, d in zip(params, moves, strict=True))
+                expected.append(deciding_quantities.loss(problem, params))
+            np.testing.assert_allclose(left[row, place], np.log10(np.asarray(expected)), rtol=1e-9)
