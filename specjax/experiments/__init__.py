@@ -63,6 +63,8 @@ MODULES = {
     "field-momentum": "specjax.experiments.field.momentum",
     "field-margin": "specjax.experiments.field.margin",
     "field-balance": "specjax.experiments.field.balance",
+    "field-rate": "specjax.experiments.field.rate",
+    "field-stability": "specjax.experiments.field.stability",
     "field-schedule": "specjax.experiments.field.schedule",
     "field-modes": "specjax.experiments.field.modes",
     "target-erasure": "specjax.experiments.beyond.target_erasure",

@@ -1,4 +1,4 @@
-"""Rhee, Simon and Karkada 2026, arXiv 2606.30509: what Muon conserves in a matrix factorization, and in which order it learns modes.
+"""Rhee, Simon and Karkada 2026, arXiv 2606.30509: what Muon conserves in a matrix factorization.
 
 The full text has ½‖M - P Qᵀ‖_F², as here. The abstract as listed has Pᵀ Q, where PᵀP is the Gram matrix of the other side.
 """
@@ -13,19 +13,16 @@ from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
 from specjax import lab, sizes, sweep
-from specjax.experiments.field.controls import exchanged
-from specjax.experiments.field.dynamics import N, OPTIMIZERS, descend, first_above, gaussian, spectrum, values
+from specjax.experiments.field.dynamics import N, descend, gaussian, spectrum
 from specjax.experiments.ledgers import ledger
-from specjax.lab.drawing import COLORS, draw_curves, log_axes
+from specjax.lab.drawing import draw_curves, log_axes
 from specjax.models.deep_linear import Params
 from specjax.models.factorization_spectra import orthonormal
 
-LEAST, TIME, START = 0.2, 0.5, 0.03
-RATES = {"Muon": 0.003, "gradient descent": 0.05}
-TIMES = {"Muon": 1.2, "gradient descent": 80.0}
+LEAST, TIME = 0.2, 0.5
+"""The smallest mode, of which the largest is 1, and the sum of all steps."""
 ROUNDING = 1e-9
 DRIFTS = ["√PᵀP - √QᵀQ", "of the other side", "not aligned", "PᵀP - QᵀQ", "PᵀP - QᵀQ, gradient descent"]
-Data = dict[str, xr.Dataset]
 
 
 class Config(lab.Config):
@@ -71,42 +68,20 @@ def gram(x: Array, power: int) -> Array:
     return (vt.T * s[None, :] ** power) @ vt
 
 
-def learning(key: Key[Array, ""], start: Array) -> dict[str, Array]:
-    """For every mode the time at which it is half learned, and the growth of the root of its value from a quarter to there."""
-    modes, found = spectrum(LEAST), []
-    for name in OPTIMIZERS:
-        rates = jnp.full(round(TIMES[name] / RATES[name]), RATES[name])
-        value = values(descend(gaussian(key, 2, 1.0 * start), modes, rates, name))
-        quarter, half = (first_above(value, share * modes) for share in (0.25, 0.5))
-        roots = [jnp.sqrt(jnp.maximum(value[at - 1, jnp.arange(N)], 0)) for at in (quarter, half)]
-        found.append(
-            jnp.stack([half, (roots[1] - roots[0]) / jnp.maximum(half - quarter, 1)])
-            * rates[0] ** jnp.array([[1], [-1]])
-        )
-    time, speed = jnp.stack(found, axis=1)
-    return {"time": time, "speed": speed}
-
-
-def run(config: Config, key: Key[Array, ""]) -> Data:
-    """Drifts over the number of steps, and the learning of all modes; in float64."""
+def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
+    """Drifts over the number of steps, in float64."""
     with jax.enable_x64(True):
         over = {"steps": sweep.widths(*config.steps)}
-        drift = sweep.run(drifts, over, seeds=config.seeds, key=sizes.stream(key, "aligned"), plan="exact")
-        small = {"start": sweep.values(START)}
-        modes = sweep.run(learning, small, seeds=config.seeds, key=sizes.stream(key, "small"), plan="exact")
-    return {
-        "drift": sweep.labelled(drift, "of", of=DRIFTS),
-        "modes": sweep.labelled(modes.isel(start=0), "optimizer", "mode", optimizer=list(OPTIMIZERS)),
-    }
+        found = sweep.run(drifts, over, seeds=config.seeds, key=sizes.stream(key, "aligned"), plan="exact")
+    return sweep.labelled(found, "of", of=DRIFTS)
 
 
 states = lab.Statements()
-EXCHANGED = exchanged("optimizer", "Muon", "gradient descent", of="modes")
 
 
 def instead(place: int) -> Callable[[Any, Any], Any]:
     """A control: another drift in the place of Muon's."""
-    return lab.replacing("drift", lambda data: data["drift"].roll(of=-place), of="drift")
+    return lab.replacing("drift", lambda data: data["drift"].roll(of=-place))
 
 
 @states(
@@ -114,9 +89,9 @@ def instead(place: int) -> Callable[[Any, Any], Any]:
     "From weights with one common frame and the target's Muon conserves √PᵀP - √QᵀQ to rounding, however long its steps are.",
     controls={name: instead(place) for place, name in enumerate(DRIFTS) if place},
 )
-def conserved(config: Config, data: Data) -> lab.Relation:
+def conserved(config: Config, data: xr.Dataset) -> lab.Relation:
     """Both P and Q move by the sign of what is left of a mode, in the same frame."""
-    return lab.identity(data["drift"]["drift"].sel(of=DRIFTS[0], drop=True), tolerance=ROUNDING)
+    return lab.identity(data["drift"].sel(of=DRIFTS[0], drop=True), tolerance=ROUNDING)
 
 
 @states(
@@ -125,72 +100,30 @@ def conserved(config: Config, data: Data) -> lab.Relation:
     rivals={"its square": -2.0, "none": 0.0},
     controls={"of Muon": instead(4)},
 )
-def descent_drifts(config: Config, data: Data) -> lab.Relation:
-    drift = data["drift"]["drift"].sel(of=DRIFTS[-1], drop=True)
+def descent_drifts(config: Config, data: xr.Dataset) -> lab.Relation:
+    drift = data["drift"].sel(of=DRIFTS[-1], drop=True)
     # Rounding, the drift of another quantity, has a logarithm too.
     slope = sweep.slopes(xr.ufuncs.log(drift + 1e-16), "steps").rename("exponent in the number of steps")
     return lab.near(slope, -1.0, 0.1, "0.1")
 
 
-@states(
-    "one-rate",
-    "Between a quarter and a half of its value the root of every mode grows by the length of the steps, to 2 %.",
-    rivals={"gradient descent's, m": lambda config, data: spectrum_of(data)},
-    controls=EXCHANGED,
-)
-def one_rate(config: Config, data: Data) -> lab.Relation:
-    return lab.near(data["modes"]["speed"].sel(optimizer="Muon", drop=True), 1.0, 0.02, "2 %")
-
-
-def spectrum_of(data: Data) -> xr.DataArray:
-    """The modes themselves."""
-    return LEAST ** (data["modes"]["mode"] / (N - 1))
-
-
-def in_order(data: Data, optimizer: str, smaller_first: bool) -> lab.Relation:
-    """Each mode is half learned before, or after, the next larger one."""
-    time = data["modes"]["time"].sel(optimizer=optimizer, drop=True)
-    larger, smaller = time.isel(mode=slice(None, -1)), time.isel(mode=slice(1, None)).assign_coords(mode=time.mode[:-1])
-    first, last = (smaller, larger) if smaller_first else (larger, smaller)
-    return lab.ahead(last.rename("the later"), first.rename("the earlier"), least=0)
-
-
-@states("one-rate", "Muon half learns every smaller mode before the next larger one.", controls=EXCHANGED)
-def smaller_first(config: Config, data: Data) -> lab.Relation:
-    return in_order(data, "Muon", True)
-
-
-@states("one-rate", "Gradient descent learns them in the other order.", controls=EXCHANGED)
-def larger_first(config: Config, data: Data) -> lab.Relation:
-    return in_order(data, "gradient descent", False)
-
-
-def figure(config: Config, data: Data) -> Figure:
-    """Drifts over the number of steps, and the times at which modes are learned."""
-    drawn = Figure(figsize=(9.5, 3.8), layout="constrained")
-    drift, order = drawn.subplots(1, 2)
-    draw_curves(drift, data["drift"]["drift"] + 1e-16, "steps", "of", str)
-    log_axes(drift, config.steps)
-    drift.set(xlabel="steps in one length of time", ylabel="relative drift", title="what is conserved")
-    time = data["modes"]["time"].mean("seed")
-    for name, color in zip(OPTIMIZERS, COLORS, strict=False):
-        curve = time.sel(optimizer=name)
-        order.plot(spectrum_of(data), curve / curve.max(), "o-", color=color, label=name)
-    order.set(
-        xlabel="singular value of the target", ylabel="time to half of it / the longest", title="who is learned first"
-    )
-    for axes in (drift, order):
-        axes.legend(fontsize="small")
+def figure(config: Config, data: xr.Dataset) -> Figure:
+    """All drifts over the number of steps."""
+    drawn = Figure(figsize=(6.4, 4.2), layout="constrained")
+    axes = drawn.subplots()
+    draw_curves(axes, data["drift"] + 1e-16, "steps", "of", str)
+    log_axes(axes, config.steps)
+    axes.set(xlabel=f"steps in a time of {TIME:g}", ylabel="drift / start")
+    axes.legend(fontsize="small")
     return drawn
 
 
 EXPERIMENT = lab.Experiment(
     "field-balance",
     ledger("field"),
-    title="Muon conserves √PᵀP - √QᵀQ at any step length, and learns all modes at one rate, the smaller ones first",
-    summary="Matrix factorization P Qᵀ. From aligned weights the difference is conserved to rounding, not in the limit of a flow alone; the "
-    "Gram matrices of the other side, and weights that are not aligned, have no such law. From a small start the root of every mode grows "
-    "by the length of the steps.",
+    title="Muon conserves √PᵀP - √QᵀQ of aligned weights, at steps of any length",
+    summary="Matrix factorization P Qᵀ. From aligned weights the difference is conserved to rounding, not in the limit of a flow alone; "
+    "the Gram matrices of the other side, their squares, and weights that are not aligned have no such law.",
     config=Config,
     measure=run,
     statements=states,

@@ -1,4 +1,4 @@
-"""Linear networks that learn a diagonal matrix with modes in a geometric sequence, in plain steps along gradients or their polar factors."""
+"""Linear networks that learn a diagonal matrix, in plain steps along gradients or their polar factors."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from specjax import sizes, spectral
+from specjax import spectral
 from specjax.models import deep_linear
 from specjax.models.deep_linear import Params
 

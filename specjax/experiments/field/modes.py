@@ -30,7 +30,7 @@ class Config(lab.Config):
         below=0.5,
         help="√n times the scale of the weights at the start, in a network of three layers",
     )
-    seeds: int = lab.seeds(32, help="draws of the start")
+    seeds: int = lab.seeds(160, help="draws of the start")
 
 
 def learning(key: Key[Array, ""], depth: int, start: Array) -> dict[str, Array]:
@@ -80,7 +80,7 @@ EXCHANGED = exchanged("optimizer", *OPTIMIZERS, of="depth")
     controls=EXCHANGED,
 )
 def larger_first(config: Config, data: Data) -> lab.Relation:
-    half = of(data, "gradient descent", "half")
+    half = xr.ufuncs.log(of(data, "gradient descent", "half"))
     larger = half.isel(mode=slice(None, -1)).rename("the larger")
     return lab.ahead(half.isel(mode=slice(1, None)).assign_coords(larger.coords).rename("the smaller"), larger, least=0)
 
