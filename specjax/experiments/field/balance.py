@@ -35,7 +35,7 @@ class Config(lab.Config):
 def drifts(key: Key[Array, ""], steps: int) -> dict[str, Array]:
     """How far differences of Gram matrices come from where they start, relative to that, from a common frame and from none."""
     modes, rates = spectrum(LEAST), jnp.full(steps, TIME / steps)
-    frame, rotation = (orthonormal(sizes.stream(key, name), N, N).astype(modes.dtype) for name in ("frame", "side"))
+    frame, rotation = (orthonormal(sizes.stream(key, name), N, N) for name in ("frame", "side"))
     # In the basis of the target P = diag(p) Fᵀ and Q = diag(q) Fᵀ; W₂ = P and W₁ = Qᵀ.
     p, q = (0.1 + 0.3 * jax.random.uniform(sizes.stream(key, name), (N, 1), modes.dtype) for name in ("p", "q"))
     aligned, other = ((q * frame.T).T, p * frame.T), gaussian(sizes.stream(key, "start"), 2, 0.3)

@@ -1,6 +1,6 @@
 """The control that most experiments of this folder share."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import xarray as xr
@@ -8,7 +8,7 @@ import xarray as xr
 from specjax import lab
 
 
-def exchanged(dim: str, first: Any, second: Any, *, of: str | None = None) -> Mapping[str, Callable[[Any, Any], Any]]:
+def exchanged(dim: str, first: Any, second: Any, *, of: str | None = None) -> dict[str, Callable[[Any, Any], Any]]:
     """A control: what is at two coordinates of `dim` exchanged, everywhere in the data, or in the dataset `of`."""
 
     def change(data: xr.Dataset) -> xr.Dataset:

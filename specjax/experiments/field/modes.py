@@ -74,32 +74,23 @@ def of(data: Data, optimizer: str, quantity: str, where: str = "depth") -> xr.Da
 EXCHANGED = exchanged("optimizer", *OPTIMIZERS, of="depth")
 
 
-@states(
-    "gradient-descent-bias",
-    "Gradient descent half learns every mode before the next smaller one, at every depth.",
-    controls=EXCHANGED,
-)
+@states("gradient-descent-bias", controls=EXCHANGED)
 def larger_first(config: Config, data: Data) -> lab.Relation:
+    """Gradient descent half learns every mode before the next smaller one, at every depth; in logarithms of the steps."""
     half = xr.ufuncs.log(of(data, "gradient descent", "half"))
     larger = half.isel(mode=slice(None, -1)).rename("the larger")
     return lab.ahead(half.isel(mode=slice(1, None)).assign_coords(larger.coords).rename("the smaller"), larger, least=0)
 
 
-@states(
-    "gradient-descent-bias",
-    "When gradient descent has half learned the largest mode it has learned less than a tenth of the smallest.",
-    controls=EXCHANGED,
-)
+@states("gradient-descent-bias", controls=EXCHANGED)
 def one_at_a_time(config: Config, data: Data) -> lab.Relation:
+    """When gradient descent has half learned the largest mode it has learned less than a tenth of the smallest."""
     return lab.below(of(data, "gradient descent", "together"), 0.1, "a tenth")
 
 
-@states(
-    "muon-loses-it",
-    "When Muon has half learned the largest mode it has learned more than nine tenths of the smallest, at every depth.",
-    controls=EXCHANGED,
-)
+@states("muon-loses-it", controls=EXCHANGED)
 def all_at_once(config: Config, data: Data) -> lab.Relation:
+    """When Muon has half learned the largest mode it has learned more than nine tenths of the smallest, at every depth."""
     return lab.above(of(data, "Muon", "together"), 0.9, "nine tenths")
 
 
@@ -109,21 +100,15 @@ def slowed(data: Data, optimizer: str) -> xr.DataArray:
     return (escape.isel(start=0, drop=True) / escape.isel(start=-1, drop=True)).rename("time over time")
 
 
-@states(
-    "saddle",
-    "From weights a quarter as large Muon needs less than one and a half times as many steps to halve the loss.",
-    controls=exchanged("optimizer", *OPTIMIZERS, of="start"),
-)
+@states("saddle", controls=exchanged("optimizer", *OPTIMIZERS, of="start"))
 def muon_avoids_the_saddle(config: Config, data: Data) -> lab.Relation:
+    """From weights a quarter as large Muon needs less than one and a half times as many steps to halve the loss."""
     return lab.below(slowed(data, "Muon"), 1.5, "one and a half times")
 
 
-@states(
-    "saddle",
-    "Gradient descent needs more than twice as many.",
-    controls=exchanged("optimizer", *OPTIMIZERS, of="start"),
-)
+@states("saddle", controls=exchanged("optimizer", *OPTIMIZERS, of="start"))
 def descent_waits(config: Config, data: Data) -> lab.Relation:
+    """Gradient descent needs more than twice as many."""
     return lab.above(slowed(data, "gradient descent"), 2.0, "twice")
 
 

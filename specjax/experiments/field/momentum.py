@@ -115,14 +115,16 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
     """Both measures over the strength, at the largest width."""
     drawn = Figure(figsize=(9.5, 3.8), layout="constrained")
     panels = drawn.subplots(1, 2)
-    for axes, quantity in zip(panels, ("inner", "cosine"), strict=True):
+    for axes, quantity, label in zip(panels, ("inner", "cosine"), ("inner product", "cosine"), strict=True):
         for order, color in zip(ORDERS, COLORS, strict=False):
             values = of(order, data, quantity).isel(width=-1)
-            draw_sweep(axes, values, "strength", label=f"momentum {order}", color=color, line=True)
-        axes.set(xlabel="strength of the signal (the noise has norm 2)", ylabel=f"{quantity} with the signal's factor")
+            draw_sweep(axes, values, "strength", label=order, color=color, line=True)
+        axes.set(
+            xlabel="strength of the signal (the noise has norm 2)", ylabel=f"{label} with the signal's polar factor"
+        )
     panels[0].set_title("at equal spectral norm: before is better")
     panels[1].set_title("at equal Frobenius norm: after is better")
-    panels[0].legend(fontsize="small")
+    panels[0].legend(title="momentum", fontsize="small")
     return drawn
 
 

@@ -27,17 +27,15 @@ class Config(lab.Config):
 
 def learning(key: Key[Array, ""], start: Array) -> dict[str, Array]:
     """For every mode the time at which it is half learned, and the growth of the root of its value from a quarter to there."""
-    modes, found = spectrum(LEAST), []
-    for name in OPTIMIZERS:
-        rates = jnp.full(round(TIMES[name] / RATES[name]), RATES[name])
-        value = values(descend(gaussian(key, 2, start), modes, rates, name))
+    modes, weights, found = spectrum(LEAST), gaussian(key, 2, 1.0), []
+    for name, rate in RATES.items():
+        path = descend(tuple(start * w for w in weights), modes, jnp.full(round(TIMES[name] / rate), rate), name)
+        value = values(path)
         quarter, half = (first_above(value, share * modes) for share in (0.25, 0.5))
-        roots = [jnp.sqrt(jnp.maximum(value[at - 1, jnp.arange(N)], 0)) for at in (quarter, half)]
-        found.append(
-            jnp.stack([half, (roots[1] - roots[0]) / jnp.maximum(half - quarter, 1)])
-            * rates[0] ** jnp.array([[1], [-1]])
-        )
-    time, speed = jnp.stack(found, axis=1)
+        rise = jnp.sqrt(value[half - 1, jnp.arange(N)]) - jnp.sqrt(value[quarter - 1, jnp.arange(N)])
+        # Of a mode that never is half learned both are the last step.
+        found.append((half * rate, rise / (jnp.maximum(half - quarter, 1) * rate)))
+    time, speed = map(jnp.stack, zip(*found, strict=True))
     return {"time": time, "speed": speed}
 
 

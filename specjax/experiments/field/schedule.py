@@ -24,13 +24,13 @@ class Config(lab.Config):
     """Conditions and draws."""
 
     conditions: tuple[float, ...] = lab.numbers(10, 1000, above=1, help="condition numbers of the target")
-    seeds: int = lab.seeds(48, help="draws of the start")
+    seeds: int = lab.seeds(96, help="draws of the start")
 
 
 def two_steps(key: Key[Array, ""], condition: Array) -> dict[str, Array]:
     """The part of ‖P Qᵀ‖² off the modes of the target after every step: one as long as the start, one of length 1, and halvings."""
     modes = spectrum(1 / condition)
-    p, q = (orthonormal(sizes.stream(key, name), N, N).astype(modes.dtype) for name in ("p", "q"))
+    p, q = (orthonormal(sizes.stream(key, name), N, N) for name in ("p", "q"))
     # One row of Q changes its sign, or does not.
     equal = jnp.ones((N, 1)).at[0, 0].set(jnp.round(jnp.linalg.det(p) * jnp.linalg.det(q))) * q
     opposite = jnp.ones((N, 1)).at[0, 0].set(-1) * equal

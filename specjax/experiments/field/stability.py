@@ -25,10 +25,11 @@ class Config(lab.Config):
 
 def stability(key: Key[Array, ""], over: Array) -> dict[str, Array]:
     """Losses over that of zero at the end of steps longer than 2/sharpness at the balanced solution, 1/(largest mode)."""
-    modes, rates = LARGEST * spectrum(LEAST), jnp.full(STEPS, over / LARGEST)
+    modes, start = LARGEST * spectrum(LEAST), gaussian(key, 2, 0.1)
+    rates = jnp.full(STEPS, over / LARGEST)
 
     def last(rates: Array, optimizer: str) -> Array:
-        end = product(descend(gaussian(key, 2, 0.1), modes, rates, optimizer))[-1]
+        end = product(descend(start, modes, rates, optimizer))[-1]
         loss = jnp.sum((jnp.diag(modes) - end) ** 2) / jnp.sum(modes**2)
         # Also of what is not finite any more.
         return jnp.where(loss < DIVERGED, loss, DIVERGED)
