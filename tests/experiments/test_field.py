@@ -78,6 +78,7 @@ def test_the_first_step_above_a_level_counts_from_one_and_is_the_last_one_where_
 BAD = [
     ("field-grid", {"n": 1}, "n must be at least 2, got 1."),
     ("field-grid", {"rates": (-0.1,)}, "rates needs one or more different finite numbers between 0 and inf, got"),
+    ("field-grid", {"rates": (0.02, 0.03, 0.04)}, "rates needs 3 or more lengths, the largest at least 0.08, got"),
     ("field-grid", {"seeds": 1}, "seeds must be at least 2, got 1."),
     ("field-momentum", {"widths": (8,)}, "widths needs 2 or more different sizes in ascending order, each at least 4"),
     ("field-momentum", {"strengths": (0,)}, "strengths needs one or more different finite numbers between 0 and inf"),

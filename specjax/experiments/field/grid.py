@@ -16,9 +16,8 @@ METHODS = {
     "Muon's 5 steps": spectral.NewtonSchulz(gram=False),
     "5 cubic steps": spectral.NewtonSchulz(coefficients=spectral.CUBIC, gram=False),
 }
-STEPS, LAST, CURVED = 64, 16, 8
-CURVATURES = (1.0, 4.0)
-"""Of another quadratic, ½ tr(Wᵀ H W): the ends of the spectrum of H."""
+STEPS, LAST, CURVED, CURVATURES = 64, 16, 8, (1.0, 4.0)
+"""Steps in all, those at the end that are averaged, and those on another quadratic, ½ tr(Wᵀ H W) with such eigenvalues of H."""
 ARRIVED = 0.08
 """Steps of at least this length have reached the minimum before the last ones are averaged."""
 ROUNDING = 1e-9
@@ -33,6 +32,11 @@ class Config(lab.Config):
         0.028, 0.031, 0.034, 0.037, 0.04, 0.045, 0.08, 0.12, 0.2, above=0, help="fixed step lengths"
     )
     seeds: int = lab.seeds(240, help="draws of W₀")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.rates) < 3 or max(self.rates) < ARRIVED:
+            raise ValueError(f"rates needs 3 or more lengths, the largest at least {ARRIVED:g}, got {self.rates}.")
 
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
