@@ -10,6 +10,7 @@ from specjax.experiments.field.controls import exchanged
 from specjax.experiments.field.dynamics import OPTIMIZERS, descend, first_above, gaussian, product, spectrum, values
 from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import COLORS, MARKERS, log_axes
+from specjax.sweep.axes import Over
 
 LEAST, RATES, STEPS = 0.2, {"Muon": 0.005, "gradient descent": 0.05}, {"Muon": 300, "gradient descent": 6000}
 """The smallest of the modes, of which the largest is 1; step lengths; numbers of steps."""
@@ -50,7 +51,7 @@ def learning(key: Key[Array, ""], depth: int, start: Array) -> dict[str, Array]:
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
     """Both optimizers over the depth and over the start."""
-    over = {"depth": sweep.widths(*config.depths), "start": sweep.values(START)}
+    over: Over = {"depth": sweep.widths(*config.depths), "start": sweep.values(START)}
     depth = sweep.run(learning, over, seeds=config.seeds, key=sizes.stream(key, "depth"), plan="exact").isel(start=0)
     over = {"depth": sweep.widths(DEPTH), "start": sweep.values(*sorted(config.starts))}
     start = sweep.run(learning, over, seeds=config.seeds, key=sizes.stream(key, "start"), plan="exact").isel(depth=0)

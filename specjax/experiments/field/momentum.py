@@ -11,6 +11,7 @@ from specjax.experiments.field.controls import exchanged
 from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import COLORS, draw_sweep
 from specjax.models import spiked
+from specjax.sweep.axes import Over
 
 BETA, STEPS, RANK = 0.9, 40, 2
 ORDERS = ["before", "after", "none", "after and again"]
@@ -43,7 +44,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         inner = jnp.sum(steps * signal[None], axis=(1, 2)) / RANK
         return {"inner": inner, "cosine": inner * RANK**0.5 / jnp.linalg.norm(steps, axis=(1, 2))}
 
-    over = {"width": sweep.widths(*config.widths), "strength": sweep.values(*config.strengths)}
+    over: Over = {"width": sweep.widths(*config.widths), "strength": sweep.values(*config.strengths)}
     found = sweep.run(measure, over, seeds=config.seeds, key=sizes.stream(key, "gradients"), plan="exact")
     return sweep.labelled(found, "order", order=ORDERS)
 
