@@ -1,4 +1,4 @@
-"""The ledgers of the five papers, and of what is known of widths and rates: one beside the experiments of each."""
+"""The ledgers of the five papers, of what is known of widths and rates, and of recent statements: one beside the experiments of each."""
 
 from functools import cache
 from pathlib import Path
@@ -12,8 +12,9 @@ PAPERS = {
     "spectral-criterion": "spectral_criterion",
     "associative-memory": "associative_memory",
     "scaling": "scaling",
+    "field": "field",
 }
-"""The folder of the experiments of each; "scaling" collects what several papers say."""
+"""The folder of the experiments of each; "scaling" and "field" collect what several papers say."""
 
 
 @cache

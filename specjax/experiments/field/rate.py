@@ -1,0 +1,119 @@
+"""Rhee, Simon and Karkada 2026, arXiv 2606.30509: at which rate Muon learns the modes of a matrix factorization, and in which order."""
+
+import jax
+import jax.numpy as jnp
+import xarray as xr
+from jaxtyping import Array, Key
+from matplotlib.figure import Figure
+
+from specjax import lab, sizes, sweep
+from specjax.experiments.field.controls import exchanged
+from specjax.experiments.field.dynamics import OPTIMIZERS, N, descend, first_above, gaussian, spectrum, values
+from specjax.experiments.ledgers import ledger
+from specjax.lab.drawing import COLORS, MARKERS
+
+LEAST = 0.2
+"""The smallest mode, of which the largest is 1."""
+RATES, TIMES = {"Muon": 0.003, "gradient descent": 0.05}, {"Muon": 1.2, "gradient descent": 80.0}
+"""Lengths of steps, and the sum of all."""
+
+
+class Config(lab.Config):
+    """Starts and draws."""
+
+    small: float = lab.number(0.03, above=0, below=0.3, help="√n times the scale of the weights at the start")
+    seeds: int = lab.seeds(160, help="draws of the start")
+
+
+def learning(key: Key[Array, ""], start: Array) -> dict[str, Array]:
+    """For every mode the time at which it is half learned, and the growth of the root of its value from a quarter to there."""
+    modes, weights, found = spectrum(LEAST), gaussian(key, 2, 1.0), []
+    for name, rate in RATES.items():
+        path = descend(tuple(start * w for w in weights), modes, jnp.full(round(TIMES[name] / rate), rate), name)
+        value = values(path)
+        quarter, half = (first_above(value, share * modes) for share in (0.25, 0.5))
+        rise = jnp.sqrt(value[half - 1, jnp.arange(N)]) - jnp.sqrt(value[quarter - 1, jnp.arange(N)])
+        # Of a mode that never is half learned both are the last step.
+        found.append((half * rate, rise / (jnp.maximum(half - quarter, 1) * rate)))
+    time, speed = map(jnp.stack, zip(*found, strict=True))
+    return {"time": time, "speed": speed}
+
+
+def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
+    """The learning of all modes by both optimizers, in float64."""
+    with jax.enable_x64(True):
+        over = {"start": sweep.values(config.small)}
+        found = sweep.run(learning, over, seeds=config.seeds, key=sizes.stream(key, "starts"), plan="exact").isel(
+            start=0
+        )
+    return sweep.labelled(found, "optimizer", "mode", optimizer=list(OPTIMIZERS))
+
+
+states = lab.Statements()
+EXCHANGED = exchanged("optimizer", *OPTIMIZERS)
+
+
+def modes_of(data: xr.Dataset) -> xr.DataArray:
+    """The modes themselves."""
+    return LEAST ** (data["mode"] / (N - 1))
+
+
+@states(
+    "one-rate",
+    "Between a quarter and a half of its value the root of every mode grows by the length of the steps, to 2 %.",
+    rivals={"gradient descent's, the mode": lambda config, data: modes_of(data)},
+    controls=EXCHANGED,
+)
+def one_rate(config: Config, data: xr.Dataset) -> lab.Relation:
+    return lab.near(data["speed"].sel(optimizer="Muon", drop=True), 1.0, 0.02, "2 %")
+
+
+def in_order(data: xr.Dataset, optimizer: str, first: slice, last: slice) -> lab.Relation:
+    """Of every two modes in a row one is half learned before the other; in logarithms, since times are spread by factors."""
+    time = xr.ufuncs.log(data["time"].sel(optimizer=optimizer, drop=True))
+    earlier = time.isel(mode=first)
+    later = time.isel(mode=last).assign_coords(mode=earlier.mode)
+    return lab.ahead(later.rename("log time, the later"), earlier.rename("the earlier"), least=0)
+
+
+LARGER, SMALLER = slice(None, -1), slice(1, None)
+
+
+@states("one-rate", "Muon half learns every smaller mode before the next larger one.", controls=EXCHANGED)
+def smaller_first(config: Config, data: xr.Dataset) -> lab.Relation:
+    return in_order(data, "Muon", SMALLER, LARGER)
+
+
+@states("one-rate", "Gradient descent learns them in the other order.", controls=EXCHANGED)
+def larger_first(config: Config, data: xr.Dataset) -> lab.Relation:
+    return in_order(data, "gradient descent", LARGER, SMALLER)
+
+
+def figure(config: Config, data: xr.Dataset) -> Figure:
+    """Rates of growth, and times to half of every mode."""
+    drawn = Figure(figsize=(9.5, 3.8), layout="constrained")
+    speed, time = drawn.subplots(1, 2)
+    for name, color, marker in zip(OPTIMIZERS, COLORS, MARKERS, strict=False):
+        for axes, quantity in ((speed, data["speed"]), (time, data["time"])):
+            middle = quantity.sel(optimizer=name).median("seed")
+            axes.plot(modes_of(data), middle, marker + "-", color=color, label=name)
+    speed.set(ylabel="growth of √mode per length of steps", ylim=(0, 1.1))
+    time.set(ylabel="time to half of the mode", yscale="log")
+    for axes in (speed, time):
+        axes.set(xlabel="singular value of the target")
+        axes.legend(fontsize="small")
+    return drawn
+
+
+EXPERIMENT = lab.Experiment(
+    "field-rate",
+    ledger("field"),
+    title="Muon learns all modes of a factorization at one rate, the smaller ones first",
+    summary="From a small start the root of every mode grows by the length of Muon's steps, so that small modes are learned first; under "
+    "gradient descent it grows as the mode itself, and large ones are.",
+    config=Config,
+    measure=run,
+    statements=states,
+    scales={"smoke": {"seeds": 8}, "paper": {"seeds": 4000}},
+    figure=figure,
+)

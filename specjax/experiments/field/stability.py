@@ -1,0 +1,100 @@
+"""Rhee, Simon and Karkada 2026, arXiv 2606.30509: Muon in a matrix factorization with steps above the sharpness threshold."""
+
+import jax
+import jax.numpy as jnp
+import xarray as xr
+from jaxtyping import Array, Key
+from matplotlib.figure import Figure
+
+from specjax import lab, sizes, sweep
+from specjax.experiments.field.controls import exchanged
+from specjax.experiments.field.dynamics import OPTIMIZERS, descend, gaussian, product, spectrum
+from specjax.experiments.ledgers import ledger
+from specjax.lab.drawing import COLORS, MARKERS, draw_sweep
+
+LARGEST, LEAST, STEPS, DECAY, DIVERGED = 16.0, 0.2, 600, 0.98, 1e6
+"""Modes from 16 to 3.2; steps, annealed by 2 % each; the loss at which a training has diverged, over that of zero."""
+
+
+class Config(lab.Config):
+    """Step lengths and draws."""
+
+    over: tuple[float, ...] = lab.numbers(2, 4, 8, above=1, help="step lengths over the largest stable one")
+    seeds: int = lab.seeds(48, help="draws of the start")
+
+
+def stability(key: Key[Array, ""], over: Array) -> dict[str, Array]:
+    """Losses over that of zero at the end of steps longer than 2/sharpness at the balanced solution, 1/(largest mode)."""
+    modes, start = LARGEST * spectrum(LEAST), gaussian(key, 2, 0.1)
+    rates = jnp.full(STEPS, over / LARGEST)
+
+    def last(rates: Array, optimizer: str) -> Array:
+        end = product(descend(start, modes, rates, optimizer))[-1]
+        loss = jnp.sum((jnp.diag(modes) - end) ** 2) / jnp.sum(modes**2)
+        # Also of what is not finite any more.
+        return jnp.where(loss < DIVERGED, loss, DIVERGED)
+
+    annealed = rates * DECAY ** jnp.arange(float(STEPS))
+    return {
+        name: jnp.stack([last(each, optimizer) for optimizer in OPTIMIZERS])
+        for name, each in (("fixed", rates), ("annealed", annealed))
+    }
+
+
+def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
+    """Losses at the end, in float64."""
+    with jax.enable_x64(True):
+        over = {"over": sweep.values(*config.over)}
+        found = sweep.run(stability, over, seeds=config.seeds, key=sizes.stream(key, "starts"), plan="exact")
+    return sweep.labelled(found, "optimizer", optimizer=list(OPTIMIZERS))
+
+
+states = lab.Statements()
+EXCHANGED = exchanged("optimizer", *OPTIMIZERS)
+
+
+@states(
+    "above-threshold",
+    "With fixed steps of 2 to 8 times the length at which the solution becomes unstable under gradient descent Muon's loss ends below a "
+    "tenth of that of zero.",
+    controls=EXCHANGED,
+)
+def stable(config: Config, data: xr.Dataset) -> lab.Relation:
+    return lab.below(data["fixed"].sel(optimizer="Muon", drop=True), 0.1, "a tenth of the loss of zero")
+
+
+@states(
+    "above-threshold",
+    "Annealed by 2 % a step from there it ends below a millionth.",
+    controls=EXCHANGED | {"fixed steps": lab.replacing("annealed", "fixed")},
+)
+def annealed(config: Config, data: xr.Dataset) -> lab.Relation:
+    return lab.below(data["annealed"].sel(optimizer="Muon", drop=True), 1e-6, "a millionth of the loss of zero")
+
+
+def figure(config: Config, data: xr.Dataset) -> Figure:
+    """Losses at the end over the length of steps; what has diverged is at the top."""
+    drawn = Figure(figsize=(6.4, 4.2), layout="constrained")
+    axes = drawn.subplots()
+    curves = [(name, kind) for name in OPTIMIZERS for kind in ("fixed", "annealed")]
+    for (name, kind), color, marker in zip(curves, COLORS, MARKERS, strict=False):
+        values = data[kind].sel(optimizer=name).clip(1e-12)
+        draw_sweep(axes, values, "over", label=f"{name}, {kind} steps", color=color, marker=marker, line=True)
+    axes.axhline(1, color="black", linewidth=0.7)
+    axes.set(xlabel="length of steps / (2 / sharpness)", ylabel="last loss / loss of zero", title="10⁶: diverged")
+    axes.legend(fontsize="small")
+    return drawn
+
+
+EXPERIMENT = lab.Experiment(
+    "field-stability",
+    ledger("field"),
+    title="Muon is stable where gradient descent diverges, and converges when annealed from there",
+    summary="Matrix factorization. Muon's steps may be eight times longer than 2/sharpness of the solution, at which gradient descent "
+    "becomes unstable; annealed by 2 % a step they converge.",
+    config=Config,
+    measure=run,
+    statements=states,
+    scales={"smoke": {"seeds": 8}, "paper": {"seeds": 2000}},
+    figure=figure,
+)
