@@ -37,7 +37,16 @@ SMALL = {
 
 
 # Experiments at fixed sizes, and those whose widths are static: spectra and counts of matrices of another size are other problems.
-STATIC = ("preconditioning", "spectral_criterion", "claims", "scaling", "field", "table_c7", "target_erasure", "what_decides")
+STATIC = (
+    "preconditioning",
+    "spectral_criterion",
+    "claims",
+    "scaling",
+    "field",
+    "table_c7",
+    "target_erasure",
+    "what_decides",
+)
 # Experiments of the associative memory that measure with the functions of the three above, and those whose own tests pad them.
 ALIKE = ("multi_step", "thresholded", "minibatch", "minibatch_steps", "anisotropy", "best_filter", "capacity_constants")
 PADDED_BY_THEIR_TESTS = ("recall_transformer", "after_initialization")
