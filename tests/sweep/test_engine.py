@@ -41,7 +41,7 @@ def _all_at_once():
 @pytest.mark.parametrize(("plan", "chunk"), [("exact", 3), ("padded", 1), ("padded", 3), ("padded", 100), ("auto", 4)])
 def test_plans_and_chunks_give_the_same_dataset(plan, chunk, monkeypatch):
     # Compilation so cheap that "auto" pads some widths and not others.
-    monkeypatch.setattr("specjax.sweep.cost.RATES", {"cpu": Rates(2e11, 4e10, 5e-9)})
+    monkeypatch.setattr("specjax.sweep.cost.RATES", {"cpu": Rates(2e11, 1.6e12, 5e-9)})
     data = run(overlap, {"d": widths(5, 9, 2, 4, 7, 64)}, seeds=7, key=KEY, plan=plan, chunk=chunk)
     if plan == "auto":
         assert 1 < len(json.loads(data.attrs["buckets"])["d"]) < 6
