@@ -12,6 +12,15 @@ that W = Σ_s W_s is a sum of functions of sums of independent terms.
       A = (1/d) Σ_k q_k² q_k'² / ((1 + q_k²) (1 + q_k'²)),  B = (1/d) Σ_k q_k q_k' / ((1 + q_k²) (1 + q_k'²)),
 
   by the add-back of u_k v_kᵀ into both. For r = s the integral is 1 for every q_i, which the tests use.
+
+  The logit of item i itself is x_i = (2/π) ∫ (c + p_i ab)/(1 + p_i² ab + 2 p_i c) dt, where a = u_iᵀ R u_i and b = v_iᵀ R' v_i have the
+  mean g and the variance 2z/d, and c = u_iᵀ Q v_i has 0 and w/d, with the blocks R, R' and Q of the resolvent without item i. To first
+  order in what fluctuates, relative to ‖v_i‖, with which the logits of competitors grow,
+
+      d Var x_i = (2/π)² ∫∫ Σ_rs [(1 - q²) (1 - q'²) w + 4 q q' z] / ((1 + q²)² (1 + q'²)²) dt dt' - 2 s_i τ_i + s_i²/2,
+
+  τ_i = (2/π) ∫ Σ_s q g / (1 + q²)² dt. For small q this is Σ κ_rs + 3/2 s_i², which `finite_capacity` has for every q; of a signal that is
+  saturated it is far less. That decides where the items recovered are few of those with a signal, as after four steps at d = 64.
 """
 
 from collections.abc import Sequence
@@ -70,7 +79,7 @@ def expected_counts(
     p, sizes, items = _checked(optimizer, d, n, alpha, after, etas)
     if optimizer == "muon":
         steps = muon_steps(d, p, sizes, items, after)
-        return np.array([sizes @ share for share in _recovered(d, n, *logits(steps, p, items))])
+        return np.array([sizes @ share for share in _recovered(d, n, steps, p, items)])
     weights = [
         p * np.sum([eta * (items > bound) for eta, bound in zip((etas or ())[:t], after[:t], strict=True)], axis=0)
         for t in range(1, len(after) + 1)
@@ -95,7 +104,7 @@ def last_item(d: int | float, n: int | float, alpha: float, after: Sequence[floa
 
     def excess(log_item: float) -> float:
         item = np.exp([log_item])
-        return float(_recovered(d, n, *logits(steps, p[0] * item**-alpha, item))[-1][0]) - 0.5
+        return float(_recovered(d, n, steps, p[0] * item**-alpha, item)[-1][0]) - 0.5
 
     # Beyond the threshold in floating point too.
     low, high = np.log(after[-1] + 1) + 1e-9, np.log(n)
@@ -153,30 +162,58 @@ def logits(
     steps: Sequence[Step], q: Numbers, at: Numbers
 ) -> tuple[Float[np.ndarray, "steps some"], Float[np.ndarray, "steps steps some"]]:
     """Signals and κ of items `at` of frequencies q, at each step, and at each pair of them."""
-    own = [np.where(at > step.after, q, 0.0)[:, None] * step.g for step in steps]
+    own = _own(steps, q, at)
     kept = [1 / (1 + x**2) for x in own]
-    signals = np.stack([(y * x) @ (step.g * step.weights) for x, y, step in zip(own, kept, steps, strict=True)])
-    kappas = [
+    shares = [x * y for x, y in zip(own, kept, strict=True)]
+    return _integrals(steps, shares), _overlaps(steps, kept, 1.0, shares)
+
+
+def spreads(steps: Sequence[Step], q: Numbers, at: Numbers) -> Float[np.ndarray, "steps some"]:
+    """Variances of the own logits u_iᵀ W v_i/‖v_i‖, times d, of items `at` of frequencies q, after each step."""
+    own = _own(steps, q, at)
+    responses = [x / (1 + x**2) ** 2 for x in own]
+    pairs = _overlaps(steps, [(1 - x**2) / (1 + x**2) ** 2 for x in own], 4.0, responses)
+    signals, taus = (np.cumsum(of, axis=0) for of in (logits(steps, q, at)[0], _integrals(steps, responses)))
+    both = np.stack([pairs[:t, :t].sum((0, 1)) for t in range(1, len(steps) + 1)])
+    return both - 2 * signals * taus + signals**2 / 2
+
+
+def _own(steps: Sequence[Step], q: Numbers, at: Numbers) -> list[Float[np.ndarray, "some points"]]:
+    return [np.where(at > step.after, q, 0.0)[:, None] * step.g for step in steps]
+
+
+def _integrals(
+    steps: Sequence[Step], values: Sequence[Float[np.ndarray, "some points"]]
+) -> Float[np.ndarray, "steps some"]:
+    """(2/π) ∫ values g dt at each step."""
+    return np.stack([value @ (step.g * step.weights) for value, step in zip(values, steps, strict=True)])
+
+
+def _overlaps(
+    steps: Sequence[Step],
+    first: Sequence[Float[np.ndarray, "some points"]],
+    factor: float,
+    second: Sequence[Float[np.ndarray, "some points"]],
+) -> Float[np.ndarray, "steps steps some"]:
+    """(2/π)² ∫∫ (first first' w + factor second second' z) dt dt' at each pair of steps."""
+    return np.array(
         [
-            np.sum((kept[r] @ one) * kept[s] + ((kept[r] * own[r]) @ two) * (kept[s] * own[s]), axis=1)
-            for s, (one, two) in enumerate(zip(steps[r].ones, steps[r].twos, strict=True))
+            [
+                np.sum((first[r] @ one) * first[s] + factor * (second[r] @ two) * second[s], axis=1)
+                for s, (one, two) in enumerate(zip(steps[r].ones, steps[r].twos, strict=True))
+            ]
+            for r in range(len(steps))
         ]
-        for r in range(len(steps))
-    ]
-    return signals, np.array(kappas)
+    )
 
 
-def _recovered(
-    d: int | float,
-    n: int | float,
-    signals: Float[np.ndarray, "steps some"],
-    kappas: Float[np.ndarray, "steps steps some"],
-) -> list[Numbers]:
+def _recovered(d: int | float, n: int | float, steps: Sequence[Step], q: Numbers, at: Numbers) -> list[Numbers]:
     """The probability of each item to be recovered after each step."""
+    signals, kappas = logits(steps, q, at)
+    widths = spreads(steps, q, at)
     found = []
     for t in range(1, len(signals) + 1):
         signal, variance = signals[:t].sum(0), kappas[:t, :t].sum((0, 1))
-        spread = np.sqrt((variance + (finite_capacity.LENGTHS - 1) * signal**2) / d)
-        x = (signal[:, None] + spread[:, None] * _STEPS) / np.sqrt(variance / d)[:, None]
+        x = (np.sqrt(d) * signal[:, None] + np.sqrt(widths[t - 1])[:, None] * _STEPS) / np.sqrt(variance)[:, None]
         found.append(np.exp((n - 1) * log_ndtr(x)) @ _WEIGHTS)
     return found

@@ -108,19 +108,16 @@ def far_out(
         return np.log(large / small) / np.log(16)
 
     log_d = np.array([low + (high - low) * places for low, high in map(np.log, ranges.values())])
-    found = [
-        [[local(name, alpha, float(np.exp(x))) for x in of] for alpha in alphas]
-        for name, of in zip(ranges, log_d, strict=True)
-    ]
-    steps = ("t",) * (np.ndim(found) - 3)
-    theorem = [[exponents(name, alpha) for alpha in alphas] for name in ranges]
+    at = list(zip(ranges, np.exp(log_d), strict=True))
+    found = [[[local(name, alpha, float(d)) for d in of] for alpha in alphas] for name, of in at]
+    theorem = np.array([[exponents(name, alpha) for alpha in alphas] for name in ranges])
+    steps = {"t": range(1, theorem.shape[2] + 1)} if theorem.ndim == 3 else {}
     values = {
         "log_d": (("optimizer", "seed"), log_d),
         "exponent": (("optimizer", "alpha", "seed", *steps), found),
         "theorem": (("optimizer", "alpha", *steps), theorem),
     }
-    data = xr.Dataset(values, {"optimizer": list(ranges), "alpha": list(alphas)})
-    return data.assign_coords(t=np.arange(1, data.sizes["t"] + 1)) if steps else data
+    return xr.Dataset(values, {"optimizer": list(ranges), "alpha": list(alphas), **steps})
 
 
 def exponents_far_out(far: xr.Dataset, few_compete: xr.DataArray, tolerance: float) -> lab.Relation:

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
-from specjax import lab, sizes, spectral, sweep
+from specjax import lab, sizes, spectral
 from specjax.experiments.associative_memory import judging, sweeps
 from specjax.experiments.associative_memory.judging import Data, changed
 from specjax.lab.drawing import draw_curves
@@ -90,10 +90,10 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         found = jax.lax.map(smallest, jnp.concatenate([memory.minibatches(of_batch, p, tried), p[None]]))
         return {"draws": jnp.asarray(tried, float)[jnp.argmax(4 * found[:-1] > found[-1])]}
 
-    t, dims = range(1, config.steps + 1), {"d": sweep.widths(*config.dims)}
+    t = range(1, config.steps + 1)
     of_items, of_hessian = (sizes.stream(key, f"items and batches of {name}") for name in ("figure 5b", "the Hessian"))
     capacity = sweeps.run(of_seed, (config.d,), config.seeds, of_items, t=t, batch=config.batches).isel(d=0)
-    return {"capacity": capacity, "hessian": sweep.run(hessian, dims, seeds=config.hessian_seeds, key=of_hessian)}
+    return {"capacity": capacity, "hessian": sweeps.run(hessian, config.dims, config.hessian_seeds, of_hessian)}
 
 
 states = lab.Statements()

@@ -11,7 +11,7 @@ import xarray as xr
 from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
-from specjax import lab, sizes, sweep
+from specjax import lab, sizes
 from specjax.experiments.associative_memory import judging, sweeps
 from specjax.experiments.associative_memory.judging import Data
 from specjax.lab.drawing import COLORS, draw_slopes
@@ -68,14 +68,12 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         return {"count": sweeps.at_alphas(of_alpha, config.alphas, jax.random.fold_in(key, sizes.active(d)))}
 
     of_items, of_descent, of_far = (sizes.stream(key, name) for name in ("items", "items of gradient descent", "far"))
-    # So few items leave the machine idle when a seed runs alone.
-    few_items = {"d": sweep.widths(*config.descent_dims)}
-    many = sweep.run(descent, few_items, seeds=config.descent_seeds, key=of_descent)
+    many = sweeps.run(descent, config.descent_dims, config.descent_seeds, of_descent, alpha=config.alphas)
     axes = {"alpha": config.alphas, "optimizer": OPTIMIZERS}
     count, theorem = finite_capacity.expected_count, capacity.one_step_exponent
     return {
         "capacity": sweeps.run(of_seed, config.dims, config.seeds, of_items, **axes),
-        "descent": sweep.labelled(many, "alpha", alpha=list(config.alphas), optimizer="gd"),
+        "descent": many.assign_coords(optimizer="gd"),
         "far": judging.far_out(FAR, config.alphas, config.far_seeds, of_far, count, theorem),
     }
 

@@ -214,7 +214,7 @@ def alike_when_uniform(config: Config, data: Data) -> lab.Relation:
 
 
 def figure(config: Config, data: Data) -> Figure:
-    """Figures 7, 8 and 9: a curve for each optimizer, with bars of two standard errors."""
+    """A curve for each optimizer, with bars of two standard errors."""
     inside, outside, recalled = (after_start(data, quantity) for quantity in ("inside", "outside", "recalled"))
     shown = {
         f"7: {name}, after {config.iterations[at]} iterations": [by_dimension(config, values).isel(iteration=at)]
@@ -236,8 +236,7 @@ def figure(config: Config, data: Data) -> Figure:
         (dim,) = {"d", "batch"} & set(curves[0].dims)
         for values, fmt in zip(curves, ("-", "--"), strict=False):
             draw_curves(axes, values, dim, "optimizer", judging.NAMES.__getitem__, fmt=fmt)
-        axes.set_xticks(curves[0][dim].values)
-        axes.set_xlabel("dimension d" if dim == "d" else "batch B")
+        axes.set(xticks=curves[0][dim].values, xlabel="dimension d" if dim == "d" else "batch B")
         axes.set_title(title, fontsize="medium")
     grid[0].set_ylim(-0.03, 1.05)
     grid[0].legend(fontsize="small")
