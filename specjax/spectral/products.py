@@ -6,6 +6,8 @@ from jax.experimental.layout import Layout, with_layout_constraint
 from jax.typing import DTypeLike
 from jaxtyping import Array, Inexact
 
+from specjax.spectral.mirrored import mirrored_product
+
 
 def product(left: Inexact[Array, "*batch m k"], right: Inexact[Array, "*batch k n"]) -> Inexact[Array, "*batch m n"]:
     """Left @ right at the highest precision: on a GPU float32 may otherwise run in TF32, an error larger than the methods'."""
@@ -29,32 +31,48 @@ def rounded_product(
 def rounded_gram(x: Inexact[Array, "m n"], operands: DTypeLike | None) -> Inexact[Array, "m m"]:
     """X Xᴴ, of rounded operands as in `rounded_product`."""
     if operands is None:
-        return product(x, adjoint(x))
-    # XLA on a CPU multiplies a transposed half-precision operand at the speed of float32, a transposed copy at twice that.
+        return mirrored_product(x, x, _times_adjoint, _times_adjoint)
+    # XLA on a CPU may multiply a transposed half-precision operand at the speed of float32, a transposed copy at twice that and more.
     transposed = with_layout_constraint(x.astype(operands).T, Layout((0, 1)))
     return rounded_product(x, transposed, operands)
+
+
+def commuting_product(
+    left: Inexact[Array, "m m"], right: Inexact[Array, "m m"], operands: DTypeLike | None
+) -> Inexact[Array, "m m"]:
+    """Left @ right of two Hermitian matrices that commute, so that it is Hermitian too; rounded as in `centred_product`, on both sides."""
+    if operands is None:
+        return mirrored_product(left, right, _times_adjoint, product)
+    mean, rest = _without_mean(left)
+    mean_right, rest_right = _without_mean(right)
+    return mean * right + mean_right * rest + rounded_product(rest, rest_right, operands)
 
 
 def centred_product(
     left: Inexact[Array, "m m"], right: Inexact[Array, "m n"], operands: DTypeLike | None
 ) -> Inexact[Array, "m n"]:
-    """As `rounded_product`, but only what is left of a square operand without its mean eigenvalue is rounded.
+    """As `rounded_product`, but of `left` only what differs from its mean eigenvalue is rounded: μ right + (left − μ) @ right.
 
-    Left @ right = μ right + (left − μ) @ right, and the same once more for a square `right`. Where eigenvalues lie close
-    together, as those of an iteration that converges do, what is rounded is small, and so is its rounding error.
+    Where the eigenvalues of `left` lie close together, as those of an iteration that converges do, what is rounded is small, and so is
+    its rounding error.
     """
     if operands is None:
         return product(left, right)
     mean, rest = _without_mean(left)
-    if right.shape[0] != right.shape[1]:
-        return mean * right + rounded_product(rest, right, operands)
-    mean_right, rest_right = _without_mean(right)
-    return mean * right + mean_right * rest + rounded_product(rest, rest_right, operands)
+    return mean * right + rounded_product(rest, right, operands)
+
+
+def _times_adjoint(left: Inexact[Array, "m k"], right: Inexact[Array, "n k"]) -> Inexact[Array, "m n"]:
+    return product(left, adjoint(right))
+
+
+def diagonal_of(x: Inexact[Array, "m m"]) -> Inexact[Array, " m"]:
+    """The diagonal, as a gather of m numbers: `jnp.trace` and `jnp.diagonal` may be a pass over all m²."""
+    indices = jnp.arange(x.shape[0])
+    return x[indices, indices]
 
 
 def _without_mean(x: Inexact[Array, "m m"]) -> tuple[Inexact[Array, ""], Inexact[Array, "m m"]]:
     """The mean eigenvalue μ of a matrix and the matrix without it, x − μ."""
-    diagonal = jnp.arange(x.shape[0])
-    # A gather of m numbers: `jnp.trace` is a pass over all m².
-    mean = jnp.mean(x[diagonal, diagonal])
+    mean = jnp.mean(diagonal_of(x))
     return mean, x - mean * jnp.eye(x.shape[0], dtype=x.dtype)

@@ -24,7 +24,7 @@ from jaxtyping import Array, Inexact
 from specjax.spectral.methods.contract import AbstractPolar
 from specjax.spectral.minimax import MUON, Quintic, best_composition
 from specjax.spectral.one_by_one import eigvalsh
-from specjax.spectral.products import centred_product, rounded_gram
+from specjax.spectral.products import centred_product, commuting_product, diagonal_of, rounded_gram
 
 GRAM_GROWTH = 2.0**18
 """How much the steps of a block may magnify rounding in the Gram matrix before it is formed anew: to 1/64 in float32."""
@@ -226,7 +226,7 @@ def _in_standard_form(
 def _scaled_gram(gram: Array, scaling: Scaling) -> tuple[Array, Array]:
     """The Gram matrix D gram D of D x, and D: one number, or its diagonal as a row (1, m). Nothing is divided by zero."""
     if scaling == "frobenius":
-        squares = jnp.trace(gram).real
+        squares = jnp.sum(diagonal_of(gram)).real
     elif scaling == "schatten-4":
         squares = jnp.sqrt(jnp.sum(jnp.abs(gram) ** 2))
     elif scaling == "spectral":
@@ -245,9 +245,9 @@ def _on_gram(polynomials: tuple[Quintic, ...], gram: Array, operands: DTypeLike 
     """The m×m matrix that takes X with X Xᴴ = gram to the composed polynomials of X."""
     whole = step = _on_identity(polynomials[0], gram, operands)
     for p in polynomials[1:]:
-        gram = centred_product(step, centred_product(gram, step, operands), operands)
+        gram = commuting_product(step, commuting_product(gram, step, operands), operands)
         step = _on_identity(p, gram, operands)
-        whole = centred_product(step, whole, operands)
+        whole = commuting_product(step, whole, operands)
     return whole
 
 
@@ -257,4 +257,4 @@ def _on_identity(p: Quintic, gram: Array, operands: DTypeLike | None) -> Array:
 
 
 def _without_a(p: Quintic, gram: Array, operands: DTypeLike | None) -> Array:
-    return p.b * gram + p.c * centred_product(gram, gram, operands) if p.c else p.b * gram
+    return p.b * gram + p.c * commuting_product(gram, gram, operands) if p.c else p.b * gram
