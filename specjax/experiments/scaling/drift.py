@@ -135,8 +135,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     factors = sweep.values(*(2.0**k for k in range(-config.below, config.above + 1)))
     exact: Any = {"seeds": config.seeds, "plan": "exact"}
     steps = sweep.run(steps_of, {"width": widths}, key=sizes.stream(key, "steps"), **exact)
-    tuned = {"width": widths, "factor": factors}
-    losses = sweep.run(losses_of, tuned, key=sizes.stream(key, "trainings"), **exact)
+    losses = sweep.run(losses_of, {"width": widths, "factor": factors}, key=sizes.stream(key, "trainings"), **exact)
     names = {"stable_rank_dim_0": "setting", "size_dim_0": "setting"}
     return {
         "steps": steps.rename(names).assign_coords(setting=list(SETTINGS)),
