@@ -28,7 +28,7 @@ DRIFTS = ["√PᵀP - √QᵀQ", "of the other side", "not aligned", "PᵀP - Q�
 class Config(lab.Config):
     """Numbers of steps and draws."""
 
-    steps: tuple[int, ...] = lab.sizes(20, 40, 80, 160, 320, points=2, help="steps that one length of time is cut into")
+    steps: tuple[int, ...] = lab.sizes(20, 60, 180, points=2, help="steps that one length of time is cut into")
     seeds: int = lab.seeds(48, help="draws of the start")
 
 
@@ -127,6 +127,6 @@ EXPERIMENT = lab.Experiment(
     config=Config,
     measure=run,
     statements=states,
-    scales={"smoke": {"steps": (20, 40, 80), "seeds": 6}, "paper": {"seeds": 1000}},
+    scales={"smoke": {"steps": (20, 40), "seeds": 6}, "paper": {"steps": (20, 40, 80, 160, 320), "seeds": 1000}},
     figure=figure,
 )

@@ -11,6 +11,7 @@ from specjax.models import deep_linear
 from specjax.models.deep_linear import Params
 
 N = 6
+Path = tuple[Float[Array, "steps _ _"], ...]
 OPTIMIZERS: dict[str, Callable[[Array], Array]] = {"Muon": spectral.polar, "gradient descent": lambda x: x}
 """The step along a gradient; "Muon" is without momentum, as in both papers."""
 
@@ -25,7 +26,7 @@ def gaussian(key: Key[Array, ""], layers: int, scale: float) -> Params:
     return tuple(scale / N**0.5 * weight for weight in deep_linear.init(key, (N,) * (layers + 1)))
 
 
-def descend(start: Params, modes: Float[Array, " n"], rates: Float[Array, " steps"], optimizer: str) -> Params:
+def descend(start: Params, modes: Float[Array, " n"], rates: Float[Array, " steps"], optimizer: str) -> Path:
     """The weights after every step; with two layers the product W₂ W₁ is P Qᵀ."""
     direction = OPTIMIZERS[optimizer]
 
@@ -34,10 +35,11 @@ def descend(start: Params, modes: Float[Array, " n"], rates: Float[Array, " step
         weights = tuple(w - rate * direction(g) for w, g in zip(weights, gradients, strict=True))
         return weights, weights
 
-    return jax.lax.scan(step, start, rates)[1]
+    path: Path = jax.lax.scan(step, start, rates)[1]
+    return path
 
 
-def product(path: Params) -> Float[Array, "steps n n"]:
+def product(path: Path) -> Float[Array, "steps n n"]:
     """W_L ⋯ W₁ after every step."""
     result = path[0]
     for weights in path[1:]:
@@ -45,7 +47,7 @@ def product(path: Params) -> Float[Array, "steps n n"]:
     return result
 
 
-def values(path: Params) -> Float[Array, "steps n"]:
+def values(path: Path) -> Float[Array, "steps n"]:
     """The modes of the product, its diagonal, after every step."""
     return jnp.diagonal(product(path), axis1=1, axis2=2)
 

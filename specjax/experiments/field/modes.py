@@ -31,7 +31,7 @@ class Config(lab.Config):
         below=0.5,
         help="√n times the scale of the weights at the start, in a network of three layers",
     )
-    seeds: int = lab.seeds(160, help="draws of the start")
+    seeds: int = lab.seeds(64, help="draws of the start")
 
 
 def learning(key: Key[Array, ""], depth: int, start: Array) -> dict[str, Array]:

@@ -21,6 +21,7 @@ RATES, TIMES = {"Muon": 0.003, "gradient descent": 0.05}, {"Muon": 1.2, "gradien
 class Config(lab.Config):
     """Starts and draws."""
 
+    seed: int = lab.integer(1, least=0, help="root of all randomness, a fresh one for what was changed")
     small: float = lab.number(0.03, above=0, below=0.3, help="√n times the scale of the weights at the start")
     seeds: int = lab.seeds(160, help="draws of the start")
 
@@ -60,12 +61,13 @@ def modes_of(data: xr.Dataset) -> xr.DataArray:
 
 @states(
     "one-rate",
-    "Between a quarter and a half of its value the root of every mode grows by the length of the steps, to 2 %.",
+    "Between a quarter and a half of its value the root of every mode grows by the length of the steps, to 2 % in the median draw.",
     rivals={"gradient descent's, the mode": lambda config, data: modes_of(data)},
     controls=EXCHANGED,
+    post_hoc="By the mean over draws a few whose smallest mode aligns late left that mode open; judged by the median of fresh draws.",
 )
 def one_rate(config: Config, data: xr.Dataset) -> lab.Relation:
-    return lab.near(data["speed"].sel(optimizer="Muon", drop=True), 1.0, 0.02, "2 %")
+    return lab.near(data["speed"].sel(optimizer="Muon", drop=True), 1.0, 0.02, "2 %", by="median")
 
 
 def in_order(data: xr.Dataset, optimizer: str, first: slice, last: slice) -> lab.Relation:
