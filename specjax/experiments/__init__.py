@@ -59,7 +59,6 @@ MODULES = {
     "recall-transformer": "specjax.experiments.associative_memory.recall_transformer",
     "update-exponents": "specjax.experiments.scaling.updates",
     "rate-transfer": "specjax.experiments.scaling.rates",
-    "rate-drift": "specjax.experiments.scaling.drift",
     "target-erasure": "specjax.experiments.beyond.target_erasure",
     "best-filter": "specjax.experiments.beyond.best_filter",
     "capacity-constants": "specjax.experiments.beyond.capacity_constants",
