@@ -15,6 +15,7 @@ LONG = {
     "gpt-ablation",
     "recall-transformer",
     "sparse-regression",
+    "what-decides",
 }
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Key
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 
 from specjax import lab, sizes, sweep
 from specjax.experiments.beyond.deciding_networks import NETWORKS, RATES, SMALL_RATE, draw, trained
@@ -186,6 +187,7 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
     taus.set_yticks(range(len(QUANTITIES)), list(QUANTITIES))
     taus.invert_yaxis()
     taus.axvline(0, color="gray", linewidth=0.8)
+    taus.set_xlim(right=0.7)
     taus.set(xlabel="Kendall's τ with how much faster", title="each method with its best step size")
     criterion, fallen = value(data, "nr/st"), pooled(data, falls(data["left"]))
     edges = np.quantile(criterion, np.linspace(0, 1, 9))
@@ -209,6 +211,9 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
     )
     for axes in (taus, ahead, points):
         axes.legend(fontsize="x-small")
+    for axes in (ahead, points):
+        axes.set_xticks([0.3, 0.6, 1, 2], ["0.3", "0.6", "1", "2"])
+        axes.xaxis.set_minor_locator(NullLocator())
     return drawn
 
 
