@@ -112,7 +112,7 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
     drawn = Figure(figsize=(6.4, 4.2), layout="constrained")
     axes = drawn.subplots()
     draw_curves(axes, data["drift"] + 1e-16, "steps", "of", str)
-    log_axes(axes, config.steps)
+    log_axes(axes, list(map(float, config.steps)))
     axes.set(xlabel=f"steps in a time of {TIME:g}", ylabel="drift / start")
     axes.legend(fontsize="small")
     return drawn

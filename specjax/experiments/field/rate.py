@@ -35,7 +35,8 @@ def learning(key: Key[Array, ""], start: Array) -> dict[str, Array]:
         quarter, half = (first_above(value, share * modes) for share in (0.25, 0.5))
         rise = jnp.sqrt(value[half - 1, jnp.arange(N)]) - jnp.sqrt(value[quarter - 1, jnp.arange(N)])
         # Of a mode that never is half learned both are the last step.
-        found.append((half * rate, rise / (jnp.maximum(half - quarter, 1) * rate)))
+        half, between = (count.astype(modes.dtype) for count in (half, jnp.maximum(half - quarter, 1)))
+        found.append((half * rate, rise / (between * rate)))
     time, speed = map(jnp.stack, zip(*found, strict=True))
     return {"time": time, "speed": speed}
 

@@ -125,6 +125,6 @@ EXPERIMENT = lab.Experiment(
     config=Config,
     measure=run,
     statements=states,
-    scales={"smoke": {"seeds": 8}, "paper": {"seeds": 2000}},
+    scales={"smoke": {"seeds": 64}, "paper": {"seeds": 2000}},
     figure=figure,
 )
