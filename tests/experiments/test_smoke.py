@@ -1,5 +1,7 @@
 """Every experiment at its smallest scale: run, judge, attack, tabulate, draw; nothing comes out as the opposite of what holds."""
 
+import re
+
 import matplotlib.image
 import numpy as np
 import pytest
