@@ -25,6 +25,7 @@ METHODS = {
 class Config(lab.Config):
     """Steps and data sets."""
 
+    seed: int = lab.integer(1, least=0, help="root of all randomness; bounds were set on other draws")
     steps: int = lab.integer(4000, least=500, help="steps")
     seeds: int = lab.seeds(32, help="data sets")
 
