@@ -14,7 +14,11 @@ from specjax.report.record import Result
 FOLDER = Path(__file__).parents[1] / "docs" / "papers"
 TABLES = {
     "claims": {"directions": ("claims-limits", "Claim 8"), "averages": ("claims-bias", "Claim 9")},
-    "scaling": {"updates": ("update-exponents", "Exponents of ΔW x"), "rates": ("rate-transfer", "Best rates")},
+    "scaling": {
+        "updates": ("update-exponents", "Exponents of ΔW x"),
+        "rates": ("rate-transfer", "Best rates"),
+        "drift": ("rate-drift", "Exponents in the width"),
+    },
 }
 """Other places of the pages: the experiment whose record has the table, and how the title of that begins."""
 HEADER = ("row", "what it says", "status", "what is true", "decided by")

@@ -59,6 +59,7 @@ MODULES = {
     "recall-transformer": "specjax.experiments.associative_memory.recall_transformer",
     "update-exponents": "specjax.experiments.scaling.updates",
     "rate-transfer": "specjax.experiments.scaling.rates",
+    "rate-drift": "specjax.experiments.scaling.drift",
     "field-grid": "specjax.experiments.field.grid",
     "field-momentum": "specjax.experiments.field.momentum",
     "field-margin": "specjax.experiments.field.margin",

@@ -11,7 +11,15 @@ from specjax import experiments
 from tests.experiments.streams import Streams, recorded
 
 # Optax's Adam does not run under strict promotion.
-ADAM = {"gpt-ablation", "gpt-snapshot", "gpt-telemetry", "recall-transformer", "update-exponents", "rate-transfer"}
+ADAM = {
+    "gpt-ablation",
+    "gpt-snapshot",
+    "gpt-telemetry",
+    "recall-transformer",
+    "update-exponents",
+    "rate-transfer",
+    "rate-drift",
+}
 
 
 @pytest.fixture(scope="session")

@@ -141,6 +141,13 @@ BAD = [
     ("rate-transfer", {"steps": 0}, "steps must be at least 1, got 0."),
     ("rate-transfer", {"seeds": 12}, "seeds must be at least 16, got 12."),
     ("rate-transfer", {"seeds": 18}, "seeds needs to be a multiple of 4, got 18."),
+    ("rate-drift", {"widths": (16,)}, "widths needs 2 or more different sizes in ascending order, each at least 16"),
+    ("rate-drift", {"widths": (16, 20)}, "widths needs to be multiples of 8, the size of a block, got 20."),
+    ("rate-drift", {"below": 0}, "below must be at least 1, got 0."),
+    ("rate-drift", {"above": 0}, "above must be at least 1, got 0."),
+    ("rate-drift", {"steps": 0}, "steps must be at least 1, got 0."),
+    ("rate-drift", {"seeds": 12}, "seeds must be at least 16, got 12."),
+    ("rate-drift", {"seeds": 18}, "seeds needs to be a multiple of 4, got 18."),
 ]
 
 

@@ -25,6 +25,7 @@ Params = dict[str, Float[Array, "_ _"]]
 Batch = tuple[Float[Array, "n d"], Float[Array, "n p"]]
 Exponents = tuple[float | int, float | int, float | int]
 Factors = Callable[[int], Float[Array, "3"]]
+Step = Callable[[ArrayLike], optax.GradientTransformation]
 
 
 class Setting(NamedTuple):
@@ -104,6 +105,15 @@ SETTINGS: Mapping[str, Setting] = {
 def problem(optimizer: str, last: ArrayLike, factors: Float[Array, "3"]) -> Problem:
     """The trainings by an optimizer: the last layer starts as (width / BASE)^last of the standard one, rates are multiplied by layer."""
 
+    def step(factor: Array) -> Step:
+        return lambda rate: OPTIMIZERS[optimizer](rate, factor)
+
+    return trained_by({name: step(factor) for name, factor in zip(LAYERS, factors, strict=True)}, last)
+
+
+def trained_by(steps: Mapping[str, Step], last: ArrayLike) -> Problem:
+    """The trainings by an optimizer for each layer, of one rate; the last layer starts as (width / BASE)^last of the standard one."""
+
     def build(key: Key[Array, ""], width: int) -> Params:
         starts = (1.0, 1.0, (width / BASE) ** last)
         return {
@@ -112,8 +122,7 @@ def problem(optimizer: str, last: ArrayLike, factors: Float[Array, "3"]) -> Prob
         }
 
     def by_layer(rate: ArrayLike) -> optax.GradientTransformation:
-        steps = {name: OPTIMIZERS[optimizer](rate, factor) for name, factor in zip(LAYERS, factors, strict=True)}
-        return optax.partition(steps, {name: name for name in LAYERS})
+        return optax.partition({name: step(rate) for name, step in steps.items()}, {name: name for name in LAYERS})
 
     return Problem(build, loss, by_layer, draw)
 

@@ -79,13 +79,13 @@ def best(data: xr.Dataset) -> xr.DataArray:
     return (2.0 ** (place + beside - int(np.argmin(np.abs(np.log(data["factor"].values)))))).rename("best rate")
 
 
-def _inside(relation: lab.Relation, data: xr.Dataset, setting: str) -> lab.Relation:
+def inside(relation: lab.Relation, data: xr.Dataset, setting: str) -> lab.Relation:
     """Nothing is decided where a best rate, of the mean over all seeds, is an end of the grid."""
     means = data["loss"].sel(setting=setting, drop=True).mean("seed")
     return lab.within_grid(relation, means.argmin("factor"), data.sizes["factor"])
 
 
-def _moved(power: float) -> Control:
+def moved(power: float, *, of: str | None = None) -> Control:
     """The data with best rates that move by another power of the width."""
 
     def change(data: xr.Dataset) -> xr.Dataset:
@@ -94,7 +94,7 @@ def _moved(power: float) -> Control:
         moved = [data["loss"].isel(width=[at]).roll(factor=shift) for at, shift in enumerate(places)]
         return data.assign(loss=xr.concat(moved, "width"))
 
-    return lab.changing(change)
+    return lab.changing(change, of=of)
 
 
 def exponents(data: xr.Dataset, setting: str) -> xr.DataArray:
@@ -111,9 +111,9 @@ def follows(name: str, cites: str, says: str, setting: str, power: float, **opti
     def relation(config: Config, data: xr.Dataset) -> lab.Relation:
         off = exponents(data, setting) - power
         sides = xr.concat([off, -off], xr.Variable("side", ["above", "below"])).rename("exponent of the best rate, off")
-        return _inside(lab.below(sides, HALFWAY, "half of the distance to the next exponent"), data, setting)
+        return inside(lab.below(sides, HALFWAY, "half of the distance to the next exponent"), data, setting)
 
-    controls = {"best rates that rise as √width": _moved(0.5), "best rates that fall as 1/√width": _moved(-0.5)}
+    controls = {"best rates that rise as √width": moved(0.5), "best rates that fall as 1/√width": moved(-0.5)}
     states(cites, says, name=name, controls=controls, **options)(relation)
 
 
@@ -121,9 +121,9 @@ def falls(name: str, cites: str, says: str, setting: str, at_most: float, instea
     """States that the exponent of a setting's best rate is below a number, to be told from that of another setting in its place."""
 
     def relation(config: Config, data: xr.Dataset) -> lab.Relation:
-        return _inside(lab.below(exponents(data, setting), at_most, f"{at_most:g}"), data, setting)
+        return inside(lab.below(exponents(data, setting), at_most, f"{at_most:g}"), data, setting)
 
-    states(cites, says, name=name, controls={instead: _in_place_of(setting, instead)}, **options)(relation)
+    states(cites, says, name=name, controls={instead: in_place_of(setting, instead)}, **options)(relation)
 
 
 def moves_less(name: str, cites: str, says: str, setting: str, than: str, least: float, **options: Any) -> None:
@@ -131,9 +131,9 @@ def moves_less(name: str, cites: str, says: str, setting: str, than: str, least:
 
     def relation(config: Config, data: xr.Dataset) -> lab.Relation:
         more, less = (abs(exponents(data, each)) for each in (than, setting))
-        return _inside(_inside(lab.ahead(more, less, least=least), data, setting), data, than)
+        return inside(inside(lab.ahead(more, less, least=least), data, setting), data, than)
 
-    control = lab.replacing("loss", lambda data: _exchanged(data["loss"], setting, than))
+    control = lab.changing(lambda data: exchanged(data, setting, than))
     states(cites, says, name=name, controls={"the two exchanged": control}, **options)(relation)
 
 
@@ -141,9 +141,9 @@ def costs_little(name: str, cites: str, says: str, setting: str, instead: str, *
     """States that the rate tuned at the narrowest width costs less than a quarter of the loss at the widest."""
 
     def relation(config: Config, data: xr.Dataset) -> lab.Relation:
-        return _inside(lab.below(cost(data, setting), 0.25, "a quarter of the loss"), data, setting)
+        return inside(lab.below(cost(data, setting), 0.25, "a quarter of the loss"), data, setting)
 
-    states(cites, says, name=name, controls={instead: _in_place_of(setting, instead)}, **options)(relation)
+    states(cites, says, name=name, controls={instead: in_place_of(setting, instead)}, **options)(relation)
 
 
 def cost(data: xr.Dataset, setting: str) -> xr.DataArray:
@@ -154,17 +154,18 @@ def cost(data: xr.Dataset, setting: str) -> xr.DataArray:
     return ((kept - own) / own.mean("seed")).rename("cost of the narrowest's rate")
 
 
-def _in_place_of(setting: str, other: str) -> Control:
+def in_place_of(setting: str, other: str) -> Control:
     return lab.replacing(
         "loss",
         lambda data: data["loss"].where(data["setting"] != setting, data["loss"].sel(setting=other, drop=True)),
     )
 
 
-def _exchanged(loss: xr.DataArray, one: str, other: str) -> xr.DataArray:
+def exchanged(data: xr.Dataset, one: str, other: str) -> xr.Dataset:
+    """The data with two settings in each other's place."""
     names = {one: other, other: one}
-    order = [names.get(str(name), str(name)) for name in loss["setting"].values]
-    return loss.sel(setting=order).assign_coords(setting=loss["setting"])
+    order = [names.get(str(name), str(name)) for name in data["setting"].values]
+    return data.sel(setting=order).assign_coords(setting=data["setting"])
 
 
 follows(
