@@ -116,6 +116,7 @@ def test_the_papers_powers_confirm_all_and_those_of_no_drift_refute_them():
     assert set(verdicts(*data).values()) == {"confirmed"}
     data = made(of_each(*[0.1] * 5), of_each(*[0.0] * 5), dict.fromkeys(tuned, 0.0))
     found = verdicts(*data)
-    refuted = {name for name, verdict in found.items() if verdict == "refuted"}
+    # By the numbers alone: with all settings the same no control can be confirmed, which makes a judgement inconclusive.
+    refuted = {each.name for each in drift.EXPERIMENT.statements if each.find(*data).verdict == "refuted"}
     assert {"rank-of-adamuon", "rank-of-shampoo", "step-of-adamuon", "step-of-shampoo", "rate-rises"} <= refuted
     assert "confirmed" not in {found[name] for name in ("rate-moves-less", "spectral-adamuon", "spectral-shampoo")}
