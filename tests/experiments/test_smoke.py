@@ -15,6 +15,7 @@ OPPOSITE = {"confirmed": "refuted", "refuted": "confirmed"}
 # Much compilation: sweeps of training loops. Their parts have fast tests of their own.
 LONG = {
     "gpt-ablation",
+    "rate-drift",
     "recall-transformer",
     "sparse-regression",
     "what-decides",
