@@ -19,6 +19,13 @@ FINITE = "must be a finite number between 0 and"
 BAD_CONFIGS = [
     ("what-decides", {"classes": 7}, "classes must be at most 6, got 7."),
     ("what-decides", {"classes": 0}, "classes must be at least 1, got 0."),
+    ("what-decides", {"seeds": 19}, "seeds must be at least 20, got 19."),
+    ("what-decides", {"seed": -1}, "seed must be from 0 to 2^32 - 1, got -1."),
+    (
+        "what-decides",
+        {"lengths": (10,)},
+        "lengths needs 2 or more different sizes in ascending order, each at least 1, got (10,).",
+    ),
     ("claims-momentum", {"samples": 999}, "samples must be at least 1000, got 999."),
     ("claims-momentum", {"searches": 0}, "searches must be at least 1000, got 0."),
     ("claims-expectation", {"samples": 0}, "samples must be at least 1000, got 0."),
