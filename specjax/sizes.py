@@ -1,6 +1,6 @@
 """Sizes that can be vmapped, and random draws that padding cannot change.
 
-A size is a Python int or a :class:`Size`: a static padded extent together with a traced number of active entries. Draws are
+A size is a Python int or a `Size`: a static padded extent together with a traced number of active entries. Draws are
 row-keyed: the value at index (r, c) is a function of the key and of (r, c) alone, and zero outside the active block. Hence
 
 * padding never changes a draw (bitwise), and
@@ -122,12 +122,12 @@ def normal(key: Key[Array, ""], sizes: Sequence[AnySize]) -> Shaped[Array, "..."
 
 
 def uniform(key: Key[Array, ""], sizes: Sequence[AnySize]) -> Shaped[Array, "..."]:
-    """Independent draws from [0, 1), one axis per size, zero outside the active block; errors as for :func:`normal`."""
+    """Independent draws from [0, 1), one axis per size, zero outside the active block; errors as for `normal`."""
     return _row_keyed(key, sizes, lambda k, shape: jax.random.uniform(k, shape, dtype=jnp.result_type(float)))
 
 
 def rademacher(key: Key[Array, ""], sizes: Sequence[AnySize]) -> Shaped[Array, "..."]:
-    """Independent signs, each -1 or 1 with probability 1/2, zero outside the active block; errors as for :func:`normal`."""
+    """Independent signs, each -1 or 1 with probability 1/2, zero outside the active block; errors as for `normal`."""
     return _row_keyed(key, sizes, lambda k, shape: jax.random.rademacher(k, shape, dtype=jnp.result_type(float)))
 
 

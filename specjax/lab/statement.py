@@ -67,7 +67,7 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Statement:
-    """See :func:`statement`, which makes one of a function."""
+    """See `statement`, which makes one of a function."""
 
     name: str
     cites: tuple[str, ...]
@@ -195,7 +195,7 @@ class Statements(list[Statement]):
     """The statements of an experiment, in the order in which a module makes them: `@states("eq-40", "…", rivals=…)`."""
 
     def __call__(self, *args: Any, **options: Any) -> Callable[[Judge], Statement]:
-        """Makes a statement as :func:`statement` does, with the same arguments and errors, and keeps it."""
+        """Makes a statement as `statement` does, with the same arguments and errors, and keeps it."""
         make = statement(*args, **options)
 
         def kept(relation: Judge) -> Statement:

@@ -60,7 +60,7 @@ def descend(
     """Runs `records · every` iterations. A run that diverges stops itself and, under `vmap`, no other.
 
     Args:
-        params: W_1, …, W_L of :mod:`specjax.models.mlp`.
+        params: W_1, …, W_L of `specjax.models.mlp`.
         batch: Inputs and targets, samples in rows.
         activation: Its name.
         rate: The factor on the step sizes of all blocks.

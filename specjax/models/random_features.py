@@ -134,7 +134,7 @@ class SpectralDescent(NamedTuple):
 
 
 def spectral_descent(path: Trajectory, rotated_error: Float[Array, "m k"], steps: int) -> SpectralDescent:
-    """SpecGD for `steps` iterations of :func:`spectral_step` from W_* + `rotated_error` Uᵀ, in the eigenbasis of B.
+    """SpecGD for `steps` iterations of `spectral_step` from W_* + `rotated_error` Uᵀ, in the eigenbasis of B.
 
     The step is equivariant under rotations, and in the eigenbasis the products with B are scalings.
     """

@@ -56,7 +56,7 @@ def teacher_student(
 ) -> Moments:
     """B = U Q Uᵀ + Γ and B̄ = V Q̄ Uᵀ + Σ̄ with independent U and V: assumption G (p = 1) or H.
 
-    Σ̄ is diagonal with `rank` entries in the interval `bulk` and the rest zero, Γ as in :func:`spiked`. Args and errors as there.
+    Σ̄ is diagonal with `rank` entries in the interval `bulk` and the rest zero, Γ as in `spiked`. Args and errors as there.
     """
     _check(k, spikes, bulk)
     # Mapped over keys, since a generator takes long to compile.

@@ -180,11 +180,11 @@ def coordinate_check(
 ) -> CoordinateCheck:
     """Trains a model for a few steps at every width and seed, and says which activations and updates grow or vanish with the width.
 
-    One program is compiled for each width. Layers are found by tracing the loss, as :func:`specjax.diagnostics.layer_report` finds them:
+    One program is compiled for each width. Layers are found by tracing the loss, as `specjax.diagnostics.layer_report` finds them:
     products with a parameter, looked-up embeddings; no convolutions, and nothing inside `while_loop` or `cond`.
 
     Args:
-        build: As for :func:`specjax.scaling.transfer`, like `loss` and `optimizer`; `build` gets ints.
+        build: As for `specjax.scaling.transfer`, like `loss` and `optimizer`; `build` gets ints.
         loss: See `build`.
         optimizer: See `build`.
         rate: What `optimizer` gets; one at which all widths train.

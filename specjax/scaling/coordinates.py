@@ -1,6 +1,6 @@
 """What a training does to each layer in its first steps: sizes of activations, of their changes and of ΔW x, and norms of W and ΔW.
 
-The layers are the linear maps of the traced loss (:mod:`specjax.diagnostics.linear_maps`), so that no hook in the model is needed: what a
+The layers are the linear maps of the traced loss (`specjax.diagnostics.linear_maps`), so that no hook in the model is needed: what a
 parameter W is multiplied with are the inputs x, and W x, times the numbers that multiply it afterwards as an output multiplier does, is
 the output. All sizes are on one batch, that of the first step, whatever later steps are trained on.
 """
@@ -43,7 +43,7 @@ _ITERATIONS = 24
 def measured(
     problem: Problem, key: Key[Array, ""], width: AnySize, rate: ArrayLike, steps: int
 ) -> dict[str, Float[Array, "{steps}+1 _"]]:
-    """Every quantity after 0, 1, …, `steps` steps, of every map or other parameter in the order of :func:`names`."""
+    """Every quantity after 0, 1, …, `steps` steps, of every map or other parameter in the order of `names`."""
     model = problem.model(key, width)
     params, _ = eqx.partition(model, eqx.is_inexact_array)
     treedef = jax.tree.structure(params)

@@ -30,7 +30,7 @@ Dim = Literal["width", "depth"]
 
 @dataclass(frozen=True)
 class Problem:
-    """What is trained: see :data:`Build`, :data:`Loss` and :data:`Optimizer`; `batch` is a tree of arrays, or a function of a key.
+    """What is trained: see `Build`, `Loss` and `Optimizer`; `batch` is a tree of arrays, or a function of a key.
 
     `dim` is what the size is, a width or a depth.
     """

@@ -29,7 +29,7 @@ def squared_norm(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch"]:
 
 
 def stable_rank_above(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch"]:
-    """‖X‖_F² over :func:`squared_norm`: at least st(X), and above it by as little; 0 for a zero matrix."""
+    """‖X‖_F² over `squared_norm`: at least st(X), and above it by as little; 0 for a zero matrix."""
     gram = gram_matrix(scaled(x)[0])
     return ratio(jnp.trace(gram, axis1=-2, axis2=-1), _largest(gram))
 

@@ -12,7 +12,7 @@ from jaxtyping import Shaped
 
 @dataclass(frozen=True)
 class Widths:
-    """An axis of sizes, made by :func:`widths`; `measure` receives a point as a Python int or a :class:`specjax.sizes.Size`."""
+    """An axis of sizes, made by `widths`; `measure` receives a point as a Python int or a `specjax.sizes.Size`."""
 
     points: tuple[int, ...]
     unit: str
@@ -20,7 +20,7 @@ class Widths:
 
 @dataclass(frozen=True)
 class Values:
-    """An axis of numbers, made by :func:`values`; `measure` receives a point as a scalar array."""
+    """An axis of numbers, made by `values`; `measure` receives a point as a scalar array."""
 
     points: tuple[int, ...] | tuple[float, ...]
     unit: str
@@ -28,7 +28,7 @@ class Values:
 
 @dataclass(frozen=True)
 class Zipped:
-    """One dimension along which several axes move together, made by :func:`zipped`; `measure` receives each by its own name."""
+    """One dimension along which several axes move together, made by `zipped`; `measure` receives each by its own name."""
 
     axes: tuple[tuple[str, Widths | Values], ...]
 

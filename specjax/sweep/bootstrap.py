@@ -63,10 +63,10 @@ class Sample:
 
 
 def sample_of(data: xr.DataArray, dim: str, least: int) -> Sample:
-    """The replicates of :func:`sample_over` a single dimension.
+    """The replicates of `sample_over` a single dimension.
 
     Raises:
-        ValueError: as :func:`sample_over`; NaN or inf.
+        ValueError: as `sample_over`; NaN or inf.
 
     Warns:
         RoughFitWarning: 3 widths or fewer, or fewer than 10 replicates at a width with noise.

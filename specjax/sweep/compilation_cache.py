@@ -36,7 +36,7 @@ def folder(platform: str) -> Path | None:
 
 @contextmanager
 def persistent(platform: str) -> Iterator[None]:
-    """JAX's compilation cache in :func:`folder`, and its settings as they were afterwards."""
+    """JAX's compilation cache in `folder`, and its settings as they were afterwards."""
     where = folder(platform)
     before = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]  # set at run time
     if where is None or before is not None or not _writable(where):

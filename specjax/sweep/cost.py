@@ -71,7 +71,7 @@ class Scaling:
 @dataclass(frozen=True)
 class CostModel:
     """The costs of one measurement in `seconds`, `flops`, and `peak` and `working` bytes, the seconds to compile one bucket, and what
-    :class:`Cost` says of its largest program.
+    `Cost` says of its largest program.
     """
 
     seconds: Scaling

@@ -69,7 +69,7 @@ def labelled(data: xr.Dataset, *dims: str, outputs: Sequence[str] = (), **labels
     second "step"; an output of fewer axes has the first of these names.
 
     Args:
-        data: What :func:`specjax.sweep.run` returns.
+        data: What `specjax.sweep.run` returns.
         dims: Names of the axes, in their order.
         outputs: Those whose axes these are; by default all.
         labels: Coordinates by dimension, of any kind that xarray takes.
@@ -104,12 +104,12 @@ def labels(over: Over, dim: str, places: tuple[int, ...]) -> list[Any]:
 
 
 def is_explained(data: xr.Dataset) -> bool:
-    """Whether `data` come from :func:`specjax.sweep.run`, and :func:`explain` knows how they were made."""
+    """Whether `data` come from `specjax.sweep.run`, and `explain` knows how they were made."""
     return BUCKET_TABLE in data.attrs
 
 
 def explain(data: xr.Dataset) -> str:
-    """How a dataset of :func:`specjax.sweep.run` was made: its buckets, their padding, chunks, memory, and seconds, as a table.
+    """How a dataset of `specjax.sweep.run` was made: its buckets, their padding, chunks, memory, and seconds, as a table.
 
     Raises:
         ValueError: the dataset does not come from `run`.

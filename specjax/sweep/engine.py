@@ -54,7 +54,7 @@ def run(
     """Measures every seed at every point of the grid `over`, with one compiled program for each bucket of widths.
 
     Seed s uses `jax.random.fold_in(key, s)` at every point. So more seeds never change earlier ones, and a measurement that draws
-    through :mod:`specjax.sizes` has its widths coupled: the small one is a block of the large one. The dataset is the same, to
+    through `specjax.sizes` has its widths coupled: the small one is a block of the large one. The dataset is the same, to
     rounding, for every `plan`, `chunk`, `memory` and number of devices; the draws are the same bit for bit.
 
     Seeds are shared among all devices, and among all processes after `jax.distributed.initialize()`; each process returns the whole.
@@ -67,26 +67,26 @@ def run(
             coordinate `seeds`, and NaN where a width has no such seed.
         key: The typed key from which the key of every seed is folded.
         plan: How widths share compiled code: "exact" compiles each alone, "padded" pads all to the largest, "auto" weighs compile
-            time against padding (see :mod:`specjax.sweep.plan`).
+            time against padding (see `specjax.sweep.plan`).
         chunk: Seeds per call of a program; by default a fraction of a second's work, within `memory`. How many of them are computed at a
             time is chosen by the cache, whatever this is.
         memory: What one device may hold at a time, in bytes or as "4GiB"; by default a quarter of a host's memory or three quarters
             of an accelerator's.
         reduce: None keeps every seed. "moments" keeps mean, variance, smallest and largest of at most 64 batches of seeds and
-            forgets the seeds, so that memory does not grow with their number; see :func:`specjax.sweep.total`.
+            forgets the seeds, so that memory does not grow with their number; see `specjax.sweep.total`.
         couple: Whether a seed has the same key at all widths. False folds the widths into it, so that they are drawn independently.
         check_padding: Whether to measure one seed both ways, padded and with its widths as ints, at the narrowest point of the bucket that
             is padded most, and to refuse outputs that differ beyond rounding. It costs the compilation of one program at that point; a
             plan that pads nothing, and a stored sweep of which nothing is missing, cost nothing.
         store: A folder to write to as the sweep runs. An interrupted sweep is continued by the same call, and one of more seeds
-            runs only those that are new. Without one, a sweep within :func:`specjax.keeping.under` has one of its own there.
+            runs only those that are new. Without one, a sweep within `specjax.keeping.under` has one of its own there.
         units: Units of outputs by name.
         progress: True for a progress bar, False for none; by default there is one only on a terminal.
 
     Returns:
         A dataset with the dimensions `(*over, "seed")` and, for outputs that are not scalars, `{name}_dim_0`, ... behind them; with
-        the boolean variable `failed` (see :func:`without_failed`); and with attributes that say how it was made: versions, device,
-        key, seeds, plan, buckets (JSON), padding, dtype, `compile_seconds`, `run_seconds`; :func:`specjax.sweep.explain` prints them.
+        the boolean variable `failed` (see `without_failed`); and with attributes that say how it was made: versions, device,
+        key, seeds, plan, buckets (JSON), padding, dtype, `compile_seconds`, `run_seconds`; `specjax.sweep.explain` prints them.
         With `reduce`, "batch" stands in place of "seed", each output has its `.variance`, `.min` and `.max` beside it, `count`
         counts the seeds of each batch and `failed` those left out.
 

@@ -21,7 +21,7 @@ class Fit:
 
     The `model` says which term was fitted; the others are 0. Intervals are bootstrap intervals at `level`, `stderr` is the bootstrap
     standard error of the exponent; without seed noise they are 0 and single numbers. They do not know whether the data follow the
-    model: the local exponents show it, and :func:`choose_model` tests it. `shift` is that of an :func:`asymptotic_exponent`, whose
+    model: the local exponents show it, and `choose_model` tests it. `shift` is that of an `asymptotic_exponent`, whose
     interval is another one, and NaN of other fits.
 
     `means` and `stderrs` are those of y at the `widths`, ascending. `local_exponents[i]` is the slope of log y between `widths[i]` and
@@ -117,7 +117,7 @@ class Fit:
 
         Below 1 - level exactly if `predicted` is outside of the bootstrap interval at that level; the least that the number of resamples
         can tell is an upper bound. Like the interval it assumes the model, and it does not know of the shift of an
-        :func:`asymptotic_exponent`.
+        `asymptotic_exponent`.
 
         Raises:
             ValueError: the fitted data have no seed noise, or `predicted` is not finite.

@@ -98,7 +98,7 @@ class Whitened:
 
 
 def whitened(sample: Sample, significance: float) -> Whitened:
-    """The means of `sample`, to be tested at `significance`; raises a ValueError where they cannot be (:func:`choose_model`)."""
+    """The means of `sample`, to be tested at `significance`; raises a ValueError where they cannot be (`choose_model`)."""
     if not 0 < significance < 1:
         raise ValueError(f"significance needs to be between 0 and 1, got {significance}; write e.g. 0.05.")
     n = int(sample.counts.min())

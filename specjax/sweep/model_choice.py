@@ -36,13 +36,13 @@ def choose_model(data: xr.DataArray, dim: str, *, significance: float = 0.05) ->
     The rule: the power law is kept unless one of three tests, each at `significance`/3, is against it: that of its misfit, and those
     of a subleading term and of an offset. So a true power law is kept with probability at least 1 - `significance`. Otherwise it is
     the one of the other two with the smaller misfit, among those whose misfit is not contradicted at `significance`; if both are
-    contradicted, none. The tests are those of :mod:`specjax.sweep.misfit`, with the seeds of the width with fewest.
+    contradicted, none. The tests are those of `specjax.sweep.misfit`, with the seeds of the width with fewest.
 
     The choice uses the data, and the interval of a fit made after it does not know: it is too narrow where the choice was close.
-    Data and warnings are those of :func:`fit_power_law`, with at least 4 widths and more seeds than widths.
+    Data and warnings are those of `fit_power_law`, with at least 4 widths and more seeds than widths.
 
     Raises:
-        ValueError: fewer widths or seeds; what :func:`fit_power_law` refuses; a width without seed noise, or widths that move
+        ValueError: fewer widths or seeds; what `fit_power_law` refuses; a width without seed noise, or widths that move
             together exactly, so that any misfit would be infinitely significant.
     """
     sample = sample_of(data, dim, least=4)

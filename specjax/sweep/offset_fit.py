@@ -13,13 +13,13 @@ def fit_offset(data: xr.DataArray, dim: str, *, resamples: int = 1000, level: fl
 
     The fit is least squares on the means themselves, which need not be positive, weighted by their inverse variances, with the
     standard deviation of a seed taken as a power law in x. E and A are linear and projected out; b is searched for in both signs.
-    Resampling and intervals are those of :func:`fit_power_law`; the standard error of b is half the distance of the replicates'
+    Resampling and intervals are those of `fit_power_law`; the standard error of b is half the distance of the replicates'
     quantiles that lie one standard deviation from the middle of a normal. E is zero within error where its interval contains 0.
 
-    Arguments and warnings are those of :func:`fit_power_law`, with at least 4 widths.
+    Arguments and warnings are those of `fit_power_law`, with at least 4 widths.
 
     Raises:
-        ValueError: what :func:`fit_power_law` refuses, but for signs; or the data do not determine the three parameters: A is 0
+        ValueError: what `fit_power_law` refuses, but for signs; or the data do not determine the three parameters: A is 0
             within noise, b is 0 within noise (where E has no value), or b runs to where only one end of the widths feels the term.
     """
     sample = sample_of(data, dim, least=4)

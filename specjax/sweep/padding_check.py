@@ -3,7 +3,7 @@
 Padded and unpadded programs add in another order, so their numbers differ by rounding, and what rounding does differs from measurement to
 measurement: it is the last digit of a mean, all digits of a small difference, and anything after a long training. So a difference that
 is more than half of the digits is compared with what moving the last bits of every operation of the unpadded program does to the same
-entry (:mod:`specjax.sweep.rounding`), at a few seeds.
+entry (`specjax.sweep.rounding`), at a few seeds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ class Unpadded:
         bucket: The bucket that is padded.
         over: The axes of the sweep.
         key: The key of the sweep.
-        couple: As for :func:`specjax.sweep.run`.
+        couple: As for `specjax.sweep.run`.
     """
 
     def __init__(self, measure: Measure, bucket: Bucket, over: Over, key: jax.Array, couple: bool) -> None:

@@ -49,7 +49,7 @@ class Plan:
         return [dict(zip(self.groups, chosen, strict=True)) for chosen in product(*self.groups.values())]
 
     def to_json(self) -> dict[str, Any]:
-        """What :meth:`from_json` reads."""
+        """What `from_json` reads."""
         return {
             "groups": {dim: [list(g) for g in groups] for dim, groups in self.groups.items()},
             "chunks": [*self.chunks],
@@ -58,7 +58,7 @@ class Plan:
 
     @staticmethod
     def from_json(stored: Mapping[str, Any]) -> "Plan":
-        """The plan that :meth:`to_json` wrote."""
+        """The plan that `to_json` wrote."""
         groups = {dim: tuple(tuple(group) for group in groups) for dim, groups in stored["groups"].items()}
         return Plan(groups, tuple(stored["chunks"]), tuple(stored["vmapped"]))
 

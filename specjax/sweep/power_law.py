@@ -25,7 +25,7 @@ def fit_power_law(
 ) -> Fit:
     """Fits y = a xᵇ, or y = a xᵇ (1 + c/x) with c between -x_min and x_max, to the means of `data` over seeds.
 
-    The fit is least squares on log means, weighted by their inverse variances (:func:`specjax.sweep.bootstrap.weights`). Means, variances
+    The fit is least squares on log means, weighted by their inverse variances (`specjax.sweep.bootstrap.weights`). Means, variances
     and the fit are computed again in each resample of the seeds, all widths of a seed together. Intervals are percentile intervals,
     widened for few seeds by Student's t (the expanded percentile interval of Hesterberg 2015). Where each width has its own number of
     seeds (the coordinate `seeds`), it uses those it has.
@@ -56,7 +56,7 @@ def asymptotic_exponent(data: xr.DataArray, dim: str) -> Fit:
     width, where they are largest, is left out. That bounds what is left of them if leaving it out at least halves them, as it does
     to 1/x² on doubling widths. It is a rule and not a confidence level.
 
-    Arguments, errors and warnings are those of :func:`fit_power_law`, with at least 5 widths.
+    Arguments, errors and warnings are those of `fit_power_law`, with at least 5 widths.
     """
     sample = sample_of(data, dim, least=5)
     whole = float(_line_of(sample, subleading=True).exponent[0])
@@ -67,7 +67,7 @@ def asymptotic_exponent(data: xr.DataArray, dim: str) -> Fit:
 
 
 def drop_smallest(data: xr.DataArray, dim: str) -> xr.Dataset:
-    """The exponents of :func:`fit_power_law` without the 0, 1, 2, ... smallest widths, where terms beyond the power law are largest.
+    """The exponents of `fit_power_law` without the 0, 1, 2, ... smallest widths, where terms beyond the power law are largest.
 
     Returns:
         Along `dim`, whose coordinate is the smallest width that is left, 3 at least: `exponent` with the ends `low` and `high` of its 95 %
@@ -75,7 +75,7 @@ def drop_smallest(data: xr.DataArray, dim: str) -> xr.Dataset:
         shift whose interval leaves 0 out is a term that the model does not have. `to_dataframe()` prints as a table.
 
     Raises:
-        ValueError: fewer than 4 widths, and whatever :func:`fit_power_law` refuses for any of the fits.
+        ValueError: fewer than 4 widths, and whatever `fit_power_law` refuses for any of the fits.
     """
     sample = sample_of(data, dim, least=4)
     left = [sample.at(slice(k, None)) for k in range(len(sample.x) - 2)]

@@ -91,8 +91,8 @@ def build(
 ) -> Program:
     """The function of (key data, seed ids, coordinates) that measures one bucket.
 
-    Each output has one axis for each of :func:`traced_dims`, then the seed axis, then its own axes. With a `mesh`, of one axis
-    :data:`SEEDS`, every device runs its part of the seeds by itself, without communication. At most `vmapped` seeds of a device are
+    Each output has one axis for each of `traced_dims`, then the seed axis, then its own axes. With a `mesh`, of one axis
+    `SEEDS`, every device runs its part of the seeds by itself, without communication. At most `vmapped` seeds of a device are
     computed at a time, one group after the other; None: all. No batch of matrices reaches LAPACK on a CPU.
     """
     dims = traced_dims(bucket, over)
@@ -187,7 +187,7 @@ def trace_program(
 def compile_program(
     lowered: jax.stages.Lowered, *, seconds: float | None, compiling: float = 0.0
 ) -> jax.stages.Compiled:
-    """Compiles what was lowered from :func:`trace_program`, ahead of time.
+    """Compiles what was lowered from `trace_program`, ahead of time.
 
     Args:
         lowered: The program of a bucket.

@@ -102,7 +102,7 @@ class NowAndThen(logging.StreamHandler):
 
 @contextmanager
 def told_now_and_then() -> Iterator[None]:
-    """Within the block, where standard error is no terminal for a bar, it gets the lines of :class:`NowAndThen`."""
+    """Within the block, where standard error is no terminal for a bar, it gets the lines of `NowAndThen`."""
     logger = logging.getLogger("specjax")
     handler, level = NowAndThen(), logger.level
     if not sys.stderr.isatty():

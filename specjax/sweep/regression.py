@@ -64,7 +64,7 @@ def fit_log(
 
 
 def s_bounds(x: Float[np.ndarray, " n"]) -> tuple[float, float]:
-    """The least and the greatest s that :func:`fit_log` searches.
+    """The least and the greatest s that `fit_log` searches.
 
     The greatest is that of c = x_max: beyond it the term would not be subleading at any x, and xᵇ (1 + c/x) would pass for xᵇ⁻¹.
     """
@@ -96,7 +96,7 @@ def fit_curve(
 
 
 def exponent_bounds(x: Float[np.ndarray, " n"]) -> tuple[float, float]:
-    """The least and the greatest b that :func:`fit_curve` searches."""
+    """The least and the greatest b that `fit_curve` searches."""
     return float(-_STEEPEST / np.log(x[1] / x[0])), float(_STEEPEST / np.log(x[-1] / x[-2]))
 
 
@@ -138,7 +138,7 @@ def _search(
 
 
 def _rise_slope(x: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The derivative of :func:`rise` in b."""
+    """The derivative of `rise` in b."""
     log_x = np.log(x / x[0])
     small = np.abs(b) * log_x[-1] < 1e-3
     safe = np.where(small, 1.0, b)[..., None]

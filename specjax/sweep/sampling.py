@@ -44,7 +44,7 @@ class EverySeed:
         return seeds
 
     def with_failed(self, data: xr.Dataset, axes: Sequence[str], computed: np.ndarray | None) -> xr.Dataset:
-        """`data` with the seeds that failed; see :func:`specjax.sweep.failures.mark_failed`."""
+        """`data` with the seeds that failed; see `specjax.sweep.failures.mark_failed`."""
         return mark_failed(data, axes, computed)
 
     def variables(self, outputs: Shapes) -> Shapes:
@@ -106,7 +106,7 @@ class Batches:
         return 1
 
     def with_failed(self, data: xr.Dataset, axes: Sequence[str], computed: np.ndarray | None) -> xr.Dataset:  # noqa: ARG002
-        """`data` with the seeds that failed; see :func:`specjax.sweep.failures.report_failed_batches`."""
+        """`data` with the seeds that failed; see `specjax.sweep.failures.report_failed_batches`."""
         return report_failed_batches(data, axes)
 
     def variables(self, outputs: Shapes) -> Shapes:
@@ -157,7 +157,7 @@ Sampling = EverySeed | Batches
 
 
 def batches(seeds: int, size: int | None = None) -> Batches:
-    """At most :data:`BATCHES` batches of nearly equal size, each of at least 2 seeds where there are that many; or batches of `size`.
+    """At most `BATCHES` batches of nearly equal size, each of at least 2 seeds where there are that many; or batches of `size`.
 
     Raises:
         ValueError: `seeds` is not a multiple of `size`.

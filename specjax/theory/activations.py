@@ -139,7 +139,7 @@ def gelu_alpha(smallest_variance: ArrayLike) -> _Numbers:
 def gelu_alpha_as_printed(smallest_variance: ArrayLike) -> _Numbers:
     """s_*²/(2π (1 + s_*²)) with s_* = min_i w_iᵀ Σ w_i, as Figure 12 defines it: too large, and α v ≤ (E GELU(t))² false, for s_* > 1.
 
-    Kept so that the difference can be measured; use :func:`gelu_alpha`.
+    Kept so that the difference can be measured; use `gelu_alpha`.
     """
     return gelu_alpha(_floats(smallest_variance) ** 2)
 

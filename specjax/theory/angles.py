@@ -95,5 +95,5 @@ def arc_cosine_1(theta: Float[Array, "..."]) -> Float[Array, "..."]:
 def arc_cosine_1_of(
     theta: Float[Array, "..."], sine: Float[Array, "..."], cosine: Float[Array, "..."]
 ) -> Float[Array, "..."]:
-    """:func:`arc_cosine_1` where the sine and cosine of θ are at hand, as they are if θ comes from a scalar product."""
+    """`arc_cosine_1` where the sine and cosine of θ are at hand, as they are if θ comes from a scalar product."""
     return (sine + (np.pi - theta) * cosine) / (2 * np.pi)

@@ -89,7 +89,7 @@ def order_as_printed(dims: Sequence[ArrayLike], layer: int) -> _Numbers:
     """d_{i-1} (∏_{j<=i-2} d_j)² (∏_{j>i} d_j)², the order Corollary 2 and the summary print for V_i s_i. Wrong in the inner widths.
 
     At L = i = 2 the recursion gives V_2 = d_1 d_0 (d_0 + d_1 + 1), which grows as d_1² at fixed d_0, not as d_1. Kept so that the
-    difference can be measured; :func:`noise_coefficient` is exact.
+    difference can be measured; `noise_coefficient` is exact.
     """
     _check_layer(dims, layer)
     d = _floats(dims)
@@ -141,7 +141,7 @@ def one_draw_ratio_hidden(d0: ArrayLike, d2: ArrayLike) -> _Numbers:
     (1/√π) Γ((d_0+1)/2)/Γ(d_0/2+1) · Γ((d_2+1)/2)/Γ(d_2/2+1) · Γ((d_0+d_2+1)/2)/Γ((d_0+d_2)/2), the mean over draws up to O(1/d_1):
     0.3937 at d_0 = 8, d_2 = 6.
 
-    [ours] With A = Z Zᵀ, Z as in :func:`one_draw_ratio_output`, G_1 G_1ᵀ has the entries d_1 u_aᵀ A u_b, with the columns u of W_2:
+    [ours] With A = Z Zᵀ, Z as in `one_draw_ratio_output`, G_1 G_1ᵀ has the entries d_1 u_aᵀ A u_b, with the columns u of W_2:
     independent N(0, I), and independent of Z in the limit. The mean of |uᵀ A v| over v is √(2/π) ‖A u‖, and that of ‖A u‖ over u is
     E‖u‖ times that of ‖A e_1‖, A being invariant under rotations. With r = ‖z_1‖ and s the sum of squares of d_2 - 1 N(0, 1)
     variables, ‖A e_1‖ = r √(r² + s), so that ‖A e_1‖/tr A is √(r²/(r² + s)) times the share of r² + s in ‖Z‖_F²: again functions of

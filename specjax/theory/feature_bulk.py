@@ -29,7 +29,7 @@ def limiting_bulk_edges(gamma: float) -> tuple[float, float]:
     """Smallest and largest eigenvalue of the covariance beside a weak outlier, for d → ∞ at k/d = γ: ¼(1 ± √γ)² + (π-2)/4π.
 
     The covariance acts as ¼VVᵀ + ((π-2)/4π) I (El Karoui 2010), so for γ >= 1 the lower edge is (π-2)/4π = 0.0908. It is approached as
-    1/√d, from below: at d = 100 the smallest eigenvalue is 15 to 40 % smaller for γ from 1 to 3. See :func:`bulk_edges`.
+    1/√d, from below: at d = 100 the smallest eigenvalue is 15 to 40 % smaller for γ from 1 to 3. See `bulk_edges`.
 
     Raises:
         ValueError: for γ that is not positive.

@@ -52,7 +52,7 @@ def steps_to_relative_gap(
     """log(1/δ)/(-2 log(1 - η λ_min)): after so many steps the gap is at most δ times the first, whatever the teacher.
 
     Of order d log(1/δ) for a bulk of order one below λ_1 = 1/η of order d; the paper's introduction has log(d/δ), which is right for an
-    absolute gap: :func:`steps_to_absolute_gap` (spectral-criterion, Sections 1 and 3.1.4).
+    absolute gap: `steps_to_absolute_gap` (spectral-criterion, Sections 1 and 3.1.4).
     """
     check_in("(0, inf)", accuracy=accuracy)
     return _steps_to(eigenvalues, rate, 1 / jnp.asarray(accuracy, eigenvalues.dtype))

@@ -24,7 +24,7 @@ def expected_outer_product(target: Float[Array, "d d"], k: ArrayLike) -> Float[A
 def corollary_1_as_printed(target: Float[Array, "d d"], k: ArrayLike) -> Float[Array, "*k d d"]:
     """What Corollary 1 of the outer-product paper prints: the square of each entry where M² belongs. Wrong unless M is diagonal.
 
-    Kept so that the difference can be measured; use :func:`expected_outer_product`.
+    Kept so that the difference can be measured; use `expected_outer_product`.
     """
     (target,) = floats(target)
     return _combine(target, k, target**2)

@@ -49,7 +49,7 @@ def improvement_time(snr: ArrayLike, gamma: ArrayLike) -> Float[Array, "..."]:
     """T*: the average started at 0 beats the newest sample in exactly the steps t > T* (Claim 6).
 
     T* = ln[2γ / ((1 + γ) s - (1 - γ))] / (2 ln γ) for s = `snr` > v. It is below 1, so that already the first step gains, for
-    s < :func:`first_step_snr`; for s <= v every step gains and the result is -inf.
+    s < `first_step_snr`; for s <= v every step gains and the result is -inf.
     """
     check_in("(0, 1)", gamma=gamma)
     check_in("[0, inf)", snr=snr)
@@ -78,7 +78,7 @@ def improves(snr: ArrayLike, gamma: ArrayLike, t: ArrayLike) -> Array:
 
 @in_float64
 def improves_as_printed(snr: ArrayLike, gamma: ArrayLike, t: ArrayLike) -> Array:
-    """The inequality that Claim 6 displays, s γ^(2t) < (1 - γ^(2t)) / (1 + γ). It does not follow; use :func:`improves`."""
+    """The inequality that Claim 6 displays, s γ^(2t) < (1 - γ^(2t)) / (1 + γ). It does not follow; use `improves`."""
     check_in("(0, 1)", gamma=gamma)
     check_in("[0, inf)", snr=snr)
     snr, gamma, t = floats(snr, gamma, t)

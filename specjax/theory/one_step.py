@@ -112,7 +112,7 @@ def smooth_rates(a: Float[Array, "*batch k n"], lipschitz: float | Float[Array, 
 def smooth_rates_as_printed(a: Float[Array, "*batch k n"], lipschitz: float | Float[Array, ""]) -> Rates:
     """1/(L_F L) and 1/(L_op L) with L_F = ‖A‖_op²/n, L_op = ‖A‖_F²/n, as the paper prints below (1.6): n times too long.
 
-    Kept so that the difference can be measured; use :func:`smooth_rates`.
+    Kept so that the difference can be measured; use `smooth_rates`.
     """
     rates = smooth_rates(a, lipschitz)
     return Rates(a.shape[-1] * rates.gd, a.shape[-1] * rates.spectral)

@@ -32,7 +32,7 @@ def feature_mean(v: Float[Array, "*batch k d"]) -> Float[Array, "*batch k"]:
 def feature_mean_as_printed(v: Float[Array, "*batch k d"]) -> Float[Array, "*batch k"]:
     """‖v_i‖/2π, which the paper prints before Theorems 3.2 and 3.7: too small by √(2π) = 2.5.
 
-    Kept so that the difference can be measured; use :func:`feature_mean`.
+    Kept so that the difference can be measured; use `feature_mean`.
     """
     return jnp.linalg.norm(v, axis=-1) / (2 * np.pi)
 
@@ -78,7 +78,7 @@ def cross_covariance_expansion_as_printed(
 ) -> Float[Array, "*batch rows k"]:
     """(1/2π)V̄Vᵀ + (1/d) 1 1ᵀ, which Theorem 3.7 prints: its distance to the cross covariance does not vanish.
 
-    Kept so that the difference can be measured; use :func:`cross_covariance_expansion`.
+    Kept so that the difference can be measured; use `cross_covariance_expansion`.
     """
     return v_bar @ v.mT / (2 * np.pi) + 1 / v.shape[-1]
 
@@ -86,7 +86,7 @@ def cross_covariance_expansion_as_printed(
 def cross_covariance_expansion_with_norms(
     v_bar: Float[Array, "*batch rows d"], v: Float[Array, "*batch k d"]
 ) -> Float[Array, "*batch rows k"]:
-    """¼V̄Vᵀ + (1/4πd) Λ̄ 1 1ᵀ Λ: better than :func:`cross_covariance_expansion` where k grows faster than d."""
+    """¼V̄Vᵀ + (1/4πd) Λ̄ 1 1ᵀ Λ: better than `cross_covariance_expansion` where k grows faster than d."""
     norms_bar, norms = jnp.linalg.norm(v_bar, axis=-1), jnp.linalg.norm(v, axis=-1)
     outer = norms_bar[..., :, None] * norms[..., None, :]
     return v_bar @ v.mT / 4 + outer / (4 * np.pi * v.shape[-1])

@@ -21,7 +21,7 @@ def alpha(d0: ArrayLike, d1: ArrayLike) -> _Numbers:
     """α = E[tr H²] = d_1 d_0 (d_0 + 2)/4 + d_1 (d_1 - 1) d_0² E[g(θ)²], H = E_x[σ(W_1 x) σ(W_1 x)ᵀ] (outer-product, C.5).
 
     With g the arc-cosine kernel, 4π² E[g(θ)²] = (d - 1)(d² + 2d + 2)/d³ + π²/4d + ψ₁(d/2)/2d at d = d_0. [ours] In φ = π/2 - θ it is the
-    mean of cos² φ + 2φ sin φ cos φ + (π²/4 + φ²) sin² φ, since the rest is odd. :func:`kappa_1` has that of φ² and of φ sin φ cos φ; that
+    mean of cos² φ + 2φ sin φ cos φ + (π²/4 + φ²) sin² φ, since the rest is odd. `kappa_1` has that of φ² and of φ sin φ cos φ; that
     of φ² cos² φ is E[cos² φ] times E[φ²] at d + 2, and ψ₁(x + 1) = ψ₁(x) - 1/x².
     """
     check_in("[1, inf)", d0=d0, d1=d1)
@@ -112,7 +112,7 @@ def off_diagonal_1(d0: ArrayLike, d2: ArrayLike) -> _Numbers:
 def off_diagonal_1_as_printed(d0: ArrayLike, d2: ArrayLike) -> _Numbers:
     """d_0 d_2 κ_2, the paper's leading term for the off-diagonal of layer 1 (eq. 40): 36% too small at d_0 = 2, 2% at 25.
 
-    Kept so that the difference can be measured; use :func:`off_diagonal_1`.
+    Kept so that the difference can be measured; use `off_diagonal_1`.
     """
     check_in("[1, inf)", d0=d0, d2=d2)
     d0, d2 = floats(d0, d2)

@@ -86,7 +86,7 @@ def train(
             that of their losses, is taken in float32, or in a wider dtype of theirs, and rounded to the dtype of the parameters once.
         mesh: Devices with the axis "data", over which every (micro)batch is spread; parameters are on each of them.
         checkpoints: Where the run is stored at every record, and continued from if there is one. Without any, a training within
-            :func:`specjax.keeping.under` has its own there.
+            `specjax.keeping.under` has its own there.
         progress: Called at every record.
 
     Raises:

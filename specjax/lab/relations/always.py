@@ -16,7 +16,7 @@ from specjax.lab.relations.relation import Relation
 
 @dataclass(frozen=True, eq=False)
 class Always(Relation):
-    """See :func:`always`."""
+    """See `always`."""
 
     smaller: xr.DataArray
     larger: xr.DataArray

@@ -1,6 +1,6 @@
 """What a quantity does as a size grows: vanish, stay bounded, approach a limit, or grow like a power; rivals of one another.
 
-Growth and limits are told by the curves that the data do not contradict (:func:`specjax.sweep.ends`), of two models: E + A xᵇ, and
+Growth and limits are told by the curves that the data do not contradict (`specjax.sweep.ends`), of two models: E + A xᵇ, and
 a xᵇ (1 + c/x). A model that the data contradict says nothing, and where they contradict both nothing is decided. What vanishes or stays
 bounded has a local exponent between the two largest sizes, which a fit to all sizes would blur; neither is confirmed where the
 curves say otherwise.
@@ -95,7 +95,7 @@ class _Local(_Ends):
 
 
 class Vanishes(_Local):
-    """See :func:`vanishes`."""
+    """See `vanishes`."""
 
     _unless = "inconclusive if the curves E + A xᵇ that the data allow have a limit E that is not 0"
 
@@ -121,7 +121,7 @@ class Vanishes(_Local):
 
 
 class Settles(_Local):
-    """See :func:`settles`."""
+    """See `settles`."""
 
     _unless = "refuted as well if the curves that the data allow grow without end"
 
@@ -144,7 +144,7 @@ class Settles(_Local):
 
 @dataclass(frozen=True, eq=False)
 class Bounded(_Local):
-    """See :func:`bounded`."""
+    """See `bounded`."""
 
     slower_than: float
 
@@ -224,7 +224,7 @@ def _told(end: sweep.End) -> str:
 
 
 class Grows(_Curves):
-    """See :func:`grows`."""
+    """See `grows`."""
 
     _rule = (
         "confirmed if all curves of every model that the data bear rise with an exponent b > 0; refuted if those of none do and those of "
@@ -247,7 +247,7 @@ class Grows(_Curves):
 
 
 class Saturates(_Curves):
-    """See :func:`saturates`."""
+    """See `saturates`."""
 
     _rule = (
         "confirmed if the curves E + A xᵇ that the data allow have a limit E with a finite interval above 0, and those of a xᵇ (1 + c/x), "
@@ -306,7 +306,7 @@ def vanishes(draws: xr.DataArray, dim: str) -> Vanishes:
 def settles(draws: xr.DataArray, dim: str) -> Settles:
     """The mean of `draws`, positive, neither vanishes nor grows at the end: its local exponent there is between -1/4 and 1/4.
 
-    It says less than :func:`saturates`, which has an interval for the limit, and needs less. Dimensions and sizes as for :func:`vanishes`.
+    It says less than `saturates`, which has an interval for the limit, and needs less. Dimensions and sizes as for `vanishes`.
     """
     return Settles(_over(draws, dim, "settles", 3), dim)
 
@@ -330,7 +330,7 @@ def bounded(draws: xr.DataArray, dim: str, *, slower_than: float | int) -> Bound
 def saturates(draws: xr.DataArray, dim: str) -> Saturates:
     """The mean of `draws`, positive, approaches a finite limit above 0 as the size `dim` grows; its rivals are growth and the limit 0.
 
-    The limit has an interval, which is finite exactly where growth is excluded. Dimensions and sizes as for :func:`bounded`.
+    The limit has an interval, which is finite exactly where growth is excluded. Dimensions and sizes as for `bounded`.
     """
     return Saturates(_over(draws, dim, "saturates", 5), dim)
 
@@ -338,7 +338,7 @@ def saturates(draws: xr.DataArray, dim: str) -> Saturates:
 def grows(draws: xr.DataArray, dim: str) -> Grows:
     """The mean of `draws`, positive, grows like a power of the size `dim` without end; its rival is a limit.
 
-    Dimensions and sizes as for :func:`bounded`.
+    Dimensions and sizes as for `bounded`.
     """
     return Grows(_over(draws, dim, "grows", 5), dim)
 

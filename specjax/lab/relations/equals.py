@@ -16,7 +16,7 @@ from specjax.lab.relations.relation import Relation
 
 @dataclass(frozen=True, eq=False)
 class Equals(Relation):
-    """See :func:`equals`."""
+    """See `equals`."""
 
     draws: xr.DataArray
     form: Number

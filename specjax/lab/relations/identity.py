@@ -16,7 +16,7 @@ from specjax.lab.relations.relation import Relation
 
 @dataclass(frozen=True, eq=False)
 class Identity(Relation):
-    """See :func:`identity`."""
+    """See `identity`."""
 
     error: xr.DataArray
     tolerance: float

@@ -15,7 +15,7 @@ from specjax.lab.relations.relation import Relation
 
 @dataclass(frozen=True, eq=False)
 class Near(Relation):
-    """See :func:`near`."""
+    """See `near`."""
 
     draws: xr.DataArray
     target: Number

@@ -21,7 +21,7 @@ Fit = Literal["power law", "asymptotic"]
 
 @dataclass(frozen=True, eq=False)
 class ScalesAs(Relation):
-    """See :func:`scales_as`."""
+    """See `scales_as`."""
 
     draws: xr.DataArray
     dim: str

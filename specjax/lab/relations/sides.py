@@ -15,7 +15,7 @@ from specjax.lab.relations.relation import Relation
 
 @dataclass(frozen=True, eq=False)
 class OnOneSide(Relation):
-    """See :func:`above`, :func:`below`, :func:`ahead` and :func:`happens`."""
+    """See `above`, `below`, `ahead` and `happens`."""
 
     draws: xr.DataArray
     threshold: Number
@@ -75,7 +75,7 @@ def above(draws: xr.DataArray, threshold: Number, called: str, *, by: Estimator 
 
 
 def below(draws: xr.DataArray, threshold: Number, called: str, *, by: Estimator = "mean") -> OnOneSide:
-    """The mean of `draws`, or another estimate, lies below `threshold` at every point; as for :func:`above`."""
+    """The mean of `draws`, or another estimate, lies below `threshold` at every point; as for `above`."""
     draw_dim(draws)
     return OnOneSide(draws, threshold, called, False, by)
 

@@ -13,7 +13,7 @@ from specjax.lab.relations.relation import Relation
 
 @dataclass(frozen=True, eq=False)
 class WithinGrid(Relation):
-    """See :func:`within_grid`."""
+    """See `within_grid`."""
 
     relation: Relation
     chosen: xr.DataArray

@@ -21,7 +21,7 @@ from specjax.sweep.store.files import Block, DamagedBlocksWarning, StoreError, f
 
 @dataclass
 class Store:
-    """A store; :meth:`opened` opens it for writing."""
+    """A store; `opened` opens it for writing."""
 
     path: Path
     described: Description  # what is asked for; there may be more samples
@@ -112,7 +112,7 @@ class Store:
 
 
 def open_store(path: str | Path) -> xr.Dataset:
-    """The results in a store of :func:`specjax.sweep.run`, of which entries are read when they are asked for.
+    """The results in a store of `specjax.sweep.run`, of which entries are read when they are asked for.
 
     A store may be larger than memory: select before you compute. It may be opened while the sweep runs: what is not computed is NaN,
     for which integers and booleans become float64. The attributes are what decided the numbers.

@@ -63,7 +63,7 @@ class FactorizationInstance(Instance):
     __slots__ = ()
 
     def direction(self, x: Float[Array, "2 2"]) -> Float[Array, "2 2"]:
-        """SignGD's step at learning rate 1, with ties as in :func:`tied_sign`."""
+        """SignGD's step at learning rate 1, with ties as in `tied_sign`."""
         return tied_sign((x @ x.T - self.matrix) @ x)
 
     def error(self, x: Float[Array, "2 2"]) -> Float[Array, ""]:
@@ -77,7 +77,7 @@ class RegressionInstance(Instance):
     __slots__ = ()
 
     def direction(self, q: Float[Array, "2 2"]) -> Float[Array, "2 2"]:
-        """SignGD's step at learning rate 1, with ties as in :func:`tied_sign`."""
+        """SignGD's step at learning rate 1, with ties as in `tied_sign`."""
         return tied_sign(self.matrix @ (self.matrix @ q - jnp.eye(2, dtype=q.dtype)) @ self.matrix)
 
     def error(self, q: Float[Array, "2 2"]) -> Float[Array, ""]:

@@ -57,7 +57,7 @@ def error_bound(prefactor: ArrayLike, rho: ArrayLike, lam: ArrayLike, t: ArrayLi
 def travel_bound(prefactor: ArrayLike, rho: ArrayLike, t: ArrayLike) -> Float[Array, "..."]:
     """C ρ^t / (1 - ρ) >= Δ_t for ρ in [1/2, 1) and Δ_0 <= C / (1 - ρ), all starts that can arrive at all (ours).
 
-    It allows the farthest start; where Δ_0 <= 2 C too, :func:`distance_bound` is the smaller for ρ > 1/2.
+    It allows the farthest start; where Δ_0 <= 2 C too, `distance_bound` is the smaller for ρ > 1/2.
     """
     prefactor, rho, t = floats(prefactor, rho, t)
     return geometric_tail(prefactor * rho**t, rho)
@@ -73,7 +73,7 @@ def least_decay(least: ArrayLike, largest: ArrayLike) -> Float[Array, "..."]:
     """C_max / (C_max + C_min): the smallest ρ for which steps with prefactors in [C_min, C_max] arrive from everywhere.
 
     After one step of C_max that overshoots, the rest must lead back: C_max <= C_min ρ / (1 - ρ). So 1/2 for a constant prefactor and
-    2/3 for [C_0, 2 C_0], the two conditions of the paper; below it :func:`overshooting_prefactors` never arrives [sharpness ours].
+    2/3 for [C_0, 2 C_0], the two conditions of the paper; below it `overshooting_prefactors` never arrives [sharpness ours].
     """
     least, largest = floats(least, largest)
     return largest / (largest + least)
