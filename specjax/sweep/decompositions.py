@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax import lax
 from jax.extend import core
 
@@ -82,9 +83,15 @@ def _scan(params: dict[str, Any], operands: list[Any]) -> list[Any]:
 
 def _while(params: dict[str, Any], operands: list[Any]) -> list[Any]:
     of_test, of_body = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
-    test, body = operands[:of_test], operands[of_test:of_body]
-    return lax.while_loop(
-        lambda carry: _body(params["cond_jaxpr"], *test, *carry)[0],
-        lambda carry: _body(params["body_jaxpr"], *body, *carry),
-        operands[of_body:],
-    )
+
+    def goes_on(carry: list[Any]) -> Any:
+        return _body(params["cond_jaxpr"], *operands[:of_test], *carry)[0]
+
+    # Under a `vmap` of the user's the loop has a test for each member. It ends with the last one, and who has ended stays as it is.
+    def step(carry: list[Any]) -> list[Any]:
+        on, new = goes_on(carry), _body(params["body_jaxpr"], *operands[of_test:of_body], *carry)
+        return [
+            jnp.where(on.reshape(on.shape + (1,) * (a.ndim - on.ndim)), b, a) for a, b in zip(carry, new, strict=True)
+        ]
+
+    return lax.while_loop(lambda carry: jnp.any(goes_on(carry)), step, operands[of_body:])

@@ -37,7 +37,11 @@ def solved(x):
     return jax.scipy.linalg.cho_solve(factor, x), jax.grad(lambda y: jnp.linalg.norm(y, "nuc"))(x)
 
 
-@pytest.mark.parametrize("function", [stacked, in_a_scan, in_a_loop, in_a_branch, solved])
+def in_loops_side_by_side(x):
+    return jax.vmap(in_a_loop)(jnp.stack([x, 3 * x, 9 * x]))
+
+
+@pytest.mark.parametrize("function", [stacked, in_a_scan, in_a_loop, in_loops_side_by_side, in_a_branch, solved])
 def test_no_batch_reaches_lapack_and_the_numbers_stay(function):
     x = jax.random.normal(jax.random.key(0), (5, 4, 4))
     batched, alone = (jax.jit(jax.vmap(f)) for f in (function, in_turn(function)))
@@ -46,6 +50,24 @@ def test_no_batch_reaches_lapack_and_the_numbers_stay(function):
     found, expected = (jax.tree.leaves(f(x)) for f in (alone, batched))
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+
+
+def test_a_scope_of_64_bits_within_a_measurement_stays():
+    """The least singular value of a matrix of condition 1e10, of which float32 has no digit; beside it a loop that counts in 32 bits."""
+
+    def least(x):
+        turns = jax.lax.fori_loop(0, 3, lambda i, n: n + i, 0)
+        with jax.enable_x64(True):
+            wide = x.astype(jnp.float64)
+            q = jnp.linalg.qr(wide)[0]
+            narrow = q * np.geomspace(1.0, 1e-10, 4)[None, :]
+            scaled = jax.lax.fori_loop(0, 2, lambda _, y: y * 2, narrow @ q.T)
+            return turns, jnp.log10(jnp.linalg.svd(scaled)[1][-1]).astype(jnp.float32)
+
+    turns, found = jax.jit(jax.vmap(in_turn(least)))(jax.random.normal(jax.random.key(0), (5, 4, 4)))
+    assert turns.dtype == jnp.int32
+    np.testing.assert_array_equal(turns, 3)
+    np.testing.assert_allclose(found, np.log10(4e-10), atol=1e-5)
 
 
 def test_a_measurement_without_one_keeps_its_program():
