@@ -118,7 +118,7 @@ def far_capacities(name: str, d: float, n: float, alpha: float) -> np.ndarray:
 
 
 @lru_cache(maxsize=256)
-def expected(name: str, d: float, n: float, alpha: float) -> np.ndarray:
+def expected(name: str, d: int | float, n: int | float, alpha: float) -> np.ndarray:
     etas = thresholded_capacity.rates(d, alpha, STEPS) if name == "gd" else None
     return thresholded_capacity.expected_counts(name, d, n, alpha, thresholds(name, float(d), alpha), etas)
 
