@@ -19,6 +19,7 @@ from specjax.lab.config import seeds as seeds
 from specjax.lab.config import sizes as sizes
 from specjax.lab.config import switch as switch
 from specjax.lab.config import text as text
+from specjax.lab.controls import at_labels as at_labels
 from specjax.lab.controls import at_places as at_places
 from specjax.lab.controls import changing as changing
 from specjax.lab.controls import exchanging as exchanging

@@ -1,6 +1,6 @@
 """Controls that are made of the data themselves: one quantity in the place of another, or a dataset that is changed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import xarray as xr
@@ -41,6 +41,12 @@ def exchanging(first: str, second: str, *, of: str | None = None) -> Callable[[A
 def at_places(values: Any, dim: str, places: Sequence[int] | slice) -> Any:
     """An array or a dataset with what is at other places of `dim`, at its coordinates: reversed, the first everywhere, two exchanged."""
     return values.isel({dim: places}).assign_coords({dim: values[dim]})
+
+
+def at_labels(values: Any, dim: str, other: Mapping[Any, Any]) -> Any:
+    """`at_places` by coordinates of `dim`: at each that is a key of `other`, what is at that one's."""
+    labels = values[dim].values.tolist()
+    return at_places(values, dim, [labels.index(other.get(label, label)) for label in labels])
 
 
 def changing(change: Callable[[xr.Dataset], xr.Dataset], *, of: str | None = None) -> Callable[[Any, Any], Any]:

@@ -54,3 +54,12 @@ def test_two_quantities_are_in_the_places_of_each_other():
     xr.testing.assert_equal(exchanged["one"]["right"], DATA["wrong"])
     xr.testing.assert_equal(exchanged["one"]["wrong"], DATA["right"])
     assert exchanged["other"] is DATA
+
+
+def test_what_is_at_one_label_is_put_at_another():
+    data = DATA.assign_coords(d=["a", "b"])
+    exchanged = lab.at_labels(data, "d", {"a": "b", "b": "a"})
+    np.testing.assert_array_equal(exchanged["right"], data["right"].values[::-1])
+    np.testing.assert_array_equal(exchanged["d"], ["a", "b"])
+    both = lab.at_labels(data["right"], "d", {"a": "b"})
+    np.testing.assert_array_equal(both, [data["right"].values[1]] * 2)

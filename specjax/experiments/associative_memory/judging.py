@@ -142,19 +142,13 @@ def first(values: Labelled, dim: str) -> Labelled:
     return lab.at_places(values, dim, [0] * values.sizes[dim])
 
 
-def exchange(values: Labelled, dim: str, other: Mapping[str, str]) -> Labelled:
-    """The values at some coordinates in the place of those at others."""
-    names = values[dim].values.tolist()
-    return lab.at_places(values, dim, [names.index(other.get(name, name)) for name in names])
-
-
 def nothing(of: str | None = None) -> dict[str, Control]:
     return {"W = 0": lab.replacing("count", 0, of=of)}
 
 
 def in_place(other: Mapping[str, str], of: str | None = None) -> Control:
     """A control: the counts of optimizers in the place of others'."""
-    return changed(lambda count: exchange(count, "optimizer", other), of)
+    return changed(lambda count: lab.at_labels(count, "optimizer", other), of)
 
 
 def sizes_exchanged(of: str | None = None, name: str = "count") -> dict[str, Control]:

@@ -222,7 +222,7 @@ def descent_loss_is_bounded(config: Config, data: xr.Dataset) -> lab.Relation:
 
 @states(
     ("section-3-muon-above-sgd", "corollary-3-2"),
-    controls={"the two exchanged": lab.changing(lambda data: data.rename(loss_gd="loss_muon", loss_muon="loss_gd"))},
+    controls={"the two exchanged": lab.exchanging("loss_gd", "loss_muon")},
 )
 def muon_has_less_loss(config: Config, data: xr.Dataset) -> lab.Relation:
     """At the largest d one step of Muon has less loss than one of gradient descent, each at the best of its rates."""

@@ -217,7 +217,7 @@ ONE_STEP = {"one step": changed(at_first, "few")}
 GROWING = {"counts that grow": changed(lambda count: first(count, "t") * count.t, "few")}
 AT_FIRST = {"its first step": of_descent(at_first), "W = 0 for it": of_descent(lambda _: 0)}
 SHORT = {
-    "gradient descent in Muon's place": changed(lambda c: judging.exchange(c, "run", {"short": "gd"}), "few"),
+    "gradient descent in Muon's place": changed(lambda c: lab.at_labels(c, "run", {"short": "gd"}), "few"),
     "W = 0": changed(lambda count: count.where(count.run != "short", 0), "few"),
 }
 HALF = changed(lambda count: count.where(count.optimizer != "muon", at_first(count) / 2), "newton")

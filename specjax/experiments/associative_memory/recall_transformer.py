@@ -153,7 +153,7 @@ with_runs = partial(lab.changing, of="runs")
 at_start = partial(judging.first, dim="iteration")
 Choice = Callable[[Config, xr.DataArray], xr.DataArray]
 states = lab.Statements()
-EXCHANGED = with_runs(lambda runs: judging.exchange(runs, "optimizer", {"muon": "adamw", "adamw": "muon"}))
+EXCHANGED = with_runs(lambda runs: lab.at_labels(runs, "optimizer", {"muon": "adamw", "adamw": "muon"}))
 CONTROLS = {"Muon and AdamW exchanged": EXCHANGED, "W at its start": with_runs(at_start)}
 SHUFFLED = {"the items shuffled": lab.replacing("recalled", "shuffled", of="runs")}
 

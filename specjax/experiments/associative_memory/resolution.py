@@ -186,7 +186,8 @@ def slope_of(values: xr.DataArray) -> xr.DataArray:
 def scale(name: str, key: str, cites: str, says: str) -> None:
     controls = judging.exponents_off(0.5, "spectrum", name, "d^({:+}) times it") | {
         f"{other} in its place": lab.replacing(name, other, of="spectrum")
-        for other in {"s_bulk", "s_min", "inverse_sum"} - {name}
+        for other in ("s_bulk", "s_min", "inverse_sum")
+        if other != name
     }
 
     @states(cites, says, name=name.replace("_", "-"), controls=controls)

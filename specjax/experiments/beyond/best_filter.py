@@ -124,8 +124,7 @@ def predicted(config: Config) -> xr.DataArray:
 
 def in_place(**other: str) -> judging.Control:
     """A control: the counts of filters in the place of others'."""
-    names = [FILTERS.index(other.get(name, name)) for name in FILTERS]
-    return lab.changing(lambda data: lab.at_places(data, "filter", names), of="step")
+    return lab.changing(lambda data: lab.at_labels(data, "filter", other), of="step")
 
 
 states = lab.Statements()

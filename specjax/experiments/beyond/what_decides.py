@@ -80,9 +80,7 @@ def of_claimed(of: Any, data: xr.Dataset) -> tuple[xr.DataArray, xr.DataArray]:
 
 def in_place(*pairs: tuple[str, str]) -> Any:
     """A control: other quantities under the names of some."""
-    sources = dict(pairs)
-    places = [list(QUANTITIES).index(sources.get(name, name)) for name in QUANTITIES]
-    return lab.replacing("value", lambda data: lab.at_places(data["value"], "quantity", places))
+    return lab.replacing("value", lambda data: lab.at_labels(data["value"], "quantity", dict(pairs)))
 
 
 def at_best(data: xr.Dataset) -> xr.DataArray:

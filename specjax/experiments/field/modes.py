@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from specjax import lab, sizes, sweep
 from specjax.experiments.field.controls import exchanged
 from specjax.experiments.field.dynamics import OPTIMIZERS, descend, first_above, gaussian, product, spectrum, values
+from specjax.experiments.field.order import LARGER, SMALLER, in_order
 from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import COLORS, MARKERS, log_axes
 from specjax.sweep.axes import Over
@@ -79,9 +80,7 @@ EXCHANGED = exchanged("optimizer", *OPTIMIZERS, of="depth")
 @states("gradient-descent-bias", controls=EXCHANGED)
 def larger_first(config: Config, data: Data) -> lab.Relation:
     """Gradient descent half learns every mode before the next smaller one, at every depth; in logarithms of the steps."""
-    half = xr.ufuncs.log(of(data, "gradient descent", "half"))
-    larger = half.isel(mode=slice(None, -1)).rename("the larger")
-    return lab.ahead(half.isel(mode=slice(1, None)).assign_coords(larger.coords).rename("the smaller"), larger, least=0)
+    return in_order(of(data, "gradient descent", "half"), LARGER, SMALLER)
 
 
 @states("gradient-descent-bias", controls=EXCHANGED)

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from specjax import lab, sizes, sweep
 from specjax.experiments.field.controls import exchanged
 from specjax.experiments.field.dynamics import OPTIMIZERS, N, descend, first_above, gaussian, spectrum, values
+from specjax.experiments.field.order import LARGER, SMALLER, in_order
 from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import COLORS, MARKERS
 
@@ -71,25 +72,14 @@ def one_rate(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.near(data["speed"].sel(optimizer="Muon", drop=True), 1.0, 0.02, "2 %", by="median")
 
 
-def in_order(data: xr.Dataset, optimizer: str, first: slice, last: slice) -> lab.Relation:
-    """Of every two modes in a row one is half learned before the other; in logarithms, since times are spread by factors."""
-    time = xr.ufuncs.log(data["time"].sel(optimizer=optimizer, drop=True))
-    earlier = time.isel(mode=first)
-    later = time.isel(mode=last).assign_coords(mode=earlier.mode)
-    return lab.ahead(later.rename("log time, the later"), earlier.rename("the earlier"), least=0)
-
-
-LARGER, SMALLER = slice(None, -1), slice(1, None)
-
-
 @states("one-rate", "Muon half learns every smaller mode before the next larger one.", controls=EXCHANGED)
 def smaller_first(config: Config, data: xr.Dataset) -> lab.Relation:
-    return in_order(data, "Muon", SMALLER, LARGER)
+    return in_order(data["time"].sel(optimizer="Muon", drop=True), SMALLER, LARGER)
 
 
 @states("one-rate", "Gradient descent learns them in the other order.", controls=EXCHANGED)
 def larger_first(config: Config, data: xr.Dataset) -> lab.Relation:
-    return in_order(data, "gradient descent", LARGER, SMALLER)
+    return in_order(data["time"].sel(optimizer="gradient descent", drop=True), LARGER, SMALLER)
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:

@@ -163,9 +163,7 @@ def in_place_of(setting: str, other: str) -> Control:
 
 def exchanged(data: xr.Dataset, one: str, other: str) -> xr.Dataset:
     """The data with two settings in each other's place."""
-    names = {one: other, other: one}
-    order = [names.get(str(name), str(name)) for name in data["setting"].values]
-    return data.sel(setting=order).assign_coords(setting=data["setting"])
+    return lab.at_labels(data, "setting", {one: other, other: one})
 
 
 follows(
