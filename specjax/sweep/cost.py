@@ -15,7 +15,6 @@ import numpy as np
 from jax.extend import core
 
 from specjax.spectral.one_by_one import DECOMPOSITIONS, decomposes
-from specjax.sweep.jaxprs import bodies
 
 
 @dataclass(frozen=True)
@@ -179,7 +178,7 @@ def peak_bytes(jaxpr: core.Jaxpr) -> int:
     alive = peak = 0
     freed_at: dict[int, int] = {}
     for i, eqn in enumerate(jaxpr.eqns):
-        inside = max((peak_bytes(inner) for inner in bodies(eqn)), default=0)
+        inside = max((peak_bytes(inner) for inner in core.jaxprs_in_params(eqn.params)), default=0)
         written = sum(size(v.aval) for v in eqn.outvars)
         for v in eqn.outvars:
             freed_at[last_use.get(v, i)] = freed_at.get(last_use.get(v, i), 0) + size(v.aval)
@@ -199,7 +198,7 @@ def _equations(jaxpr: core.Jaxpr) -> Iterator[core.JaxprEqn]:
     for eqn in jaxpr.eqns:
         yield eqn
         if eqn.primitive.name != "scan":
-            for inner in bodies(eqn):
+            for inner in core.jaxprs_in_params(eqn.params):
                 yield from _equations(inner)
 
 

@@ -16,7 +16,7 @@ from jax import lax
 from jax.extend import core
 
 from specjax.spectral.one_by_one import DECOMPOSITIONS, decomposes, one_by_one
-from specjax.sweep.jaxprs import INLINED, bodies, evaluate, unchanged
+from specjax.sweep.jaxprs import INLINED, evaluate, unchanged
 
 
 def in_turn(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -35,7 +35,7 @@ def _results(eqn: core.JaxprEqn, operands: list[Any], within: core.Jaxpr) -> Seq
     name, params = eqn.primitive.name, eqn.params
     if name in DECOMPOSITIONS and name != "ffi_call":
         return _each(eqn, operands)
-    if name == "ffi_call" or any(map(decomposes, bodies(eqn))):
+    if name == "ffi_call" or any(map(decomposes, core.jaxprs_in_params(params))):
         if name in INLINED:
             return _body(params[INLINED[name]], *operands)
         if name == "scan":
@@ -87,11 +87,17 @@ def _while(params: dict[str, Any], operands: list[Any]) -> list[Any]:
     def goes_on(carry: list[Any]) -> Any:
         return _body(params["cond_jaxpr"], *operands[:of_test], *carry)[0]
 
-    # Under a `vmap` of the user's the loop has a test for each member. It ends with the last one, and who has ended stays as it is.
     def step(carry: list[Any]) -> list[Any]:
-        on, new = goes_on(carry), _body(params["body_jaxpr"], *operands[of_test:of_body], *carry)
+        return _body(params["body_jaxpr"], *operands[of_test:of_body], *carry)
+
+    if not params["cond_jaxpr"].out_avals[0].shape:
+        return lax.while_loop(goes_on, step, operands[of_body:])
+
+    # Under a `vmap` of the user's the loop has a test for each member. It ends with the last one, and who has ended stays as it is.
+    def step_of_those_left(carry: list[Any]) -> list[Any]:
+        on, new = goes_on(carry), step(carry)
         return [
             jnp.where(on.reshape(on.shape + (1,) * (a.ndim - on.ndim)), b, a) for a, b in zip(carry, new, strict=True)
         ]
 
-    return lax.while_loop(lambda carry: jnp.any(goes_on(carry)), step, operands[of_body:])
+    return lax.while_loop(lambda carry: jnp.any(goes_on(carry)), step_of_those_left, operands[of_body:])

@@ -27,10 +27,8 @@ def effort(seconds: float | None, compiling: float = 0.0) -> Options:
     """
     if jax.default_backend() != "cpu" or jax.config.read("jax_disable_most_optimizations"):
         return {}
-    flags, wanted = (
-        os.environ.get("XLA_FLAGS", ""),
-        _AT_ONCE if seconds is None else _SHORT if seconds < _SHARE * compiling else _LESS,
-    )
+    flags = os.environ.get("XLA_FLAGS", "")
+    wanted = _AT_ONCE if seconds is None else _SHORT if seconds < _SHARE * compiling else _LESS
     return {option: value for option, value in wanted.items() if option not in flags and _known(option, value)}
 
 

@@ -1,6 +1,6 @@
 """Programs evaluated operation by operation."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -45,7 +45,7 @@ def _has_64_bits(eqn: core.JaxprEqn) -> bool:
         for dtype in dtypes
     ):
         return True
-    return any(_has_64_bits(inner) for body in bodies(eqn) for inner in body.eqns)
+    return any(_has_64_bits(inner) for body in core.jaxprs_in_params(eqn.params) for inner in body.eqns)
 
 
 def unchanged(eqn: core.JaxprEqn, operands: list[Any], within: core.Jaxpr) -> list[Any]:
@@ -53,13 +53,3 @@ def unchanged(eqn: core.JaxprEqn, operands: list[Any], within: core.Jaxpr) -> li
     given = {atom: value for atom, value in zip(eqn.invars, operands, strict=True) if isinstance(atom, core.Var)}
     alone = core.Jaxpr((), [*given], eqn.outvars, [eqn], eqn.effects, within.debug_info.with_unknown_names())
     return core.jaxpr_as_fun(core.ClosedJaxpr(alone, ()))(*given.values())
-
-
-def bodies(eqn: core.JaxprEqn) -> Iterator[core.Jaxpr]:
-    """The programs among the parameters of an operation."""
-    for parameter in eqn.params.values():
-        for candidate in parameter if isinstance(parameter, tuple | list) else (parameter,):
-            if isinstance(candidate, core.ClosedJaxpr):
-                yield candidate.jaxpr
-            elif isinstance(candidate, core.Jaxpr):
-                yield candidate
