@@ -10,18 +10,15 @@ A perceptron of three layers trained by Muon on fresh batches. The sides are:
 
 After `--agreeing` steps the losses of two seeds, of jobs one, at two widths and three rates agree to rounding, which is asserted before
 anything is timed: later steps of a training make more of rounding. Each side is timed once, from empty caches, compilation included, as
-who trains a grid waits for it. specjax gives XLA more threads than there are cores (docs/architecture.md); the other sides run in another
-process, with as many as XLA takes by itself.
+who trains a grid waits for it.
 
     python scripts/benchmarks/scaling.py [--smoke]
 """
 
 import argparse
-import multiprocessing
-import os
 import warnings
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -38,8 +35,6 @@ INPUTS, SAMPLES = 8, 64
 KEY = jax.random.key(0)
 CALL, JITTED = "one call of scaling.transfer", "jitted loop over the grid"
 STEPWISE, JOBS = "loop that compiles each width and rate", "a job for each point"
-THREADS = "PJRT_NPROC"
-"""XLA's number of threads, which importing `specjax.sweep` sets where nobody has."""
 ROUNDING = 1e-3
 PRODUCTS, ROUNDS = 15, 3
 """Products of a square matrix in the five steps of Newton–Schulz; rounds in which their rate is measured."""
@@ -174,14 +169,14 @@ def by_jitted_training(options: argparse.Namespace, steps: int) -> np.ndarray:
 SIDES = {CALL: by_transfer, JITTED: by_jitted_training, STEPWISE: by_setting, JOBS: by_jobs}
 
 
-def timed(names: Sequence[str], options: argparse.Namespace) -> dict[str, float]:
-    """The seconds of sides in this process, each from empty caches, for all seeds."""
+def timed(options: argparse.Namespace) -> dict[str, float]:
+    """The seconds of all sides, each from empty caches, for all seeds."""
     taken = {}
-    for name in names:
+    for name, side in SIDES.items():
         run = argparse.Namespace(**vars(options) | {"seeds": options.job_seeds if name == JOBS else options.seeds})
         jax.clear_caches()
         with jax.default_matmul_precision("highest"):
-            took = seconds(lambda run=run, name=name: SIDES[name](run, options.steps))
+            took = seconds(lambda run=run, side=side: side(run, options.steps))
         print(f"  {name}: {took:.1f} s for {run.seeds} seeds", flush=True)
         taken[name] = took * options.seeds / run.seeds
     return taken
@@ -211,17 +206,6 @@ def products_alone(options: argparse.Namespace) -> float:
     return whole
 
 
-def others_timed(options: argparse.Namespace) -> tuple[dict[str, float], float]:
-    """The seconds of what one would write without specjax, and of the products alone."""
-    return timed((JITTED, STEPWISE, JOBS), options), products_alone(options)
-
-
-def in_own_process(call: Callable[..., Any], threads: int | str, *arguments: Any) -> Any:
-    os.environ[THREADS] = str(threads)
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-        return process.submit(call, *arguments).result()
-
-
 def main() -> None:
     options = arguments()
     count = f"{len(options.widths)} widths × {options.rates} rates × {options.seeds} seeds × {options.steps} steps"
@@ -235,10 +219,7 @@ def main() -> None:
             off = float(np.max(np.abs(SIDES[name](few, options.agreeing) / expected[..., : few.seeds] - 1)))
             assert off < ROUNDING, f"{name}: losses differ by {off:.1e} of themselves."
             print(f"  {name}: largest difference {off:.1e} of the loss after {options.agreeing} steps", flush=True)
-    cores = os.cpu_count() or 1
-    taken = in_own_process(timed, os.environ.get(THREADS, cores), (CALL,), options)
-    others, products = in_own_process(others_timed, cores, options)
-    taken |= others
+    taken = timed(options)
     told = {JOBS: f"{options.job_seeds} (scaled)"} if options.job_seeds < options.seeds else {}
     rows = [
         (name, told.get(name, f"{options.seeds}"), f"{time:.1f}", f"{time / taken[CALL]:.2f}")
@@ -246,7 +227,9 @@ def main() -> None:
     ]
     print("\n" + table((("", "seeds run", "s with compiling", " ratio"), *rows)))
     print("scaled: the seconds are those of the seeds run, times all seeds over these.")
-    print(f"Newton–Schulz's products of the hidden layers alone, at this machine's rate of products: {products:.1f} s.")
+    print(
+        f"Newton–Schulz's products of the hidden layers alone, at this machine's rate of products: {products_alone(options):.1f} s."
+    )
 
 
 if __name__ == "__main__":

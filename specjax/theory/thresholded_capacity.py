@@ -173,7 +173,7 @@ def spreads(steps: Sequence[Step], q: Numbers, at: Numbers) -> Float[np.ndarray,
     own = _own(steps, q, at)
     responses = [x / (1 + x**2) ** 2 for x in own]
     pairs = _overlaps(steps, [(1 - x**2) / (1 + x**2) ** 2 for x in own], 4.0, responses)
-    signals, taus = (np.cumsum(of, axis=0) for of in (logits(steps, q, at)[0], _integrals(steps, responses)))
+    signals, taus = (np.cumsum(_integrals(steps, of), axis=0) for of in ([x / (1 + x**2) for x in own], responses))
     both = np.stack([pairs[:t, :t].sum((0, 1)) for t in range(1, len(steps) + 1)])
     return both - 2 * signals * taus + signals**2 / 2
 

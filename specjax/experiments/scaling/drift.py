@@ -7,7 +7,7 @@ spectral norm of the step falls, and the best rate rises (Section 3.2 and Append
 Frobenius norm, or blocks of a fixed size, are what the paper mends it with.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -176,22 +176,22 @@ def _instead(setting: str, other: str) -> Control:
     )
 
 
-def above(name: str, cites: str, says: str, part: str, setting: str, least: float, instead: str) -> None:
-    """States that an exponent is above a number."""
+def beyond(
+    relation: Callable[[xr.DataArray, float, str], lab.Relation],
+    name: str,
+    cites: str,
+    says: str,
+    part: str,
+    setting: str,
+    limit: float,
+    instead: str,
+) -> None:
+    """States that an exponent is above a number, or below it: `lab.above` or `lab.below`."""
 
-    def relation(config: Config, data: Data) -> lab.Relation:
-        return lab.above(exponents(data, part, setting), least, f"{least:g}")
+    def of_exponent(config: Config, data: Data) -> lab.Relation:
+        return relation(exponents(data, part, setting), limit, f"{limit:g}")
 
-    states(cites, says, name=name, controls={instead: _instead(setting, instead)})(relation)
-
-
-def below(name: str, cites: str, says: str, part: str, setting: str, most: float, instead: str) -> None:
-    """States that an exponent is below a number."""
-
-    def relation(config: Config, data: Data) -> lab.Relation:
-        return lab.below(exponents(data, part, setting), most, f"{most:g}")
-
-    states(cites, says, name=name, controls={instead: _instead(setting, instead)})(relation)
+    states(cites, says, name=name, controls={instead: _instead(setting, instead)})(of_exponent)
 
 
 def stays(name: str, says: str, setting: str, instead: str) -> None:
@@ -205,7 +205,8 @@ def stays(name: str, says: str, setting: str, instead: str) -> None:
     states("drift-mended", says, name=name, controls={instead: _instead(setting, instead)})(relation)
 
 
-above(
+beyond(
+    lab.above,
     "rank-of-adamuon",
     "stable-rank-grows",
     "The stable rank of AdaMuon's step grows faster than √width.",
@@ -214,7 +215,8 @@ above(
     HALFWAY,
     BLOCKS,
 )
-above(
+beyond(
+    lab.above,
     "rank-of-shampoo",
     "stable-rank-grows",
     "The stable rank of Shampoo's step grows faster than √width.",
@@ -223,7 +225,8 @@ above(
     HALFWAY,
     BLOCKS,
 )
-below(
+beyond(
+    lab.below,
     "rank-in-blocks",
     "drift-mended",
     f"In blocks of {BLOCK} the stable rank of Shampoo's step grows more slowly than √width.",
@@ -232,7 +235,8 @@ below(
     HALFWAY,
     GRAFTED,
 )
-below(
+beyond(
+    lab.below,
     "step-of-adamuon",
     "updates-fall",
     "At the rate of μP the hidden layer's ΔW x falls faster than width^-1/8 under AdaMuon.",
@@ -241,7 +245,8 @@ below(
     -DRIFT,
     ADAMUON_SPECTRAL,
 )
-below(
+beyond(
+    lab.below,
     "step-of-shampoo",
     "updates-fall",
     "At the rate of μP the hidden layer's ΔW x falls faster than width^-1/8 under Shampoo with Adam's norm.",
