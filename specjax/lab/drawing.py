@@ -9,7 +9,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-from specjax import sweep
+from specjax import fits, sweep
 from specjax.lab.estimates import Estimate, Number, estimate
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -50,8 +50,8 @@ def draw_estimates(axes: Axes, found: Estimate, dim: str | None, scale: Number =
 def draw_power(axes: Axes, draws: xr.DataArray, dim: str, name: str | None = None) -> None:
     """Means against a size on logarithmic axes with the power law fitted to them, or the means alone where none can be fitted."""
     try:
-        fit = sweep.fit_power_law(draws, dim)
-        sweep.draw_fit(replace(fit, name=name or fit.name), axes)
+        fit = fits.fit_power_law(draws, dim)
+        fits.draw_fit(replace(fit, name=name or fit.name), axes)
         readable_decades(axes)
     except ValueError:
         draw_estimates(axes, estimate(draws), dim)

@@ -12,7 +12,7 @@ from jaxtyping import Array, Key
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from specjax import lab, sweep
+from specjax import fits, lab
 from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import draw_curves, log_axes
 from specjax.theory import finite_capacity
@@ -34,7 +34,7 @@ def log(counts: xr.DataArray) -> xr.DataArray:
 
 
 def slopes(values: xr.DataArray, dim: str = "d") -> xr.DataArray:
-    return sweep.slopes(values, dim)
+    return fits.slopes(values, dim)
 
 
 def straight(counts: xr.DataArray) -> xr.DataArray:
@@ -44,7 +44,7 @@ def straight(counts: xr.DataArray) -> xr.DataArray:
 
 def pseudo_slopes(counts: xr.DataArray, dim: str = "d") -> xr.DataArray:
     """The slope of the logarithm of the mean over draws, as pseudo-values."""
-    return sweep.jackknife(counts, lambda mean: slopes(log(mean), dim)).rename(f"slope of {counts.name}")
+    return fits.jackknife(counts, lambda mean: slopes(log(mean), dim)).rename(f"slope of {counts.name}")
 
 
 @lru_cache(maxsize=1024)

@@ -15,7 +15,7 @@ import xarray as xr
 from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
-from specjax import lab, sizes, spectral, sweep
+from specjax import fits, lab, sizes, spectral, sweep
 from specjax.experiments.associative_memory import judging, sweeps
 from specjax.experiments.associative_memory.judging import Data, changed, first
 from specjax.lab.drawing import COLORS, draw_curves, draw_slopes, log_axes
@@ -319,7 +319,7 @@ def muon_matches_newton(config: Config, data: Data) -> lab.Relation:
     """Muon matches Newton's method: they recover numbers of items within a factor of 2 of each other after each of four steps,
     at every d.
     """
-    logs = sweep.jackknife(data["newton"]["count"], judging.log)
+    logs = fits.jackknife(data["newton"]["count"], judging.log)
     muon, newton = (logs.sel(optimizer=name, drop=True) for name in ("muon", "newton"))
     return judging.within_a_factor_of_2((muon - newton).rename("log of Muon / Newton"))
 

@@ -18,8 +18,8 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Bool, Float, Int, Shaped
 
-from specjax.sweep import bootstrap
-from specjax.sweep.bootstrap import degrees_of_freedom, resample, sample_over, tail_of
+from specjax.fits import bootstrap
+from specjax.fits.bootstrap import degrees_of_freedom, resample, sample_over, tail_of
 
 Place = Literal["inside", "smallest", "largest", "beside divergence"]
 """Where the least point lies: inside of the grid, at an end of it, or next to a point at which some seed is not finite."""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specjax.sweep.fit import Fit
-from specjax.sweep.optimum import Optimum
+from specjax.fits.fit import Fit
+from specjax.fits.optimum import Optimum
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,7 +13,14 @@ import xarray as xr
 from jaxtyping import Bool, Float, Int
 from scipy import stats
 
-from specjax.sweep.replicates import BATCH, FEW, SEED, RoughFitWarning, present, replicate_dim
+from specjax.sweep.replicates import BATCH, SEED, present, replicate_dim
+
+FEW = 10  # replicates below which a standard error is itself uncertain by a quarter, and a bootstrap rough
+
+
+class RoughFitWarning(UserWarning):
+    """A fit rests on so few points or replicates that its interval is rough, or cannot show misfit."""
+
 
 _BATCH_ENTRIES = 4_000_000  # counts of resampled seeds held at once: 32 MB
 _PLURAL = {SEED: "seeds", BATCH: "batches"}

@@ -3,9 +3,9 @@
 import numpy as np
 import xarray as xr
 
-from specjax.sweep.bootstrap import degrees_of_freedom, resample, sample_of, tail_of, weights
-from specjax.sweep.fit import Fit, fit_of
-from specjax.sweep.regression import fit_curve
+from specjax.fits.bootstrap import degrees_of_freedom, resample, sample_of, tail_of, weights
+from specjax.fits.fit import Fit, fit_of
+from specjax.fits.regression import fit_curve
 
 
 def fit_offset(data: xr.DataArray, dim: str, *, resamples: int = 1000, level: float = 0.95, seed: int = 0) -> Fit:

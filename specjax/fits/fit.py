@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import ArrayLike, Float
 from scipy import stats
 
-from specjax.sweep import bootstrap
-from specjax.sweep.bootstrap import Sample
-from specjax.sweep.regression import Curves
+from specjax.fits import bootstrap
+from specjax.fits.bootstrap import Sample
+from specjax.fits.regression import Curves
 
 Model = Literal["power law", "subleading", "offset"]
 """y = a xᵇ, y = a xᵇ (1 + c/x) and y = E + a xᵇ."""
