@@ -1,7 +1,7 @@
 """How a model trains as its width grows: whether its learning rate transfers, and which of its updates grow or vanish.
 
-found = scaling.transfer(build, loss, optax.adam, widths=(32, 64, 128), rates=(1e-3, 2e-3, 4e-3), batch=draw, steps=200)
-check = scaling.coordinate_check(build, loss, optax.adam, rate=1e-3, widths=(32, 64, 128, 256), batch=draw, steps=3)
+    found = scaling.transfer(build, loss, optax.adam, widths=(32, 64, 128), rates=(1e-3, 2e-3, 4e-3), batch=draw, steps=200)
+    check = scaling.coordinate_check(build, loss, optax.adam, rate=1e-3, widths=(32, 64, 128, 256), batch=draw, steps=3)
 """
 
 from specjax.scaling.coordinate_check import CoordinateCheck as CoordinateCheck
