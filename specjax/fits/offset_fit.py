@@ -16,7 +16,7 @@ def fit_offset(data: xr.DataArray, dim: str, *, resamples: int = 1000, level: fl
     Resampling and intervals are those of `fit_power_law`; the standard error of b is half the distance of the replicates'
     quantiles that lie one standard deviation from the middle of a normal. E is zero within error where its interval contains 0.
 
-    Arguments and warnings are those of `fit_power_law`, with at least 4 widths.
+    Arguments, result and warnings are those of `fit_power_law`, with at least 4 widths; E is `Fit.offset`.
 
     Raises:
         ValueError: what `fit_power_law` refuses, but for signs; or the data do not determine the three parameters: A is 0

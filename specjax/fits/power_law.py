@@ -38,6 +38,9 @@ def fit_power_law(
         level: Coverage of the intervals.
         seed: Seed of the resampling.
 
+    Returns:
+        A `Fit`: exponent, standard error, interval, local exponents, curve and band.
+
     Raises:
         ValueError: other dimensions; fewer than 2 widths, or 4 with `subleading`; a single seed; non-finite data; a mean that is
             not positive, or within noise of zero; widths that do not determine c.

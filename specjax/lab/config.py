@@ -34,7 +34,7 @@ def ascending(
 
 
 def integer(default: int, *, least: int = 1, most: int | None = None, help: str) -> Any:
-    """A field of one integer from `least` to `most`."""
+    """A field of one integer from `least` to `most`, which is a flag of the command line with the text `help`; others are refused."""
     return _field(default, _between(least, most), help)
 
 

@@ -1,13 +1,13 @@
 """The marks that figures share."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
-from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
 from specjax import fits, sweep
 from specjax.lab.estimates import Estimate, Number, estimate
@@ -16,6 +16,8 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Okabe and Ito's, which colour-blind readers tell apart; where there are several curves, `MARKERS` go with them."""
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
+_APART = 0.09
+"""The least distance of ticks, as a share of the axis, at which numbers of three or four digits do not touch."""
 _LETTERS = 30
 """Labels of more letters, all together, would touch each other side by side."""
 
@@ -43,8 +45,19 @@ def draw_estimates(axes: Axes, found: Estimate, dim: str | None, scale: Number =
         axes.set_xticks(x, x, rotation=20, ha="right")
     if np.issubdtype(x.dtype, np.number) and x.min() > 0 and x.max() >= 8 * x.min():
         axes.set_xscale("log", base=2)
-        axes.set_xticks(x, [f"{tick:g}" for tick in x])
+        ticks = apart(axes, x, _APART)
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.minorticks_off()
+
+
+def apart(axes: Axes, ticks: Iterable[float | int], least: float) -> list[float | int]:
+    """Of these ticks of x those in view that are as far apart as `least`, a share of the axis; the ones nearest to zero first."""
+    places: dict[float | int, float] = {}
+    for tick in sorted(ticks, key=abs):
+        place = float(axes.transLimits.transform(axes.transScale.transform((tick, axes.get_ylim()[0])))[0])
+        if 0 <= place <= 1 and all(abs(place - other) >= least for other in places.values()):
+            places[tick] = place
+    return sorted(places)
 
 
 def draw_power(axes: Axes, draws: xr.DataArray, dim: str, name: str | None = None) -> None:
@@ -114,8 +127,8 @@ def readable_decades(axes: Axes) -> None:
     low, high = axes.get_ylim()
     if axes.get_yscale() != "log" or high >= 100 * low:
         return
-    subs = (1.0, 2.0, 5.0) if high > 4 * low else tuple(np.arange(1.0, 10.0, 1.0 if high > 2 * low else 0.2))
-    axes.yaxis.set_major_locator(LogLocator(subs=subs))
+    subs = (1.0, 2.0, 5.0) if high > 4 * low else tuple(np.arange(1.0, 10.0))
+    axes.yaxis.set_major_locator(LogLocator(subs=subs) if high > 2 * low else MaxNLocator(6))
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
 

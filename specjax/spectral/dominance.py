@@ -12,19 +12,25 @@ from specjax.spectral.scaling import at_least_float32, ratio, scaled
 
 
 def diagonal_mean(p: Float[Array, "*batch m m"], size: AnySize | None = None) -> Float[Array, "*batch"]:
-    """The mean of the diagonal entries P_aa."""
+    """The mean of the diagonal entries P_aa; `size` is the number of rows that are no padding, by default all."""
     p = at_least_float32(p)
     return _trace(p) / _number(p, size)
 
 
 def off_diagonal_mean(p: Float[Array, "*batch m m"], size: AnySize | None = None) -> Float[Array, "*batch"]:
-    """The mean of the signed off-diagonal entries P_ac, a != c (0 for a 1×1 matrix, which has none)."""
+    """The mean of the signed off-diagonal entries P_ac, a != c (0 for a 1×1 matrix, which has none).
+
+    `size` is the number of rows that are no padding, by default all.
+    """
     p = at_least_float32(p)
     return jnp.sum(off_diagonal(p), axis=(-2, -1)) / _pairs(p, size)
 
 
 def dominance_ratio(p: Float[Array, "*batch m m"], size: AnySize | None = None) -> Float[Array, "*batch"]:
-    """Mean |P_ac| over the off-diagonal entries divided by the mean of the diagonal; 0 for a diagonal or zero matrix."""
+    """Mean |P_ac| over the off-diagonal entries divided by the mean of the diagonal; 0 for a diagonal or zero matrix.
+
+    `size` is the number of rows that are no padding, by default all.
+    """
     unit, _ = scaled(p)
     off = jnp.sum(jnp.abs(off_diagonal(unit)), axis=(-2, -1)) / _pairs(unit, size)
     return ratio(off, diagonal_mean(unit, size))
@@ -57,7 +63,7 @@ def off_diagonal_coefficient(
 
 
 def off_diagonal(p: Float[Array, "*batch m m"]) -> Float[Array, "*batch m m"]:
-    """P with its diagonal set to zero."""
+    """P with its diagonal set to zero; ValueError for a matrix that is not square."""
     m = _extent(p)
     return jnp.where(jnp.eye(m, dtype=bool).reshape((1,) * (p.ndim - 2) + (m, m)), 0, p)
 

@@ -93,7 +93,7 @@ def figure(config: Config, data: Data) -> Figure:
             if k in PEAKS[name]:
                 axes[place].axhline(PEAKS[name][k], color=f"C{index}", linestyle="--", linewidth=1)
         axes[place].set(
-            xlabel="step t", ylabel=f"nr(∇L(W_t)), {label}; dashed: Figure 14's peak", xlim=(0, config.steps)
+            xlabel="step t", ylabel=f"nr(∇L(W_t)), {label}", title="dashed: Figure 14's peak", xlim=(0, config.steps)
         )
         axes[place].set_xscale("symlog", linthresh=1)
         for stage, marker in (("before", "o"), ("after", "s")):
