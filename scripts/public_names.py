@@ -21,7 +21,8 @@ ROOT = Path(__file__).parents[1]
 class PlainFormulas(Extension):
     """Text between underscores, as in ‖A‖_F ‖B‖_F, is no emphasis, and `_*` is text; pages write emphasis with stars."""
 
-    def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802, the name that Markdown calls
+    def extendMarkdown(self, md: Markdown) -> None:
+        """Change the patterns of `md`, which calls this."""
         md.inlinePatterns.deregister("em_strong2")
         # Emphasis by stars has the priority 60.
         md.inlinePatterns.register(SimpleTextInlineProcessor(r"(_\*)"), "star_of_a_norm", 65)

@@ -46,8 +46,8 @@ class End:
 def ends(data: xr.DataArray, dim: str, *, significance: float) -> tuple[End, End]:
     """The curves of the models "offset" and "subleading" that `data` do not contradict at `significance`.
 
-    If a model is right, each of its intervals leaves the truth out with that probability. `dim` is the dimension that is x. Data, errors and
-    warnings are those of `choose_model`, with at least 5 widths.
+    If a model is right, each of its intervals leaves the truth out with that probability. `dim` is the dimension that is x. Data, errors
+    and warnings are those of `choose_model`, with at least 5 widths.
     """
     means = whitened(sample_of(data, dim, least=5), significance)
     return _offset(means, significance), _subleading(means, significance)
