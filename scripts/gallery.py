@@ -31,8 +31,8 @@ OURS = "What no paper has"
 HEAD = """# Gallery
 
 *The figure of every experiment, with its finding and the command that draws it. Many figures have a panel for each statement; statements
-without a curve share a panel, as lines with a black bar at the limit. `python scripts/gallery.py results` makes this page from the results of
-`specjax reproduce`.*
+without a curve share a panel, as lines with a black bar at the limit. `python scripts/gallery.py results` makes this page from the results
+of `specjax reproduce`.*
 """
 ENTRY = """
 <figure markdown>
