@@ -23,9 +23,8 @@ class PlainFormulas(Extension):
 
     def extendMarkdown(self, md: Markdown) -> None:
         """Change the patterns of `md`, which calls this."""
-        md.inlinePatterns.deregister("em_strong2")
-        # Emphasis by stars has the priority 60.
-        md.inlinePatterns.register(SimpleTextInlineProcessor(r"(_\*)"), "star_of_a_norm", 65)
+        # Before emphasis, of priority 60, and after code, links and HTML.
+        md.inlinePatterns.register(SimpleTextInlineProcessor(r"(_\*?)"), "plain_underscore", 65)
 
 
 # Before the plugin that reads docstrings takes the list.
