@@ -47,7 +47,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         params = relu_network.init(key, d0, D1, D2)
         means = {
             "signs": relu_network.symmetrized_outer_products(params, phi),
-            "given W₁": relu_network.expected_outer_products(params.w1, phi, D2),
+            "given_w1": relu_network.expected_outer_products(params.w1, phi, D2),
         }
         plain = statistics.relu_statistics(relu_network.gradient(params, phi), phi, D1, D2)
         return {"plain": plain} | {kind: statistics.rows_of(mean, phi, D1, D2) for kind, mean in means.items()}
@@ -69,7 +69,7 @@ def rows(data: xr.Dataset, kind: str) -> xr.DataArray:
 
 def averaged(data: Data) -> xr.DataArray:
     """The four rows by the mean over signs, which knows only that these leave the law of the weights alone, and by that over W₂."""
-    kinds = ["signs", "given W₁"]
+    kinds = ["signs", "given_w1"]
     draws = xr.concat([rows(data["exact"], kind) for kind in kinds], xr.DataArray(kinds, dims="by"))
     return draws.transpose("row", "by", "seed").rename("mean of GGᵀ")
 
@@ -231,7 +231,7 @@ def tables(config: Config, data: Data) -> list[lab.Table]:
         "paper's theory": PAPER_THEORY,
         "with 8000 inputs": closed() + bias(PAPER_SAMPLES),
     }
-    draws = {"exact in x and W₂": rows(data["exact"], "given W₁"), "paper's simulation": reported(data)}
+    draws = {"exact in x and W₂": rows(data["exact"], "given_w1"), "paper's simulation": reported(data)}
 
     def cells(row: str) -> tuple[str, ...]:
         drawn = (sweep.mean_and_stderr(values.sel(row=row)) for values in draws.values())
