@@ -109,9 +109,9 @@ def expected_outer_products(w1: Float[Array, "d1 d0"], target: Float[Array, "d2 
 def _over_signs(w1: Array, target: Array, squares: Array, overlaps: Array, signal: Array) -> OuterProducts:
     """Both, from the means of (W_2)_ia², of O_ac², where O = W_2ᵀ W_2, and of ‖Φᵀ (W_2)_·a‖².
 
-    The signs leave of (G_1 G_1ᵀ)_aa only Σ_k O_ak² ‖F(w_a, w_k)‖² + ‖Φᵀ (W_2)_·a‖²/4, of (G_1 G_1ᵀ)_ac only O_ac² F(w_a, w_c)·F(w_c, w_a), and
-    of G_2 G_2ᵀ only Σ_k (W_2)_ik² (H²)_kk on its diagonal, and Φ W_1ᵀ W_1 Φᵀ/4: the rest is odd in entries of W_2 or, where it is O_aa O_cc
-    w_aᵀ w_c/4, in a row of W_1. What is left turns with the sign of w_c as with that of φ = π/2 - θ: its even part stays.
+    The signs leave of (G_1 G_1ᵀ)_aa only Σ_k O_ak² ‖F(w_a, w_k)‖² + ‖Φᵀ (W_2)_·a‖²/4, of (G_1 G_1ᵀ)_ac only O_ac² F(w_a, w_c)·F(w_c, w_a),
+    and of G_2 G_2ᵀ only Σ_k (W_2)_ik² (H²)_kk on its diagonal, and Φ W_1ᵀ W_1 Φᵀ/4: the rest is odd in entries of W_2 or, where it is
+    O_aa O_cc w_aᵀ w_c/4, in a row of W_1. What is left turns with the sign of w_c as with that of φ = π/2 - θ: its even part stays.
     """
     norms, angles = _norms_and_angles(w1)
     own = jnp.eye(w1.shape[0], dtype=bool)

@@ -139,7 +139,7 @@ def test_targets_of_another_shape_and_wrong_sizes_are_refused():
         relu_network.symmetrized_outer_products(params, target[:, :3])
     with pytest.raises(ValueError, match=r"must have shape \(3, 4\), got \(2, 4\)"):
         relu_network.expected_outer_products(params.w1, target, 3)
-    with pytest.raises(ValueError, match="Every size must be at least 1, got 0."):
+    with pytest.raises(ValueError, match=r"Every size must be at least 1, got 0\."):
         relu_network.expected_outer_products(params.w1, target, 0)
     with pytest.raises(ValueError, match="must have finite entries"):
         relu_network.expected_outer_products(params.w1, target * np.nan, D2)
