@@ -66,8 +66,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     def exact(key: Key[Array, ""], d0: AnySize, d1: AnySize, d2: AnySize) -> dict[str, Array]:
         target = sign_target(target_key, d2, d0, SCALE)
         params = relu_network.init(key, d0, d1, d2)
-        gradient = relu_network.gradient(params, target)
-        found = statistics.controlled_relu_statistics(params, gradient, target, d1, d2)
+        found = statistics.rows_of(relu_network.symmetrized_outer_products(params, target), target, d1, d2)
         return found | {"alpha": jnp.sum(relu_network.hidden_gram(params.w1) ** 2)}
 
     def sampled(key: Key[Array, ""], d0: AnySize, d1: AnySize, d2: AnySize) -> dict[str, Array]:
