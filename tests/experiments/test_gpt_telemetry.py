@@ -88,7 +88,7 @@ def ranks(**changed):
     shape = tuple(dims.values())
     stable = 3 * np.exp(0.05 * rng.standard_normal(shape))
     stable[:, :, 6] = 5.0
-    nuclear = 9 * np.exp(0.05 * rng.standard_normal(shape))
+    nuclear = 7.4 * np.exp(0.05 * rng.standard_normal(shape))
     nuclear[:, :, 6] = 15.0
     nuclear[:, 0, 2] = 2.0
     found = xr.Dataset(
@@ -122,8 +122,9 @@ def of(name, factor, *matrices, after=0):
         ),
         ({name: of(name, 6.0, "head") for name in ("stable_rank", "nuclear_rank")}, {"normalized-activations-low"}),
         ({"stable_rank": of("stable_rank", 0.3, "up", "query", after=1)}, {"no-fall"}),
-        ({"nuclear_rank": of("nuclear_rank", 0.5, "up")}, {"gradients-have-large-ranks"}),
-        ({"nuclear_rank": of("nuclear_rank", 0.5, "output")}, {"gradients-have-large-ranks"}),
+        ({"nuclear_rank": of("nuclear_rank", 0.5, "up")}, {"large-ranks-of-perceptrons"}),
+        ({"nuclear_rank": of("nuclear_rank", 0.5, "output")}, {"large-ranks-of-outputs"}),
+        ({"nuclear_rank": of("nuclear_rank", 0.5, "key")}, {"large-ranks-of-queries-and-keys"}),
         ({"nuclear_rank": of("nuclear_rank", 0.45, "value")}, {"values-are-as-large"}),
         ({"nuclear_rank": of("nuclear_rank", 0.3, "head")}, {"ends-have-margins"}),
         ({"embedded": lambda found: found["embedded"] / 2}, {"embedded-near-indicators"}),

@@ -36,7 +36,7 @@ class Config(lab.Config):
     inputs: int = lab.integer(12, least=3, help="inputs d of the network")
     width: int = lab.integer(24, least=8, help="its hidden units h")
     samples: int = lab.integer(256, least=8, help="its samples n")
-    rates: tuple[float, ...] = lab.numbers(0.0025, 0.005, 0.01, 0.02, above=0, help="its step sizes, ascending")
+    rates: tuple[float, ...] = lab.grid(0.0025, 0.005, 0.01, 0.02, help="its step sizes")
     lengths: tuple[int, ...] = lab.sizes(150, 200, points=2, help="its iterations")
     features: int = lab.integer(32, least=8, help="inputs k and outputs m of the linear maps; n = 4k, d = k/2")
     linear_lengths: tuple[int, ...] = lab.sizes(90, 120, points=2, help="iterations of the linear maps")
@@ -44,11 +44,6 @@ class Config(lab.Config):
     seeds: int = lab.seeds(24, least=16, help="draws of the network that judge")
     choosing: int = lab.integer(8, help="further draws of it, which choose the step sizes")
     seed: int = lab.integer(1, least=0, help="root of all randomness; others than this one's draws settled the sizes")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if len(self.rates) < 3 or list(self.rates) != sorted(self.rates):
-            raise ValueError(f"rates needs 3 or more in ascending order, so that one lies inside, got {self.rates}.")
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
