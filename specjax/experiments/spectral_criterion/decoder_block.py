@@ -160,9 +160,7 @@ LAST = {"before it": _of_depth("by_length", lambda ranks: ranks.roll(block=1))}
 INDEPENDENT = {"independent entries": lab.replacing("swiglu", "independent", of="networks")}
 QUARTER = "From a batch of the width on a factor 1.5 told nothing; from a quarter of it on, as in the figure, on another seed."
 TIGHT = "δ = 0.1 did not leave room enough for single tokens in 64 dimensions; judged on another seed."
-WIDER = (
-    "d/2 and 2 (1 + ℓ) d did not leave room enough for single tokens in 32 and 64 dimensions; judged on another seed."
-)
+WIDER = "d/2 and 2 (1 + ℓ) d left too little room for tokens in 32 and 64 dimensions; judged on another seed."
 states = lab.Statements()
 
 
@@ -266,8 +264,12 @@ def tables(config: Config, data: Data) -> list[lab.Table]:
     """Figure 17 again, what can be read off it beside ours."""
     ranks = data["networks"]["swiglu"].mean("seed").transpose("layer", "n").values
     rows = [(f"A_{i + 1}", *(f"{rank:.3g}" for rank in ranks[i]), *printed) for i, printed in enumerate(FIGURE_17)]
-    ours = (f"n = {n}, {config.hidden} hidden units" for n in config.batches)
-    heads = ("features", *ours, "n = 128, 512 hidden units, paper", "n = 65,536, paper")
+    heads = (
+        "features",
+        *(f"n = {n}, h = {config.hidden}" for n in config.batches),
+        "n = 128, h = 512, paper",
+        "n = 65,536, paper",
+    )
     return [lab.Table("Figure 17: stable ranks of SwiGLU networks", heads, tuple(rows))]
 
 

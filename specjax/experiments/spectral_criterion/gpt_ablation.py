@@ -142,13 +142,10 @@ def out_brings_less(config: Config, data: Data) -> lab.Relation:
     return inside(lab.below(both, 0.5, "half"), _last(data))
 
 
-@states(
-    "section-1-2-1-embedding-muon",
-    along="step",
-    holds=None,
-    controls={"AdamW on all": exchanging("adamw", "embedded")},
-    post_hoc=CHANGED,
-)
+EMBEDDED = {"AdamW on all": exchanging("adamw", "embedded")}
+
+
+@states("section-1-2-1-embedding-muon", along="step", holds=None, controls=EMBEDDED, post_hoc=CHANGED)
 def embedding_changes_little(config: Config, data: Data) -> lab.Relation:
     """Muon on the embedding as well changes the validation loss only slightly, by less than half of what Muon on the blocks gains over
     AdamW, at both lengths.

@@ -127,7 +127,7 @@ def no_fall(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.above(ranks.isel(step=slice(1, None)) / ranks.isel(step=0, drop=True), HALF, "0.5")
 
 
-@states(("eq-1-8", "section-1-3-trajectory"), along="step", controls=VALUE, holds=None)
+@states("eq-1-8", along="step", controls=VALUE, holds=None)
 def inequality(config: Config, data: xr.Dataset) -> lab.Relation:
     """From the first record after initialization on nr(G) is at least st(A) for every matrix of every block, in every draw."""
     found = trained(data, *BLOCK)

@@ -63,10 +63,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     # A loss that falls by thirty powers of ten is beyond float32.
     with jax.enable_x64(True):
         maps = sweep.run(linear, grids[1], seeds=config.linear_seeds, key=sizes.stream(key, "linear"))
-    kinds: dict[str, Any] = {
-        "steps": [kind for kind in STEPS if kind != "internal"],
-        "length": list(config.linear_lengths),
-    }
+    kinds: dict[str, Any] = {"steps": [k for k in STEPS if k != "internal"], "length": list(config.linear_lengths)}
     return {
         "network": sweep.labelled(runs, "steps", "length", steps=list(STEPS), length=list(config.lengths)),
         "linear": sweep.labelled(maps, *kinds, **kinds, problem=["features", "control"]),
@@ -177,9 +174,7 @@ def _of_network(says: str, first: str, second: str, *, corrected: bool) -> None:
         return lab.within_grid(found, best(config, data).sel(steps=[first, second]), data["network"].sizes["rate"])
 
 
-_of_network(
-    "internal spectral steps end ahead of Euclidean ones on all blocks", "internal", "Euclidean", corrected=False
-)
+_of_network("internal spectral steps end ahead of Euclidean ones", "internal", "Euclidean", corrected=False)
 ALL = "spectral steps on all blocks end ahead of the rule, so that they help where nr(G) is below st(A) as well"
 _of_network(ALL, "spectral", "rule", corrected=True)
 
