@@ -86,9 +86,9 @@ def ranks(**changed):
     rng = np.random.default_rng(0)
     dims = {"seed": 12, "step": 4, "matrix": 8, "block": 2}
     shape = tuple(dims.values())
-    stable = 3 * np.exp(0.05 * rng.standard_normal(shape))
+    stable = 3 * np.exp(0.02 * rng.standard_normal(shape))
     stable[:, :, 6] = 5.0
-    nuclear = 7.4 * np.exp(0.05 * rng.standard_normal(shape))
+    nuclear = 7.45 * np.exp(0.02 * rng.standard_normal(shape))
     nuclear[:, :, 6] = 15.0
     nuclear[:, 0, 2] = 2.0
     found = xr.Dataset(
