@@ -193,7 +193,8 @@ def figure(config: Config, data: Data) -> Figure:
             axes.plot(times, first[f"gd_{quantity}"], color="C0", label="GD")
             axes.plot(first[f"spectral_{quantity}"], color="C1", linewidth=0.7, label="SpecGD")
             for color, printed in zip(("C0", "C1"), PAPER[f"{name} {quantity}"], strict=True):
-                axes.plot([*printed], [*printed.values()], "x", color=color)
+                reached = [t for t in printed if t <= steps]
+                axes.plot(reached, [printed[t] for t in reached], "x", color=color)
             axes.set(title=f"{name}: {quantity}; ×: the paper, k = 100", xlabel="iteration", ylabel=quantity)
         row[0].set_yscale("log")
         row[1].axhline(float(first["stable_rank"]), color="black", linestyle="--", linewidth=1, label="st(A)")
