@@ -191,7 +191,7 @@ BAD_CONFIGS = [
     (
         "after-initialization",
         {"factors": (1.0, 2.0)},
-        "factors needs 3 or more in ascending order, so that one can lie inside, got (1.0, 2.0).",
+        "factors needs 3 or more positive numbers in ascending order, so that one lies inside, got (1.0, 2.0).",
     ),
     (
         "after-initialization",
