@@ -1,12 +1,13 @@
 """The marks that figures share."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
 from specjax import fits, sweep
@@ -102,6 +103,41 @@ def draw_curves(
         y, bars = (part.isel({curves: k}).values for part in (mean, 2 * stderr))
         marker, color = MARKERS[k % len(MARKERS)], COLORS[k % len(COLORS)]
         axes.errorbar(x, y, bars, label=label(at), fmt=marker + fmt, color=color, capsize=2, markersize=4, linewidth=1)
+
+
+def draw_panels(
+    draws: xr.DataArray,
+    along: str,
+    curves: str,
+    label: Callable[[Any], str],
+    titles: Mapping[Any, str],
+    *,
+    over: str,
+    ylabel: str,
+    ticks: bool = True,
+    fmt: str = "-",
+) -> tuple[Figure, dict[Any, Axes]]:
+    """`draw_curves` on logarithmic axes in a panel for each coordinate of `over`, which `titles` name, side by side with one y axis.
+
+    With `ticks` every coordinate of `along` has one. The panels are returned by coordinate, for what else belongs into them.
+    """
+    places = draws[over].values.tolist()
+    drawn = Figure(figsize=(4.2 * len(places), 4), layout="constrained")
+    panels = dict(zip(places, drawn.subplots(1, len(places), sharey=True), strict=True))
+    for at, axes in panels.items():
+        draw_curves(axes, draws.sel({over: at}), along, curves, label, fmt=fmt)
+        log_axes(axes, draws[along].values if ticks else ())
+        axes.set(xlabel=along, ylabel=ylabel, title=titles[at])
+        axes.legend(fontsize="small")
+    return drawn, panels
+
+
+def draw_shares(axes: Axes, shares: xr.DataArray) -> None:
+    """A heat map of numbers from 0 to 1, rows by columns, each written into its cell."""
+    axes.imshow(shares, vmin=0, vmax=1, cmap="Blues", aspect="auto")
+    for (row, column), share in np.ndenumerate(shares.values):
+        color = "white" if share > 0.6 else "black"
+        axes.text(column, row, f"{share:.2g}", ha="center", va="center", fontsize="x-small", color=color)
 
 
 def draw_slopes(axes: Axes, draws: xr.DataArray, dim: str, curves: str, exponents: Sequence[float]) -> None:

@@ -4,7 +4,10 @@ Zero padding is not part of P, so the averages take the active size: an int or a
 All of them raise ValueError for a matrix that is not square. Half precision is measured in float32.
 """
 
+from itertools import product
+
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from specjax.sizes import AnySize, active
@@ -60,6 +63,36 @@ def off_diagonal_coefficient(
     (off_p, scale_p), (off, scale) = scaled(off_diagonal(p)), scaled(off_diagonal(reference))
     coefficient = jnp.sum(off_p * off, axis=(-2, -1)) / jnp.sum(off**2, axis=(-2, -1))
     return coefficient * (scale_p / scale)[..., 0, 0]
+
+
+def off_block_energy(p: Float[Array, "*batch m m"]) -> Float[Array, "*batch"]:
+    """The least share of ‖P‖_F² outside of two diagonal blocks, over all ways to divide the rows and columns into two sets.
+
+    0 where P is block-diagonal in some order of its columns, or zero. There are 2^(m-1) - 1 ways: for m up to 12 or so.
+
+    Raises:
+        ValueError: fewer than two columns, which cannot be divided.
+    """
+    p = at_least_float32(p)
+    if _extent(p) < 2:
+        raise ValueError(f"Two blocks need two columns or more, got shape {p.shape}.")
+    # The first column is in the first set, which must not be all of them.
+    sides = np.array([(False, *others) for others in product((False, True), repeat=_extent(p) - 1)][1:])
+    across = jnp.asarray((sides[:, :, None] != sides[:, None, :]).astype(float), p.dtype)
+    squares = ratio(p**2, jnp.sum(p**2, (-2, -1), keepdims=True))
+    return jnp.min(jnp.einsum("...ij,sij->...s", squares, across), axis=-1)
+
+
+def traceless_cosine(a: Float[Array, "*batch m m"], b: Float[Array, "*batch m m"]) -> Float[Array, "*batch"]:
+    """The cosine of the angle between A - (tr A/m) I and B - (tr B/m) I: 1 for equal patterns, 0 for unrelated ones.
+
+    NaN for a multiple of I, which has no pattern.
+    """
+    a, b = at_least_float32(a), at_least_float32(b)
+    m = _extent(a)
+    unit = jnp.eye(m, dtype=a.dtype).reshape((1,) * (a.ndim - 2) + (m, m))
+    a, b = (x - _trace(x)[..., None, None] * unit / m for x in (a, b))
+    return jnp.sum(a * b, (-2, -1)) / jnp.sqrt(jnp.sum(a**2, (-2, -1)) * jnp.sum(b**2, (-2, -1)))
 
 
 def off_diagonal(p: Float[Array, "*batch m m"]) -> Float[Array, "*batch m m"]:

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from specjax import spectral
 from specjax.models import associative_memory as memory
 from specjax.models.associative_memory import gradients
 from specjax.sizes import Size
@@ -315,3 +316,42 @@ def test_the_count_of_few_is_that_of_what_is_recovered():
     u, v = jnp.asarray(rng.standard_normal((2, 50, 8)), jnp.float32)
     w = u.T @ v
     assert int(memory.count_of_few(u, v, w)) == int(memory.count(memory.recovered(u, v, w))) > 0
+
+
+@pytest.mark.usefixtures("x64")
+def test_signals_are_those_of_each_spike_by_itself():
+    rng = np.random.default_rng(6)
+    without, u, v, spikes = rng.standard_normal((D, D)), *rng.standard_normal((2, D)), np.array([0.0, 0.5, 4.0])
+    expected = []
+    for q in spikes:
+        left, s, right = np.linalg.svd(without + q * np.outer(u, v))
+        expected.append(u @ (left * np.tanh(s)) @ right @ v)
+    found = memory.signals(*map(jnp.asarray, (without, u, v, spikes)), lambda x: spectral.spectral_map(x, jnp.tanh))
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+def test_singular_values_of_the_gradient_are_those_of_float64():
+    u, v = np.random.default_rng(7).standard_normal((2, 400, 12)).astype(np.float32)
+    q = np.asarray(memory.power_law(400, 3.0))
+    centred = u.astype(float) - u.astype(float).mean(0)
+    expected = np.linalg.svd(centred.T @ (v.astype(float) * q[:, None]), compute_uv=False)
+    found = memory.gradient_singular_values(*map(jnp.asarray, (u, v, q)))
+    # One rounding of the largest in float32 would be seen in the smallest.
+    assert np.finfo(np.float32).eps * expected[0] > 1e-3 * expected[-1]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_thresholded_steps_leave_out_what_has_left():
+    rng = np.random.default_rng(8)
+    n, d, bounds, rates = 40, 6, [0.0, 2.5, 7.0], [1.0, 2.0, 5.0]
+    u, v = rng.standard_normal((2, n, d)).astype(np.float32)
+    q = np.asarray(memory.power_law(n, 1.5))
+    muon = memory.thresholded_muon(*map(jnp.asarray, (u, v, q)), jnp.asarray(bounds))
+    descent = memory.thresholded_descent(*map(jnp.asarray, (u, v, q)), jnp.asarray(bounds), jnp.asarray(rates))
+    w_muon, w_descent = np.zeros((2, d, d))
+    for t, first in enumerate((0, 2, 7)):
+        down = (u[first:].astype(float) * q[first:, None].astype(float)).T @ v[first:]
+        left, _, right = np.linalg.svd(down)
+        w_muon, w_descent = w_muon + left @ right, w_descent + rates[t] * down
+        np.testing.assert_allclose(muon[t], w_muon, atol=1e-5)
+        np.testing.assert_allclose(descent[t], w_descent, atol=1e-5)

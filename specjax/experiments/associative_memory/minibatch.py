@@ -192,7 +192,8 @@ def tables(config: Config, data: xr.Dataset) -> list[lab.Table]:
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
     """Figure 3: counts against the batch size, with the population's and the number of distinct items."""
-    drawn, panels = judging.panels(data["count"].isel(batch=slice(None, -1)), "batch", "d", "d = {}".format)
+    counts = data["count"].isel(batch=slice(None, -1))
+    drawn, panels = judging.panels(counts, "batch", "d", "d = {}".format, judging.NAMES, ticks=False)
     seen = [distinct_items(config.n, config.alpha, b) for b in config.batches]
     for optimizer, axes in panels.items():
         axes.plot(config.batches, seen, "k--", linewidth=1)
