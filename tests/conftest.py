@@ -35,7 +35,7 @@ jax.config.update("jax_cpu_enable_async_dispatch", False)
 os.environ["SPECJAX_COMPILATION_CACHE"] = "off"
 
 # How many objects are made between two searches for garbage, and how many searches of the young between one of the older ones. By
-# default each 700 new objects are searched, of which a trace makes many thousands that live on: a tenth of the time of all tests.
+# default each 700 new objects are searched, of which a trace makes many thousands that live on: a tenth of the time of what compiles.
 _COLLECTED_AFTER = (20_000, 20, 10)
 
 
