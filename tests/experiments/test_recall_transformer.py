@@ -154,12 +154,19 @@ def test_configurations_that_cannot_be_judged_are_refused(changes, sentence):
 
 def test_a_head_that_is_moved_on_predicts_the_next_item():
     task = Recall(4, 10)
-    head = recall.induction_head(task)
-    tokens, counted = recall.sample(jax.random.key(0), task, 20)
-    of = [jnp.argmax(jax.vmap(model)(tokens[:, :-1]), axis=-1) for model in (head, in_context.moved_on(head, task))]
+
+    @jax.jit
+    def predicted(key):
+        head = recall.induction_head(task)
+        tokens, counted = recall.sample(key, task, 20)
+        shifted = in_context.moved_on(head, task)
+        of = [jnp.argmax(jax.vmap(model)(tokens[:, :-1]), axis=-1) for model in (head, shifted)]
+        return of, counted, recall.memory_recall(shifted, task)
+
+    of, counted, recalled = predicted(jax.random.key(0))
     right, moved = (np.asarray(found)[np.asarray(counted)] for found in of)
     np.testing.assert_array_equal(moved, 4 + (right - 4 + 1) % 4)
-    assert float(recall.memory_recall(in_context.moved_on(head, task), task)) == 0
+    assert float(recalled) == 0
 
 
 def test_the_figures_are_drawn():

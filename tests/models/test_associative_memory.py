@@ -52,13 +52,16 @@ def test_the_newton_direction_is_that_of_the_dense_hessian(problem):
     """At a W where the scores are far from uniform; at zero it is the Newton step."""
     u, v, q, w = problem
     u, v, q = u[:60], v[:60], q[:60] / q[:60].sum()
-    hessian = jax.hessian(dense_loss)(w / 5, u, v, q).reshape(D * D, D * D)
-    slope = jax.grad(dense_loss)(w / 5, u, v, q).reshape(D * D)
+    hessian = np.asarray(jax.jit(jax.hessian(dense_loss))(w / 5, u, v, q)).reshape(D * D, D * D)
+    slope = np.asarray(jax.jit(jax.grad(dense_loss))(w / 5, u, v, q)).reshape(D * D)
+    direction = jax.jit(memory.newton_direction)
     for ridge in (0.0, 0.1):
-        dense = -jnp.linalg.solve(hessian + ridge * jnp.eye(D * D), slope).reshape(D, D)
-        np.testing.assert_allclose(memory.newton_direction(w / 5, u, v, q, ridge), dense, rtol=1e-6, atol=1e-8)
-    step = memory.newton_step(memory.gradient_at_zero(u, v, q), memory.hessian_at_zero(u, v, q))
-    np.testing.assert_allclose(memory.newton_direction(0 * w, u, v, q), step, rtol=1e-6, atol=1e-8)
+        dense = -np.linalg.solve(hessian + ridge * np.eye(D * D), slope).reshape(D, D)
+        np.testing.assert_allclose(direction(w / 5, u, v, q, ridge), dense, rtol=1e-6, atol=1e-8)
+    step = jax.jit(
+        lambda u, v, q: memory.newton_step(memory.gradient_at_zero(u, v, q), memory.hessian_at_zero(u, v, q))
+    )(u, v, q)
+    np.testing.assert_allclose(direction(0 * w, u, v, q, 0.0), step, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.usefixtures("x64")
@@ -315,7 +318,10 @@ def test_the_count_of_few_is_that_of_what_is_recovered():
     rng = np.random.default_rng(3)
     u, v = jnp.asarray(rng.standard_normal((2, 50, 8)), jnp.float32)
     w = u.T @ v
-    assert int(memory.count_of_few(u, v, w)) == int(memory.count(memory.recovered(u, v, w))) > 0
+    few, all_of_them = jax.jit(lambda u, v, w: (memory.count_of_few(u, v, w), memory.count(memory.recovered(u, v, w))))(
+        u, v, w
+    )
+    assert int(few) == int(all_of_them) > 0
 
 
 @pytest.mark.usefixtures("x64")
