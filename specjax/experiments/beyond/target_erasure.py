@@ -278,6 +278,7 @@ def figure(config: Config, data: Data) -> Figure:
     )
     widths.set_xticks(config.hs, map(str, config.hs))
     widths.minorticks_off()
+    readable_decades(widths)
     for axes in (first, later, widths):
         axes.legend(fontsize="small")
     return drawn
