@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Key
 from matplotlib.figure import Figure
 
 from specjax import fits, lab, sizes, spectral, sweep
-from specjax.lab.drawing import COLORS, draw_estimates
+from specjax.lab.drawing import COLORS, draw_estimates, readable_decades
 from specjax.lab.estimates import estimate
 from specjax.models import deep_linear, matrix_factorization, relu_network
 from specjax.models.targets import sign_target
