@@ -51,7 +51,7 @@ def draw_estimates(axes: Axes, found: Estimate, dim: str | None, scale: Number =
         axes.minorticks_off()
 
 
-def apart(axes: Axes, ticks: Iterable[float | int], least: float) -> list[float | int]:
+def apart(axes: Axes, ticks: np.ndarray | Iterable[float | int], least: float) -> list[float | int]:
     """Of these ticks of x those in view that are as far apart as `least`, a share of the axis; the ones nearest to zero first."""
     places: dict[float | int, float] = {}
     for tick in sorted(ticks, key=abs):

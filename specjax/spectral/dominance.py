@@ -73,13 +73,13 @@ def off_block_energy(p: Float[Array, "*batch m m"]) -> Float[Array, "*batch"]:
     Raises:
         ValueError: fewer than two columns, which cannot be divided.
     """
-    p = at_least_float32(p)
     if _extent(p) < 2:
         raise ValueError(f"Two blocks need two columns or more, got shape {p.shape}.")
     # The first column is in the first set, which must not be all of them.
     sides = np.array([(False, *others) for others in product((False, True), repeat=_extent(p) - 1)][1:])
-    across = jnp.asarray((sides[:, :, None] != sides[:, None, :]).astype(float), p.dtype)
-    squares = ratio(p**2, jnp.sum(p**2, (-2, -1), keepdims=True))
+    unit, _ = scaled(p)
+    across = jnp.asarray((sides[:, :, None] != sides[:, None, :]).astype(float), unit.dtype)
+    squares = ratio(unit**2, jnp.sum(unit**2, (-2, -1), keepdims=True))
     return jnp.min(jnp.einsum("...ij,sij->...s", squares, across), axis=-1)
 
 
@@ -88,10 +88,10 @@ def traceless_cosine(a: Float[Array, "*batch m m"], b: Float[Array, "*batch m m"
 
     NaN for a multiple of I, which has no pattern.
     """
-    a, b = at_least_float32(a), at_least_float32(b)
     m = _extent(a)
-    unit = jnp.eye(m, dtype=a.dtype).reshape((1,) * (a.ndim - 2) + (m, m))
-    a, b = (x - _trace(x)[..., None, None] * unit / m for x in (a, b))
+    (a, _), (b, _) = scaled(a), scaled(b)
+    identity = jnp.eye(m, dtype=a.dtype).reshape((1,) * (a.ndim - 2) + (m, m))
+    a, b = (x - _trace(x)[..., None, None] * identity / m for x in (a, b))
     return jnp.sum(a * b, (-2, -1)) / jnp.sqrt(jnp.sum(a**2, (-2, -1)) * jnp.sum(b**2, (-2, -1)))
 
 

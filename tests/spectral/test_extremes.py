@@ -57,6 +57,8 @@ MEASURES = {
     "dominance_ratio": (spectral.dominance_ratio, SQUARE, 0),
     "row_dominance": (spectral.row_dominance, SQUARE, 0),
     "off_diagonal_energy": (spectral.off_diagonal_energy, SQUARE, 0),
+    "off_block_energy": (spectral.off_block_energy, SQUARE, 0),
+    "traceless_cosine": (lambda p: spectral.traceless_cosine(p, p.T), SQUARE, 0),
     "off_diagonal_coefficient": (lambda p: spectral.off_diagonal_coefficient(p, p.T), SQUARE, 0),
     "off_diagonal_coefficient-of": (
         lambda p: spectral.off_diagonal_coefficient(p, jnp.arange(16).reshape(4, 4).astype(p.dtype)),
