@@ -237,8 +237,8 @@ EXPERIMENT = lab.Experiment(
         crossing="Muon and Newton recover equally many items at one α, which tends to 1.537 and moves with d and N.",
     ),
     title="The constants of capacity, and who is ahead of whom",
-    summary="What one step of Muon recovers is known with its constant and its logarithm, and counts at d = 256 and more are within 4 % of it; Muon "
-    "is ahead of Newton's method for small α and behind for large, and where they are level moves with d.",
+    summary="What one step of Muon recovers is known with its constant and its logarithm; counts at d = 256 and more are within 4 % of it. "
+    "Muon is ahead of Newton's method for small α and behind for large, and where they are level moves with d.",
     config=Config,
     measure=run,
     statements=states,
