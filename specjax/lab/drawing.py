@@ -46,12 +46,12 @@ def draw_estimates(axes: Axes, found: Estimate, dim: str | None, scale: Number =
         axes.set_xticks(x, x, rotation=20, ha="right")
     if np.issubdtype(x.dtype, np.number) and x.min() > 0 and x.max() >= 8 * x.min():
         axes.set_xscale("log", base=2)
-        ticks = apart(axes, x, _APART)
+        ticks = apart(axes, x.tolist(), _APART)
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.minorticks_off()
 
 
-def apart(axes: Axes, ticks: np.ndarray | Iterable[float | int], least: float) -> list[float | int]:
+def apart(axes: Axes, ticks: Iterable[float | int], least: float) -> list[float | int]:
     """Of these ticks of x those in view that are as far apart as `least`, a share of the axis; the ones nearest to zero first."""
     places: dict[float | int, float] = {}
     for tick in sorted(ticks, key=abs):
