@@ -69,6 +69,11 @@ class Sample:
         return replace(self, x=self.x[places], y=self.y[places], present=self.present[places])
 
 
+def noise_told(stderr: float, level: float, resampled: str) -> str:
+    """What the interval of a fit is made of, as its printed line says."""
+    return f"{100 * level:g} %, bootstrap of {resampled}" if stderr > 0 else "no seed noise"
+
+
 def sample_of(data: xr.DataArray, dim: str, least: int) -> Sample:
     """The replicates of `sample_over` a single dimension.
 

@@ -68,7 +68,7 @@ class Optimum:
 
     def __repr__(self) -> str:
         low, high = self.interval
-        noise = f"{100 * _LEVEL:g} %, bootstrap of {self.resampled}" if self.stderr > 0 else "no seed noise"
+        noise = bootstrap.noise_told(self.stderr, _LEVEL, self.resampled)
         told = f"{self.over} of least {self.name}: exponent {self.exponent:.3g} in {self.dim} ({low:.3g} to {high:.3g}, {noise}"
         left_out = [f"{size:g}" for size, place in zip(self.sizes, self.places, strict=True) if place in _ENDS]
         without = f", without {self.dim} {', '.join(left_out)}, where it is an end of the grid" if left_out else ""

@@ -90,15 +90,19 @@ def traceless_cosine(a: Float[Array, "*batch m m"], b: Float[Array, "*batch m m"
     """
     m = _extent(a)
     (a, _), (b, _) = scaled(a), scaled(b)
-    identity = jnp.eye(m, dtype=a.dtype).reshape((1,) * (a.ndim - 2) + (m, m))
-    a, b = (x - _trace(x)[..., None, None] * identity / m for x in (a, b))
+    a, b = (x - jnp.where(_on_diagonal(x), _trace(x)[..., None, None] / m, 0) for x in (a, b))
     return jnp.sum(a * b, (-2, -1)) / jnp.sqrt(jnp.sum(a**2, (-2, -1)) * jnp.sum(b**2, (-2, -1)))
 
 
 def off_diagonal(p: Float[Array, "*batch m m"]) -> Float[Array, "*batch m m"]:
     """P with its diagonal set to zero; ValueError for a matrix that is not square."""
+    return jnp.where(_on_diagonal(p), 0, p)
+
+
+def _on_diagonal(p: Array) -> Array:
+    """Where the diagonal of P is, with as many axes as P."""
     m = _extent(p)
-    return jnp.where(jnp.eye(m, dtype=bool).reshape((1,) * (p.ndim - 2) + (m, m)), 0, p)
+    return jnp.eye(m, dtype=bool).reshape((1,) * (p.ndim - 2) + (m, m))
 
 
 def _trace(p: Array) -> Array:

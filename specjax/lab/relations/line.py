@@ -47,12 +47,13 @@ def draw_lines(axes: Axes, lines: Mapping[str, Line]) -> None:
     axes.set_yticks(heights, list(lines))
     axes.set(xlabel=line.axis, ylim=(0.4 - blank, len(lines) + 0.6 + blank))
     # One line that reaches far makes the axis that all of them share.
-    wide = next((line for line in lines.values() if line.linear_to is not None), None)
-    if wide is not None and wide.linear_to is not None:
-        axes.set_xscale("symlog", linthresh=wide.linear_to, linscale=1.0)
+    far = next(((line.linear_to, line.ticks) for line in lines.values() if line.linear_to is not None), None)
+    if far is not None:
+        linear_to, wanted = far
+        axes.set_xscale("symlog", linthresh=linear_to, linscale=1.0)
         ends = [(float(line.found.low.min()), float(line.found.high.max()), line.limit) for line in lines.values()]
-        axes.set_xlim(2 * min(0.0, *map(min, ends)) - wide.linear_to / 2, 2 * max(map(max, ends)))
-        ticks = apart(axes, wide.ticks, _APART)
+        axes.set_xlim(2 * min(0.0, *map(min, ends)) - linear_to / 2, 2 * max(map(max, ends)))
+        ticks = apart(axes, wanted, _APART)
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks], minor=False)
         axes.minorticks_off()
 
