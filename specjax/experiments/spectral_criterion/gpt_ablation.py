@@ -164,8 +164,7 @@ def tables(config: Config, data: Data) -> list[lab.Table]:
         ours = tuple(f"{float(last.sel(arm=arm).mean()):.3f}" for arm in ARMS)
         mean, stderr = map(float, sweep.mean_and_stderr(fraction(data, kind)))
         paper = (quoted[0] - quoted[1]) / (quoted[0] - quoted[2])
-        share = f"{mean:.2f} ± {4 * stderr:.2f}"
-        rows.append((kind, *ours, share, *(f"{loss:.4f}" for loss in quoted), f"{paper:.2f}"))
+        rows.append((kind, *ours, f"{mean:.2f} ± {4 * stderr:.2f}", *(f"{loss:.4f}" for loss in quoted), f"{paper:.2f}"))
     heads = ("AdamW", "Muon on W_out", "Muon on all", "fraction")
     title = f"Table 2: validation loss after {config.steps} steps, nats a byte, {config.seeds * config.parts} draws"
     return [lab.Table(title, ("perceptrons", *heads, *(f"{head}, paper" for head in heads)), tuple(rows))]
