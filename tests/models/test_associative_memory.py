@@ -324,6 +324,17 @@ def test_the_count_of_few_is_that_of_what_is_recovered():
     assert int(few) == int(all_of_them) > 0
 
 
+@pytest.mark.parametrize("most", [5, 9])
+def test_the_count_of_descent_is_that_of_its_gradient(most):
+    rng = np.random.default_rng(5)
+    u, v = jnp.asarray(rng.standard_normal((2, 50, 8)), jnp.float32)
+    # The last item is seen, and the first is not: neither stands for items that are lacking.
+    q = np.zeros(50, np.float32)
+    q[[3, 17, 30, 41, 49]] = 0.4, 0.3, 0.1, 0.1, 0.1
+    expected = memory.count_of_few(u, v, -memory.gradient_at_zero(u, v, jnp.asarray(q)))
+    assert int(memory.count_of_descent(u, v, jnp.asarray(q), most)) == int(expected) > 2
+
+
 @pytest.mark.usefixtures("x64")
 def test_signals_are_those_of_each_spike_by_itself():
     rng = np.random.default_rng(6)
