@@ -134,7 +134,10 @@ ALLOTTED = "Draws at each d are as many as the noise of earlier ones asks for; j
 MORE = f"The formula's capacity was mended, after which 90 draws did not decide. {ALLOTTED}"
 KNOWN = f"Added when its slope in few draws was known. {ALLOTTED}"
 RESOLVED_CONTROLS = {
-    "gradient descent": judging.in_place({"resolved": "gd"}),
+    # Gradient descent was run on the smaller batches and the population alone.
+    "gradient descent": judging.changed(
+        lambda count: count.where(count.optimizer != "resolved", count.sel(optimizer="gd", drop=True)).fillna(count)
+    ),
     "W = 0": judging.changed(lambda count: count.where(count.optimizer != "resolved", 0)),
 }
 IN_PLACE = {"gradient descent in Muon's place": judging.in_place({"muon": "gd"})}
