@@ -5,6 +5,7 @@ the batch at which half of these items have been seen at all, which has the fini
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -110,9 +111,13 @@ def critical(data: xr.Dataset, optimizer: str) -> xr.DataArray:
     return fits.jackknife(count, half).rename("log of the critical batch")
 
 
+def items(config: Config, optimizer: str) -> int:
+    return config.descent_n if optimizer == "gd" else config.n
+
+
 def half_seen(config: Config, optimizer: str) -> xr.DataArray:
     """Logarithms of the batch of which half of the items that the formula has for the population are seen, by d."""
-    n = config.descent_n if optimizer == "gd" else config.n
+    n = items(config, optimizer)
     kept = [judging.expected(optimizer, d, n, config.alpha) for d in config.dims]
     batches = [half_seen_batch(n, config.alpha, k) for k in kept]
     return xr.DataArray(np.log(batches), dims="d", coords={"d": list(config.dims)})
@@ -133,13 +138,10 @@ DESCENT_CONTROLS = {"Muon": judging.in_place({"gd": "muon"})} | judging.sizes_ex
 ALLOTTED = "Draws at each d are as many as the noise of earlier ones asks for; judged on a fresh seed."
 MORE = f"The formula's capacity was mended, after which 90 draws did not decide. {ALLOTTED}"
 KNOWN = f"Added when its slope in few draws was known. {ALLOTTED}"
-RESOLVED_CONTROLS = {
-    # Gradient descent was run on the smaller batches and the population alone.
-    "gradient descent": judging.changed(
-        lambda count: count.where(count.optimizer != "resolved", count.sel(optimizer="gd", drop=True)).fillna(count)
-    ),
-    "W = 0": judging.changed(lambda count: count.where(count.optimizer != "resolved", 0)),
-}
+of_resolved = partial(judging.only_at, "optimizer", "resolved")
+# Gradient descent was run on the smaller batches and the population alone.
+RUN_AS_DESCENT = of_resolved(lambda count: count.sel(optimizer="gd", drop=True).fillna(count))
+RESOLVED_CONTROLS = {"gradient descent": RUN_AS_DESCENT, "W = 0": of_resolved(lambda _: 0)}
 IN_PLACE = {"gradient descent in Muon's place": judging.in_place({"muon": "gd"})}
 
 
@@ -171,9 +173,7 @@ grows_as_capacity("gd", OF_SGD, "The critical batch of gradient descent", DESCEN
 
 @states("theorem-3-1", controls=RESOLVED_CONTROLS)
 def resolution_of_the_batch(config: Config, data: xr.Dataset) -> lab.Relation:
-    """With λ = max(d^-α, 1/B), the theorem's but for logarithms, a step recovers more than half as many items as with the polar factor,
-    at every batch and d.
-    """
+    """With λ = max(d^-α, 1/B), the theorem's but for logarithms, a step recovers over half as many items as without, at every B and d."""
     logs = fits.jackknife(data["count"], judging.log)
     resolved, polar = (logs.sel(optimizer=name, drop=True) for name in ("resolved", "muon"))
     return lab.above((resolved - polar).rename("log of the ratio"), float(np.log(0.5)), "half")
@@ -219,8 +219,8 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
     """Figure 3: counts against the batch size, with the population's and the number of distinct items."""
     counts = data["count"].isel(batch=slice(None, -1))
     drawn, panels = judging.panels(counts, "batch", "d", "d = {}".format, judging.NAMES, ticks=False)
-    seen = [distinct_items(config.n, config.alpha, b) for b in config.batches]
     for optimizer, axes in panels.items():
+        seen = [distinct_items(items(config, optimizer), config.alpha, b) for b in config.batches]
         axes.plot(config.batches, seen, "k--", linewidth=1)
         population = data["count"].sel(optimizer=optimizer).isel(batch=-1).mean("seed").values
         for line, height in zip(axes.containers, population, strict=True):
