@@ -180,6 +180,4 @@ FAR_CONTROLS = {
     "the theorems' exponents -0.05": theorem(lambda e: e - 0.05),
     "without 1/(2α ln d)": lab.replacing("log_d", np.inf, of="far"),
 }
-
-
 panels = partial(draw_panels, over="optimizer", ylabel="items recovered")

@@ -138,6 +138,10 @@ DESCENT_CONTROLS = {"Muon": judging.in_place({"gd": "muon"})} | judging.sizes_ex
 ALLOTTED = "Draws at each d are as many as the noise of earlier ones asks for; judged on a fresh seed."
 MORE = f"The formula's capacity was mended, after which 90 draws did not decide. {ALLOTTED}"
 KNOWN = f"Added when its slope in few draws was known. {ALLOTTED}"
+SMALLEST = {"the largest batch is a small one": lambda config, data: data.isel(batch=[0, -1])}
+AT_EVERY_D = (
+    "It was asked at every d, where noise of 5 % in the few items at the smallest decides; judged on fresh draws."
+)
 of_resolved = partial(judging.only_at, "optimizer", "resolved")
 # Gradient descent was run on the smaller batches and the population alone.
 RUN_AS_DESCENT = of_resolved(lambda count: count.sel(optimizer="gd", drop=True).fillna(count))
@@ -186,11 +190,7 @@ def critical_batch_as_printed(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.near(judging.slopes(critical(data, "muon")), predicted, MARGIN, "1/4")
 
 
-@states(
-    "section-3-critical-muon",
-    controls={"the largest batch is a small one": lambda config, data: data.isel(batch=[0, -1])},
-    post_hoc="It was asked at every d, where noise of 5 % in the few items at the smallest decides; judged on fresh draws.",
-)
+@states("section-3-critical-muon", controls=SMALLEST, post_hoc=AT_EVERY_D)
 def no_gain_beyond(config: Config, data: xr.Dataset) -> lab.Relation:
     """Beyond the critical batch more gains nothing: at the largest d the population recovers no more than the largest batch, to 5 %."""
     count = data["count"].sel(optimizer="muon", drop=True).isel(d=-1, drop=True).astype(float)

@@ -104,6 +104,9 @@ SAMPLES = {
     "the number of samples": judging.changed(lambda count: count.t + 0 * count, "capacity"),
     "a number that does not grow": lab.replacing("count", 3, of="capacity"),
 }
+BY_FINITE_D = (
+    "It asked for 0.05, which a smoke run showed to be less than what a finite d adds; judged on a fresh seed."
+)
 OFF = judging.exponents_off(0.5, "hessian", "draws", "the exponent {:+}")
 
 
@@ -114,11 +117,7 @@ def small_batches_are_stored(config: Config, data: judging.Data) -> lab.Relation
     return lab.above((one["count"] / one["seen"]).rename("stored / seen"), 0.8, "0.8 of the items seen")
 
 
-@states(
-    "figure-5b",
-    controls=NOTHING | SAMPLES,
-    post_hoc="It asked for 0.05, which a smoke run showed to be less than what a finite d adds; judged on a fresh seed.",
-)
+@states("figure-5b", controls=NOTHING | SAMPLES, post_hoc=BY_FINITE_D)
 def small_batches_rate(config: Config, data: judging.Data) -> lab.Relation:
     """In the smallest batches the capacity grows with the number of samples as that of distinct items does, to half of 1 - 1/α."""
     # That number is (B T)^(1/α) for many samples of many more items, up to a factor; the number of samples has the exponent 1.

@@ -176,13 +176,9 @@ def by_alpha(config: Config, data: judging.Data) -> xr.DataArray:
     return count.rename(run="alpha").assign_coords(alpha=[config.alpha, *config.others]).sortby("alpha")
 
 
-def exponent(alpha: float, steps: int) -> float:
-    return capacity.multi_step_exponents("muon", float(alpha), int(steps))[-1]
-
-
-def more(count: xr.DataArray) -> xr.DataArray:
-    """Counts whose exponent gains 1/2 more after the first step."""
-    return count * (count.d / count.d[0]) ** (0.5 * (count.t > 1))
+def exponents(alpha: float) -> list[float]:
+    """Those of Theorem 4.1, after each step."""
+    return capacity.multi_step_exponents("muon", float(alpha), STEPS)[1:]
 
 
 def gain_of_exponent(count: xr.DataArray, gain: xr.DataArray | float) -> lab.Relation:
@@ -193,7 +189,8 @@ def gain_of_exponent(count: xr.DataArray, gain: xr.DataArray | float) -> lab.Rel
 
 
 def gaining(of: str) -> dict[str, judging.Control]:
-    return {"one step": judging.changed(at_first, of), "a gain that is larger by 1/2": judging.changed(more, of)}
+    larger = judging.changed(lambda count: count * (count.d / count.d[0]) ** (0.5 * (count.t > 1)), of)
+    return {"one step": judging.changed(at_first, of), "a gain that is larger by 1/2": larger}
 
 
 at_first = partial(judging.first, dim="t")
@@ -207,6 +204,12 @@ SHORT = {
     "gradient descent in Muon's place": judging.changed(lambda c: lab.at_labels(c, "run", {"short": "gd"}), "few"),
     "W = 0": judging.only_at("run", "short", lambda _: 0, "few"),
 }
+BEFORE = {"before the first step": judging.changed(lambda error: judging.first(error, "after"), "few", "error")}
+SECOND_CONTROL = "The control is not the first that was tried; the threshold is. Judged on a fresh seed."
+BY_NUMBER = "It asked for d²/ln N items, of which there are a few hundredths; the figure is about the order. Judged on fresh draws."
+BY_CHANGES = (
+    "It was about a small change of the first step, whose growth falls where the loss diverges; judged on fresh draws."
+)
 HALF = judging.only_at("optimizer", "muon", lambda count: at_first(count) / 2, "newton")
 STABLE = {
     "constant rates": lab.replacing("growing", "constant", of="unstable"),
@@ -234,16 +237,11 @@ def every_step_gains(config: Config, data: judging.Data) -> lab.Relation:
 def exponents_gain(config: Config, data: judging.Data) -> lab.Relation:
     """At every α the exponent of straight lines gains from one step of Muon to four what Theorem 4.1 says, to half of it."""
     count = by_alpha(config, data)
-    gains = [exponent(alpha, STEPS) - exponent(alpha, 1) for alpha in count.alpha.values]
+    gains = [last - first for first, *_, last in map(exponents, count.alpha.values)]
     return gain_of_exponent(count, xr.DataArray(gains, {"alpha": count.alpha}, "alpha"))
 
 
-@states(
-    "eq-5",
-    holds=False,
-    controls={"before the first step": judging.changed(lambda error: judging.first(error, "after"), "few", "error")},
-    post_hoc="The control is not the first that was tried; the threshold is. Judged on a fresh seed.",
-)
+@states("eq-5", holds=False, controls=BEFORE, post_hoc=SECOND_CONTROL)
 def gradient_is_thresholded(config: Config, data: judging.Data) -> lab.Relation:
     """At the largest d, after one to three steps of Muon, the gradient of items not recovered is within half its length of the true one."""
     error = data["few"]["error"].isel(d=-1, after=slice(1, None), drop=True)  # of the items themselves, not of a prefix
@@ -257,15 +255,9 @@ def rare_signals_are_as_interactions(config: Config, data: judging.Data) -> lab.
     return lab.below(data["few"]["rare"].rename("signal times √d"), 1.0, "one standard deviation")
 
 
-@states(
-    "figure-4d",
-    controls=gaining("many"),
-    post_hoc="It asked for d²/ln N items; the counts are a few hundredths of d², and the figure is about the order. Judged on fresh draws.",
-)
+@states("figure-4d", controls=gaining("many"), post_hoc=BY_NUMBER)
 def order_of_many_steps(config: Config, data: judging.Data) -> lab.Relation:
-    """After many steps of Muon with η = 2√d the exponent of straight lines is 1 - 1/(2α) above that after one step, to half of it: the
-    order is d², as far as that of one step is d^(1+1/(2α)).
-    """
+    """After many steps of Muon the exponent of straight lines is 1 - 1/(2α), to half of it, above that of one, as d² to d^(1+1/(2α))."""
     return gain_of_exponent(data["many"]["count"].sel(optimizer="muon", drop=True), 1 - 1 / (2 * config.alpha))
 
 
@@ -284,11 +276,7 @@ def muon_is_ahead_early(config: Config, data: judging.Data) -> lab.Relation:
     return lab.ahead(muon.rename("Muon"), (4.0 * gd).rename("4 GD"), least=0)
 
 
-@states(
-    "appendix-d-1-instability",
-    controls=STABLE,
-    post_hoc="It was about the growth of a small change of the first step, which falls where the loss diverges; judged on fresh draws.",
-)
+@states("appendix-d-1-instability", controls=STABLE, post_hoc=BY_CHANGES)
 def growing_rates_are_unstable(config: Config, data: judging.Data) -> lab.Relation:
     """With growing rates the loss after twelve steps is larger than at the start at α = 3, and smaller at α = 1.25."""
     growing = data["unstable"]["growing"]
@@ -309,10 +297,10 @@ def figure(config: Config, data: judging.Data) -> Figure:
     drawn = Figure(figsize=(12, 7), layout="constrained")
     *of_steps, of_many, of_exponents, of_both = np.ravel(drawn.subplots(2, 3))
     few, many = by_alpha(config, data), data["many"]["count"].astype(float)
-    theorem = [[exponent(alpha, t) for t in few.t.values] for alpha in few.alpha.values]
+    theorem = [exponents(alpha) for alpha in few.alpha.values]
     for steps, axes in enumerate(of_steps, 2):
         draw_curves(axes, few.sel(t=steps), "d", "alpha", "α = {:g}".format)
-        draw_slopes(axes, few.sel(t=steps), "d", "alpha", [exponents[steps - 1] for exponents in theorem])
+        draw_slopes(axes, few.sel(t=steps), "d", "alpha", [after[steps - 1] for after in theorem])
         axes.set(title=f"4: Muon, η = 2√d, T = {steps}, N = {config.n}")
     draw_curves(of_many, many.isel(t=[0, -1]).sel(optimizer="muon"), "d", "t", "T = {}".format)
     of_many.plot(config.many_dims, np.square(config.many_dims), "k:", label="d²")
@@ -321,8 +309,8 @@ def figure(config: Config, data: judging.Data) -> Figure:
         log_axes(axes, few.d.values if axes is not of_many else many.d.values)
         axes.set(xlabel="dimension d", ylabel="items recovered")
     draw_curves(of_exponents, judging.pseudo_slopes(few), "t", "alpha", "α = {:g}".format)
-    for line, color in zip(theorem, COLORS, strict=False):
-        of_exponents.plot(few.t, line, "--", color=color)
+    for after, color in zip(theorem, COLORS, strict=False):
+        of_exponents.plot(few.t, after, "--", color=color)
     of_exponents.set(title="4e: exponents, theory dashed", xlabel="steps T", ylabel="slope in d", xticks=few.t.values)
     draw_curves(of_both, many.isel(d=-1), "t", "optimizer", judging.NAMES.__getitem__)
     of_both.set(title=f"5a: d = {config.many_dims[-1]}", xlabel="steps T", ylabel="items recovered", yscale="log")

@@ -98,6 +98,11 @@ DESCENT_FOR_MUON = {"gradient descent's data in Muon's place": judging.in_place(
 NOTHING, SIZES_EXCHANGED = judging.nothing("capacity"), judging.sizes_exchanged("capacity")
 CONTROLS = NOTHING | SIZES_EXCHANGED | {"gradient descent's data in Muon's and Newton's place": EXCHANGED}
 OFF = judging.exponents_off(0.05, "capacity")
+OTHER_THEOREMS = {
+    "d": judging.theorem(lambda e: 1 + 0 * e),
+    "d^(1/α)": judging.theorem(lambda e: 1 / e.alpha + 0 * e),
+    "d^(1/(2α)) for all": judging.theorem(lambda e: 1 / (2 * e.alpha) + 0 * e),
+}
 NOISY = "It asked for 0.025{}, half of which is noise in these draws; judged on a fresh seed."
 DESCENT_CONTROLS = judging.nothing("descent") | judging.sizes_exchanged("descent")
 
@@ -130,15 +135,7 @@ def descent_exponents_by_formula(config: Config, data: judging.Data) -> lab.Rela
     return judging.exponents_by_formula(judging.straight(of_groups(data)), formula, SLOPE)
 
 
-@states(
-    ("theorem-3-1", "theorem-3-3", "theorem-b-1"),
-    controls=judging.FAR_CONTROLS
-    | {
-        "d": judging.theorem(lambda e: 1 + 0 * e),
-        "d^(1/α)": judging.theorem(lambda e: 1 / e.alpha + 0 * e),
-        "d^(1/(2α)) for all": judging.theorem(lambda e: 1 / (2 * e.alpha) + 0 * e),
-    },
-)
+@states(("theorem-3-1", "theorem-3-3", "theorem-b-1"), controls=judging.FAR_CONTROLS | OTHER_THEOREMS)
 def exponents_far_out(config: Config, data: judging.Data) -> lab.Relation:
     """Far out, where N = d^(2α+2), the formula's local exponents are the theorems', for Muon and Newton less 1/(2α ln d)."""
     # What log log N leaves is less than 0.005; 1/(2α ln d) is 0.013 and more.

@@ -1,6 +1,6 @@
 """Appendix C: what the resolution λ does to the capacity, the spectrum that explains it, and the cubic iteration."""
 
-from functools import partial
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -95,16 +95,19 @@ def over_polar(counts: xr.DataArray, data: judging.Data) -> xr.DataArray:
     return (counts / at(data, 0.0)).rename("items / those of the polar factor")
 
 
-at_one = partial(judging.only_at, "factor", 1.0, of="capacity")
+def at_one(other: Callable[[xr.Dataset], xr.DataArray]) -> judging.Control:
+    return lab.replacing("count", lambda data: data["count"].where(data.factor != 1.0, other(data)), of="capacity")
+
+
 states = lab.Statements()
-COARSE = {"the coarsest λ": at_one(lambda count: count.isel(factor=-1, drop=True))}
-DESCENT = {
-    "gradient descent": lab.replacing(
-        "count", lambda data: data["count"].where(data.factor != 1.0, data["gd"]), of="capacity"
-    )
-}
+COARSE = {"the coarsest λ": at_one(lambda data: data["count"].isel(factor=-1, drop=True))}
+DESCENT = {"gradient descent": at_one(lambda data: data["gd"])}
 FINER = judging.changed(lambda count: count.where(count.factor != count.factor[-1], of_one(count)), "capacity")
-MORE = {"√d times as many": at_one(lambda count: count * count.d**0.5)}
+MORE = {"√d times as many": at_one(lambda data: data["count"] * data.d**0.5)}
+LARGER_SUM = {"√d times it": judging.changed(lambda values: values * values.d**0.5, "spectrum", "inverse_sum")}
+BY_EXPONENT = (
+    "It asked for the exponent α + 1 to 1/4, where the lemma has a bound with (log d)²; judged on fresh draws."
+)
 SHARP_CONTROLS = {
     "λ = d^-α": lab.replacing("sharp", lambda data: of_one(data["count"]), of="capacity"),
     "gradient descent": lab.replacing("sharp", "gd", of="capacity"),
@@ -187,11 +190,7 @@ scale("s_bulk", "bulk", "appendix-b-2-bulk", "The bulk singular value s_(d/2) of
 scale("s_min", "smallest", "lemma-c-3", "The smallest singular value of the gradient falls as d^(-α-1).")
 
 
-@states(
-    "lemma-c-3",
-    controls={"√d times it": judging.changed(lambda values: values * values.d**0.5, "spectrum", "inverse_sum")},
-    post_hoc="It asked for the exponent α + 1 to 1/4, where the lemma has a bound, and (log d)² in it; judged on fresh draws.",
-)
+@states("lemma-c-3", controls=LARGER_SUM, post_hoc=BY_EXPONENT)
 def inverse_sum(config: Config, data: judging.Data) -> lab.Relation:
     """The sum of the inverse singular values grows no faster than d^(α+1) (log d)²."""
     values = data["spectrum"]["inverse_sum"]

@@ -120,6 +120,12 @@ def formula(config: Config, data: judging.Data, name: str) -> xr.DataArray:
 
 
 states = lab.Statements()
+OTHER_THEOREMS = {
+    "the first step's exponents": judging.theorem(lambda e: judging.first(e, "t")),
+    "each other's exponents": judging.theorem(lambda e: judging.reverse(e, "optimizer")),
+    "gradient descent in one regime": judging.theorem(lambda e: e.where(e.optimizer != "gd", e.t / (2 * e.alpha))),
+}
+A_STEP_MORE = judging.changed(lambda other: other * other.d ** (1 / (2 * other.alpha)), "gd", "other")
 
 
 def by_formula(name: str, other: str, cites: str, says: str, start: int) -> None:
@@ -158,24 +164,11 @@ by_formula("muon", "gd", "theorem-4-1", "thresholded Muon", 1)
 by_formula("gd", "muon", "theorem-4-2", "thresholded gradient descent with growing learning rates", 2)
 
 
-@states(
-    ("theorem-4-1", "theorem-4-2", "section-4-early"),
-    controls=judging.FAR_CONTROLS
-    | {
-        "the first step's exponents": judging.theorem(lambda e: judging.first(e, "t")),
-        "each other's exponents": judging.theorem(lambda e: judging.reverse(e, "optimizer")),
-        "gradient descent in its first regime": judging.theorem(
-            lambda e: e.where(e.optimizer != "gd", e.t / (2 * e.alpha))
-        ),
-    },
-)
+@states(("theorem-4-1", "theorem-4-2", "section-4-early"), controls=judging.FAR_CONTROLS | OTHER_THEOREMS)
 def exponents_far_out(config: Config, data: judging.Data) -> lab.Relation:
     """Far out the formula's local exponents after each step are the theorems', less 1/(2α ln d) but for gradient descent's first step."""
     far = data["far"]  # 0.015 is what logarithms leave, half of 1/(2α ln d) at α = 1.25 and less
     return judging.exponents_far_out(far, (far.optimizer == "gd") & (far.t == 1), 0.015)
-
-
-A_STEP_MORE = judging.changed(lambda other: other * other.d ** (1 / (2 * other.alpha)), "gd", "other")
 
 
 @states("theorem-4-2", controls={"items of a step more": A_STEP_MORE})

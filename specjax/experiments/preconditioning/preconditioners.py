@@ -100,6 +100,9 @@ def _inverse_power(x: Array, power: float) -> Array:
 
 
 states = lab.Statements()
+IN_ROOTS = {"in units of the root": lab.replacing("in_steps", "in_roots", of="zigzag")}
+DIAGONALS = {"their diagonals": lab.replacing("off", "off_diagonals", of="path")}
+FIRST = "After one step X has orthogonal columns of one length, and (XᵀX)⁻¹ is a multiple of I; judged on other seeds without it."
 APART = {"what joins the first column to the others left out": lab.replacing("outside", "outside_of_blocks", of="path")}
 SHIFTED = {"blocks with rows and columns shifted": lab.replacing("step_gap", "step_gap_shifted", of="path")}
 EXCHANGED = {"the two exchanged": lab.exchanging("likeness", "likeness_shifted", of="path")}
@@ -115,11 +118,7 @@ def identity(config: Config, data: Any) -> lab.Relation:
     return lab.identity(data["path"]["gap"], tolerance=1e-10)
 
 
-@states(
-    "appendix-a-zigzag",
-    rivals={"√λ": 0.5, "1/√λ": -0.5},
-    controls={"in units of the root": lab.replacing("in_steps", "in_roots", of="zigzag")},
-)
+@states("appendix-a-zigzag", rivals={"√λ": 0.5, "1/√λ": -0.5}, controls=IN_ROOTS)
 def zigzag(config: Config, data: Any) -> lab.Relation:
     """Near the solution the distance of a scalar sequence to its root is set by the step and not by λ."""
     return lab.scales_as(data["zigzag"]["in_steps"], "lam", 0, fit="power law")
@@ -144,11 +143,7 @@ def likeness(config: Config, data: Any) -> lab.Relation:
     return lab.ahead(later["likeness"], later["likeness_shifted"], least=0.05)
 
 
-@states(
-    ("figure-3-not-diagonal", "section-2-not-diagonal"),
-    controls={"their diagonals": lab.replacing("off", "off_diagonals", of="path")},
-    post_hoc="After one step X has orthonormal columns, up to a factor, and (XᵀX)⁻¹ is a multiple of I; judged on other seeds without it.",
-)
+@states(("figure-3-not-diagonal", "section-2-not-diagonal"), controls=DIAGONALS, post_hoc=FIRST)
 def not_diagonal(config: Config, data: Any) -> lab.Relation:
     """Neither preconditioner is diagonal from the second time on: more than 1 % of ‖P‖² lies off the diagonal, on average."""
     return lab.above(_share(data, "off").isel(time=slice(1, None)), SHARE, VISIBLE)

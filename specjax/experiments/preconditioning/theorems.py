@@ -224,6 +224,7 @@ def large_start(config: Config, data: Any) -> Any:
 states = lab.Statements()
 ours = partial(states, corrected=True)
 LARGE, SMALL = ({f"a start of scale {scale:g}": large_start} for scale in (SCALES[-1], SCALES[0]))
+EXACT = {"k = r": lab.replacing("over", "exact", of="scalars")}
 THEY_ARRIVE = {
     name: lab.replacing("rank_r_slow", other, of="wide")
     for name, other in ((f"ρ = {FAST}", "rank_r"), ("r = d", "rank_d_slow"))
@@ -319,8 +320,8 @@ def product(config: Config, data: Any) -> lab.Relation:
 
 @states(
     "lemma-7-over",
-    controls={"k = r": lab.replacing("over", "exact", of="scalars")},
-    post_hoc="It was judged by curves of growth, which it has none of; judged on another seed.",
+    controls=EXACT,
+    post_hoc="Judged first by curves of growth, which it has none of; now on another seed.",
 )
 def product_over(config: Config, data: Any) -> lab.Relation:
     """With k > r it grows faster than T: each step has a factor of the type ρ^(-2t) more."""
