@@ -40,6 +40,8 @@ class Config(sweeps.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if len(self.alphas) < 2:
+            raise ValueError(f"alphas needs 2 or more exponents, for c1 + c2/α, got {self.alphas}.")
         if len(fitted := [d for d in self.dims if d >= self.fit_from]) < 2:
             raise ValueError(f"dims from fit_from={self.fit_from} on need to be 2 or more, for a slope, got {fitted}.")
 

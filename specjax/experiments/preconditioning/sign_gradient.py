@@ -212,17 +212,10 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
-        "smoke": {
-            "kappas": (20.0, 40.0, 60.0, 80.0),
-            "context_kappas": (4.0, 5.0, 6.0, 8.0),
-            "trials": 50,
-            "seeds": 20,
-        },
-        "paper": {
-            "kappas": (30.0, 100.0, 300.0, 1e3, 3e3),
-            "context_kappas": (6.0, 9.0, 14.0, 21.0, 32.0),
-            "seeds": 100,
-        },
+        "smoke": {"kappas": (20.0, 40.0, 60.0, 80.0), "context_kappas": (4.0, 5.0, 6.0, 8.0)}
+        | {"trials": 50, "seeds": 20},
+        "paper": {"kappas": (30.0, 100.0, 300.0, 1e3, 3e3), "context_kappas": (6.0, 9.0, 14.0, 21.0, 32.0)}
+        | {"seeds": 100},
     },
     figure=figure,
 )

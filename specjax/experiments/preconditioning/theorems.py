@@ -226,8 +226,8 @@ ours = partial(states, corrected=True)
 LARGE, SMALL = ({f"a start of scale {scale:g}": large_start} for scale in (SCALES[-1], SCALES[0]))
 EXACT = {"k = r": lab.replacing("over", "exact", of="scalars")}
 THEY_ARRIVE = {
-    name: lab.replacing("rank_r_slow", other, of="wide")
-    for name, other in ((f"ρ = {FAST}", "rank_r"), ("r = d", "rank_d_slow"))
+    f"ρ = {FAST}": lab.replacing("rank_r_slow", "rank_r", of="wide"),
+    "r = d": lab.replacing("rank_r_slow", "rank_d_slow", of="wide"),
 }
 # What is called the second scale of the start is the largest.
 OTHERS = lab.changing(lambda found: found.assign_coords(scale=[SCALES[0], *SCALES[2:], SCALES[1]]), of="starts")
@@ -321,7 +321,7 @@ def product(config: Config, data: Any) -> lab.Relation:
 @states(
     "lemma-7-over",
     controls=EXACT,
-    post_hoc="Judged first by curves of growth, which it has none of; now on another seed.",
+    post_hoc="First by curves of growth, which it has none of; now on another seed.",
 )
 def product_over(config: Config, data: Any) -> lab.Relation:
     """With k > r it grows faster than T: each step has a factor of the type ρ^(-2t) more."""
