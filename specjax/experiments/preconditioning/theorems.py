@@ -319,9 +319,7 @@ def product(config: Config, data: Any) -> lab.Relation:
 
 
 @states(
-    "lemma-7-over",
-    controls=EXACT,
-    post_hoc="First by curves of growth, which it has none of; now on another seed.",
+    "lemma-7-over", controls=EXACT, post_hoc="First by curves of growth, which it has none of; now on another seed."
 )
 def product_over(config: Config, data: Any) -> lab.Relation:
     """With k > r it grows faster than T: each step has a factor of the type ρ^(-2t) more."""
