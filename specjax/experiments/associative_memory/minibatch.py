@@ -139,9 +139,7 @@ ALLOTTED = "Draws at each d are as many as the noise of earlier ones asks for; j
 MORE = f"The formula's capacity was mended, after which 90 draws did not decide. {ALLOTTED}"
 KNOWN = f"Added when its slope in few draws was known. {ALLOTTED}"
 SMALLEST = {"the largest batch is a small one": lambda config, data: data.isel(batch=[0, -1])}
-AT_EVERY_D = (
-    "It was asked at every d, where noise of 5 % in the few items at the smallest decides; judged on fresh draws."
-)
+AT_EVERY_D = "It was asked at every d, where noise in the few items at the smallest decides; judged on fresh draws."
 of_resolved = partial(judging.only_at, "optimizer", "resolved")
 # Gradient descent was run on the smaller batches and the population alone.
 RUN_AS_DESCENT = of_resolved(lambda count: count.sel(optimizer="gd", drop=True).fillna(count))

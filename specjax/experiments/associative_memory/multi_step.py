@@ -197,7 +197,7 @@ at_first = partial(judging.first, dim="t")
 states = lab.Statements()
 NOTHING = judging.nothing("few")
 ONE_STEP = {"one step": judging.changed(at_first, "few")}
-GROWING = {"counts that grow": judging.changed(lambda count: judging.first(count, "t") * count.t, "few")}
+GROWING = {"counts that grow": judging.changed(lambda count: at_first(count) * count.t, "few")}
 of_descent = partial(judging.only_at, "optimizer", "gd", of="many")
 AT_FIRST = {"its first step": of_descent(at_first), "W = 0 for it": of_descent(lambda _: 0)}
 SHORT = {
@@ -207,9 +207,7 @@ SHORT = {
 BEFORE = {"before the first step": judging.changed(lambda error: judging.first(error, "after"), "few", "error")}
 SECOND_CONTROL = "The control is not the first that was tried; the threshold is. Judged on a fresh seed."
 BY_NUMBER = "It asked for d²/ln N items, of which there are a few hundredths; the figure is about the order. Judged on fresh draws."
-BY_CHANGES = (
-    "It was about a small change of the first step, whose growth falls where the loss diverges; judged on fresh draws."
-)
+BY_CHANGES = "It was about a change of the first step, whose growth falls where the loss diverges; on fresh draws."
 HALF = judging.only_at("optimizer", "muon", lambda count: at_first(count) / 2, "newton")
 STABLE = {
     "constant rates": lab.replacing("growing", "constant", of="unstable"),
@@ -222,9 +220,7 @@ def steps_gain(config: Config, data: judging.Data) -> lab.Relation:
     """With η = 2√d the capacity of Muon after T = 2, 3 and 4 steps is larger than after one, at the largest d."""
     count = counts(data).isel(d=-1, drop=True)
     later = slice(1, None)
-    return lab.ahead(
-        count.isel(t=later).rename("later"), judging.first(count, "t").isel(t=later).rename("first step"), least=0
-    )
+    return lab.ahead(count.isel(t=later).rename("later"), at_first(count).isel(t=later).rename("first step"), least=0)
 
 
 @states("figure-4a-4b-4c", holds=None, along="d", controls=NOTHING | GROWING)

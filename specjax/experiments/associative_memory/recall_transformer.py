@@ -5,7 +5,7 @@ accuracy in each cell of dimension, distribution and batch, and shows that accur
 draws choose, and the others judge. Sizes, grids and thresholds were settled in trial runs of other draws than those judged here.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from itertools import product
 from typing import Any
@@ -158,9 +158,7 @@ def task_is_solvable(config: Config, data: judging.Data) -> lab.Relation:
     return lab.identity(data["head"]["error"], tolerance=1e-6)  # its weights are in `models.recall.induction_head`
 
 
-def ahead(
-    name: str, cites: str, what: str, quantity: str, along: Choice, controls: Mapping[str, judging.Control]
-) -> None:
+def ahead(name: str, cites: str, what: str, quantity: str, along: Choice, controls: dict[str, Any]) -> None:
     says = what.format("is above AdamW's and SGD's by more than a tenth at every")
 
     @states(cites, says, name=name, holds=None, controls={**CONTROLS, **controls}, along="iteration")

@@ -49,9 +49,7 @@ class Config(lab.Config):
     r: int = lab.integer(3, least=1, help="rank of the target M and columns of X")
     context_d: int = lab.integer(6, least=2, help="columns of Q, and of W with half as many rows and one")
     kappas: tuple[float, ...] = _kappas(10, 1e3, 1e6, points=2, help="condition numbers of Muon, variants and ScaledGD")
-    slow_kappas: tuple[float, ...] = _kappas(
-        1, 10, 20, 40, 80, points=3, first=1, help="those of gradient descent on M"
-    )
+    slow_kappas: tuple[float, ...] = _kappas(1, 10, 20, 40, 80, points=3, first=1, help="of gradient descent on M")
     entrywise_kappas: tuple[float, ...] = _kappas(10, 100, 1e3, points=2, help="those of SignGD and Adam on M")
     context_kappas: tuple[float, ...] = _kappas(10, 100, 1e4, points=2, help="those of Muon in context")
     context_slow_kappas: tuple[float, ...] = _kappas(1, 2, 3, 6, points=3, first=1, help="of the others in context")
@@ -171,9 +169,7 @@ def _ratios(data: Any, group: str, name: str) -> xr.DataArray:
 states = lab.Statements()
 BETTER, AS_RUN, EXTENDS = "section-1-outperforms", "section-1-simplified", ("section-5-regression", "section-1-broader")
 BY_MEAN = "Judged first by the median, whose interval 20 seeds leave wide; now by the mean, on other seeds."
-NOT_FLAT = (
-    "The limit of 1.25 was within the whole steps of runs of 16, of which single ones take 23; now on other seeds."
-)
+NOT_FLAT = "The limit of 1.25 was within the whole steps of runs of 16, where single ones take 23; now on other seeds."
 WHERE = {"factorization": "On the factorization", "context": "In context", "regression": "On a matrix regression"}
 SQUARE = {"κ² in the formula": lab.replacing("gap", "square_gap", of="cubic")}
 OTHER_REGRESSION = {"the two exchanged": lab.exchanging("muon-plateau", "gradient-descent", of="regression")}

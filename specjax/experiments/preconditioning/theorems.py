@@ -318,9 +318,7 @@ def product(config: Config, data: Any) -> lab.Relation:
     return lab.settles((found / found["T"]).rename("log product / T"), "T")
 
 
-@states(
-    "lemma-7-over", controls=EXACT, post_hoc="First by curves of growth, which it has none of; now on another seed."
-)
+@states("lemma-7-over", controls=EXACT, post_hoc="First by curves of growth, which it lacks; now on another seed.")
 def product_over(config: Config, data: Any) -> lab.Relation:
     """With k > r it grows faster than T: each step has a factor of the type ρ^(-2t) more."""
     # Over T it has to grow by more than T^(1/4), the slowest growth that counts; if it grows as T², it does by T.
