@@ -105,7 +105,7 @@ OTHER_THEOREMS = {
     "d^(1/α)": judging.theorem(lambda e: 1 / e.alpha + 0 * e),
     "d^(1/(2α)) for all": judging.theorem(lambda e: 1 / (2 * e.alpha) + 0 * e),
 }
-NOISY = "It asked for 0.025{}, half of which is noise in these draws; judged on a fresh seed."
+NOISY = "It asked for 0.025{}, more than half of which is noise in these draws; judged on a fresh seed."
 DESCENT_CONTROLS = judging.nothing("descent") | judging.sizes_exchanged("descent")
 
 

@@ -2,7 +2,8 @@
 
 Three optimizers train two-layer transformers from the same weights on the same batches. The paper chooses the learning rate of the highest
 accuracy in each cell of dimension, distribution and batch, and shows that accuracy, the largest of several noisy means: here the first
-draws choose, and the others judge. Sizes, grids and thresholds were settled in trial runs of other draws than those judged here.
+draws choose, and the others judge. A run whose loss is not finite stops there, and has the accuracy that it had. Sizes, grids and
+thresholds were settled in trial runs of other draws than those judged here.
 """
 
 from collections.abc import Callable

@@ -105,9 +105,7 @@ DESCENT = {"gradient descent": at_one(lambda data: data["gd"])}
 FINER = judging.changed(lambda count: count.where(count.factor != count.factor[-1], of_one(count)), "capacity")
 MORE = {"√d times as many": at_one(lambda data: data["count"] * data.d**0.5)}
 LARGER_SUM = {"√d times it": judging.changed(lambda values: values * values.d**0.5, "spectrum", "inverse_sum")}
-BY_EXPONENT = (
-    "It asked for the exponent α + 1 to 1/4, where the lemma has a bound with (log d)²; judged on fresh draws."
-)
+BY_EXPONENT = "It asked for the exponent α + 1 to 1/4, where the lemma has a bound with (log d)²; on fresh draws."
 SHARP_CONTROLS = {
     "λ = d^-α": lab.replacing("sharp", lambda data: of_one(data["count"]), of="capacity"),
     "gradient descent": lab.replacing("sharp", "gd", of="capacity"),

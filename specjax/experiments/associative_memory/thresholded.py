@@ -166,7 +166,7 @@ by_formula("gd", "muon", "theorem-4-2", "thresholded gradient descent with growi
 
 @states(("theorem-4-1", "theorem-4-2", "section-4-early"), controls=judging.FAR_CONTROLS | OTHER_THEOREMS)
 def exponents_far_out(config: Config, data: judging.Data) -> lab.Relation:
-    """Far out the formula's local exponents after each step are the theorems', less 1/(2α ln d) but for gradient descent's first step."""
+    """Far out, N = d^(2α+2), the formula's local exponents are the theorems', less 1/(2α ln d) but for gradient descent's first step."""
     far = data["far"]  # 0.015 is what logarithms leave, half of 1/(2α ln d) at α = 1.25 and less
     return judging.exponents_far_out(far, (far.optimizer == "gd") & (far.t == 1), 0.015)
 

@@ -229,7 +229,7 @@ def descent(config: Config, data: Any) -> lab.Relation:
 
 @states("eq-12", controls=_instead(f"a start of scale {MODERATE}", "alignment.small", "alignment.moderate"))
 def aligned(config: Config, data: Any) -> lab.Relation:
-    """From a start of scale 1e-06 with k = r at most 1 % of ‖X Xᵀ‖ ever lies off the diagonal in the basis of M, in most runs."""
+    """From a start of scale 1e-06 with k = r iterates have M's left singular vectors, to 1 % of ‖X Xᵀ‖ off the diagonal, in most runs."""
     return lab.happens(data["runs"]["alignment.small"] < 0.01, more_than=MOST)
 
 
