@@ -324,6 +324,24 @@ def test_the_count_of_few_is_that_of_what_is_recovered():
     assert int(few) == int(all_of_them) > 0
 
 
+@pytest.mark.parametrize("most", [5, 9])
+def test_the_count_of_descent_is_that_of_its_gradient(most):
+    # Unembeddings with a mean, so that leaving it in W would show.
+    us, vs = np.random.default_rng(5).standard_normal((2, 20, 50, 16)).astype(np.float32)
+    us += 0.5
+    # The last item is seen, and the first is not: neither stands for items that are lacking.
+    q = np.zeros(50, np.float32)
+    q[[3, 17, 30, 41, 49]] = 0.4, 0.3, 0.1, 0.1, 0.1
+
+    def both(u, v):
+        w = -memory.gradient_at_zero(u, v, jnp.asarray(q))
+        return memory.count_of_descent(u, v, jnp.asarray(q), most), memory.count_of_few(u, v, w)
+
+    found, expected = np.array([both(u, v) for u, v in zip(jnp.asarray(us), jnp.asarray(vs), strict=True)]).T
+    np.testing.assert_array_equal(found, expected)
+    assert len(set(found)) > 2, "Draws that all recover as many tell no wrong W from the right one."
+
+
 @pytest.mark.usefixtures("x64")
 def test_signals_are_those_of_each_spike_by_itself():
     rng = np.random.default_rng(6)

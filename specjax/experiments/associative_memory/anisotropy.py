@@ -61,6 +61,8 @@ KAPPAS_EXCHANGED = judging.changed(lambda count: judging.reverse(count, "kappa")
 NEWTON = {"Newton in Muon's place": judging.in_place({"muon": "newton"})}
 MUON = {"Muon in Newton's place": judging.in_place({"newton": "muon", "ridged": "muon"})}
 LAST_FIRST = {"κ of the last in the place of 0": KAPPAS_EXCHANGED}
+REVERSED = {"κ in the opposite order": KAPPAS_EXCHANGED}
+LESS = "A loss of a tenth was asked for at first, of which the step to κ = 1/2 has half; judged on fresh draws."
 
 
 @states(("appendix-b-1-invariance", "figure-6b-6c"), controls=MUON)
@@ -78,20 +80,14 @@ def newton_with_the_ridge(config: Config, data: xr.Dataset) -> lab.Relation:
 
 @states("figure-6a", controls=judging.nothing() | judging.sizes_exchanged() | LAST_FIRST)
 def isotropic_counts(config: Config, data: xr.Dataset) -> lab.Relation:
-    """With isotropic embeddings the counts of Muon and of Newton are those of the finite-size formula, to 5 % in the mean over the two
-    largest d.
-    """
+    """With isotropic embeddings the counts of Muon and of Newton are those of the formula, to 5 % in the mean over the two largest d."""
     # That the formula has the figure's exponents is judged in memory-one-step.
     count = data["count"].astype(float).sel(optimizer=["muon", "newton"], kappa=0.0, drop=True).isel(d=slice(-2, None))
     formula = judging.formula(count.assign_coords(alpha=config.alpha), config.n)
     return judging.counts_by_formula(count, formula, "d", 0.05)
 
 
-@states(
-    ("figure-6b-6c", "appendix-b-1-invariance"),
-    controls=NEWTON | {"κ in the opposite order": KAPPAS_EXCHANGED},
-    post_hoc="A loss of a tenth was asked for at first, of which the step to κ = 1/2 has half; judged on fresh draws.",
-)
+@states(("figure-6b-6c", "appendix-b-1-invariance"), controls=NEWTON | REVERSED, post_hoc=LESS)
 def muon_falls(config: Config, data: xr.Dataset) -> lab.Relation:
     """At the largest d Muon loses items with every step of κ."""
     logs = judging.log(data["count"]).sel(optimizer="muon", drop=True).isel(d=-1, drop=True)

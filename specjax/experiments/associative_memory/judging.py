@@ -119,10 +119,7 @@ def far_out(
 
 
 def exponents_far_out(far: xr.Dataset, few_compete: xr.DataArray, tolerance: float) -> lab.Relation:
-    """The formula's exponents are the theorems' less 1/(2α ln d), but where only a few items compete.
-
-    A logit needs √(2 log N/d) to be the largest of N, whence the power of log N that has this slope (docs/papers).
-    """
+    """The formula's exponents are the theorems' less 1/(2α ln d) (docs/papers says why), but where only a few items compete."""
     lost = xr.where(few_compete, 0.0, 1 / (2 * far.alpha * far["log_d"]))
     error = abs(far["exponent"] - (far["theorem"] - lost)).rename("error of the exponent")
     return lab.identity(error, tolerance=tolerance)
@@ -147,6 +144,11 @@ def nothing(of: str | None = None) -> dict[str, Control]:
 def in_place(other: Mapping[str, str], of: str | None = None) -> Control:
     """A control: the counts of optimizers in the place of others'."""
     return changed(lambda count: lab.at_labels(count, "optimizer", other), of)
+
+
+def only_at(dim: str, label: Any, other: Callable[[xr.DataArray], Any], of: str | None = None) -> Control:
+    """A control: other counts at one label of a dimension."""
+    return changed(lambda count: count.where(count[dim] != label, other(count)), of)
 
 
 def sizes_exchanged(of: str | None = None, name: str = "count") -> dict[str, Control]:
@@ -178,6 +180,4 @@ FAR_CONTROLS = {
     "the theorems' exponents -0.05": theorem(lambda e: e - 0.05),
     "without 1/(2α ln d)": lab.replacing("log_d", np.inf, of="far"),
 }
-
-
 panels = partial(draw_panels, over="optimizer", ylabel="items recovered")

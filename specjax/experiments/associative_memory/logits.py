@@ -1,8 +1,6 @@
 """Appendix B.2: the signal of an item as its spike is added back, the interaction logits, and the loss after one step.
 
-The paper's bounds have no constants. What they say of orders is judged: the signal of items at a fixed fraction of d, whose frequencies
-are a fixed multiple of λ = d^-α, is of order 1; interactions fall as 1/√d; the loss is of the order of the mass of
-the items that were not recovered, whose number is the business of `memory-one-step`.
+The paper's bounds have no constants. What they say of orders is judged; the number of items recovered is that of `memory-one-step`.
 """
 
 from functools import partial
@@ -137,8 +135,15 @@ states = lab.Statements()
 GD_SIGNAL = {"gradient descent": lab.replacing("signal", "signal_gd")}
 WITHOUT = {f"without the {term} sum": lab.replacing(term, 0.0) for term in TERMS}
 FALLING = {"a map that falls beyond λ": lab.replacing("phi", "phi_falling")}
-
-
+OTHER_LOSSES = {
+    "losses that stay, as that of W = 0": lab.replacing("loss_muon", 1.0),
+    "gradient descent's loss in Muon's place": lab.replacing("loss_muon", "loss_gd"),
+}
+FASTER = {
+    "Muon's loss in its place": lab.replacing("loss_gd", "loss_muon"),
+    "d^(-1/2) times it": judging.changed(lambda loss: loss * loss.d**-0.5, name="loss_gd"),
+}
+EXCHANGED = {"the two exchanged": lab.exchanging("loss_gd", "loss_muon")}
 off = partial(judging.exponents_off, called="d^({:+}) times it")
 
 
@@ -181,14 +186,7 @@ def interactions(config: Config, data: xr.Dataset) -> lab.Relation:
     return judging.has_exponent(data["interaction"], -0.5, 0.125)  # powers of log d aside, which 1/4 is more than
 
 
-@states(
-    ("corollary-3-2", "appendix-g-1-loss"),
-    controls={
-        "losses that stay, as that of W = 0": lab.replacing("loss_muon", 1.0),
-        "gradient descent's loss in Muon's place": lab.replacing("loss_muon", "loss_gd"),
-    },
-    post_hoc=judging.SETTLES,
-)
+@states(("corollary-3-2", "appendix-g-1-loss"), controls=OTHER_LOSSES, post_hoc=judging.SETTLES)
 def loss_is_the_mass_left(config: Config, data: xr.Dataset) -> lab.Relation:
     """The loss after one step of Muon, and of gradient descent, is d^0 times the mass of the items not recovered, to 1/4."""
     # The mass of the items beyond the capacity is the bound of both; that the capacity is the theorems' is judged in memory-one-step.
@@ -197,14 +195,7 @@ def loss_is_the_mass_left(config: Config, data: xr.Dataset) -> lab.Relation:
     return judging.has_exponent(ratio.rename("loss / mass not recovered"), 0.0, 0.25)
 
 
-@states(
-    "appendix-g-1-loss",
-    controls={
-        "Muon's loss in its place": lab.replacing("loss_gd", "loss_muon"),
-        "d^(-1/2) times it": judging.changed(lambda loss: loss * loss.d**-0.5, name="loss_gd"),
-    },
-    post_hoc="It was added when the slope at these sizes was known, on other draws.",
-)
+@states("appendix-g-1-loss", controls=FASTER, post_hoc="Added when the slope at these sizes was known, on other draws.")
 def descent_loss_is_bounded(config: Config, data: xr.Dataset) -> lab.Relation:
     """The loss after one step of gradient descent, at the best of six rates, falls no faster than d^(1/(2α)-1/2), to 1/4."""
     slope = judging.straight(data["loss_gd"])
@@ -212,10 +203,7 @@ def descent_loss_is_bounded(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.within_grid(bound, data["best_gd"].median("seed").astype(int), len(RATES["gd"]))
 
 
-@states(
-    ("section-3-muon-above-sgd", "corollary-3-2"),
-    controls={"the two exchanged": lab.exchanging("loss_gd", "loss_muon")},
-)
+@states(("section-3-muon-above-sgd", "corollary-3-2"), controls=EXCHANGED)
 def muon_has_less_loss(config: Config, data: xr.Dataset) -> lab.Relation:
     """At the largest d one step of Muon has less loss than one of gradient descent, each at the best of its rates."""
     gd, muon = (data[f"loss_{name}"].isel(d=-1, drop=True) for name in ("gd", "muon"))

@@ -4,6 +4,10 @@ The critical batch size is that at which half of the population's items are reco
 the batch at which half of these items have been seen at all, which has the finite-d bend of the capacity itself.
 """
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,6 +23,7 @@ from specjax.theory import capacity
 from specjax.theory.finite_capacity import distinct_items, half_seen_batch
 
 OPTIMIZERS = ("gd", "muon", "resolved")  # The last is Muon with λ = max(d^-α, 1/B), the theorem's but for logarithms.
+FEW = 64  # The largest batch of gradient descent, whose critical batches are of a few draws.
 MARGIN = 0.25  # Half of 1/2: the exponents of the paper, 1/2 and α + 1/2, and those of the capacities are at least 1/2 apart.
 
 
@@ -29,9 +34,9 @@ class Config(sweeps.Config):
     dims: tuple[int, ...] = lab.sizes(32, 64, 128, least=4, points=2, help="dimensions d")
     alpha: float = lab.number(1.5, above=1, help="exponent of the frequencies")
     batches: tuple[int, ...] = lab.sizes(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 2048, points=4, help="batch sizes")
-    seeds: int = lab.seeds(160, least=10, help="draws of embeddings and batches")
+    seeds: int = lab.seeds(50, least=10, help="draws of embeddings and batches at the largest d")
     descent_n: int = lab.integer(500, least=2, help="items N of the many draws of gradient descent")
-    repeats: int = lab.integer(14, help="of these to one of the others")
+    repeats: int = lab.integer(100, help="of these, at every d, to one of the others")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -45,35 +50,52 @@ def small_batches(config: Config) -> list[float]:
     return [float(b) for b in config.batches if distinct_items(config.n, config.alpha, b) < config.dims[-1] / 4]
 
 
+def draws(config: Config, d: int) -> int:
+    """How many draws at d go to one at the largest: as counts grow with d^(3/2), so the noise in their logarithms is as large at both."""
+    return int((config.dims[-1] / d) ** 1.5)
+
+
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
-    """Counts for every batch size and optimizer, and for the population; smaller batches are the start of larger ones."""
-    batches = [*map(float, config.batches), np.inf]
+    """Counts for every batch size, and for the population, means over draws; smaller batches are the start of larger ones."""
+    batches, few = [*map(float, config.batches), np.inf], [b for b in config.batches if b <= FEW]
 
-    def drawn(key: Array, n: int, d: AnySize) -> tuple[Array, Array, Array]:
+    def counts(key: Array, d: AnySize) -> dict[str, Array]:
         of_items, of_batch = jax.random.split(key)
-        p = memory.power_law(n, config.alpha)
-        return *sweeps.draw(of_items, n, d), jnp.concatenate([memory.minibatches(of_batch, p, config.batches), p[None]])
-
-    def of_seed(key: Array, d: AnySize) -> dict[str, Array]:
-        u, v, qs = drawn(key, config.n, d)
+        u, v = sweeps.draw(of_items, config.n, d)
+        p = memory.power_law(config.n, config.alpha)
 
         def of_batches(inputs: tuple[Array, Array]) -> dict[str, Array]:
             q, batch = inputs
             lam = jnp.maximum(jnp.asarray(active(d), u.dtype) ** -config.alpha, 1 / batch)
-            ws = [memory.one_step(u, v, q, OPTIMIZERS[:2]), memory.stabilized_steps(u, v, q, lam[None])]
-            return {"count": sweeps.capacities(u, v, jnp.concatenate(ws))["count"], "distinct": jnp.sum(q > 0)}
+            ws = memory.stabilized_steps(u, v, q, jnp.stack([0 * lam, lam]))
+            return {"count": sweeps.capacities(u, v, ws)["count"], "distinct": jnp.sum(q > 0)}
 
-        def descent(key: Array) -> Array:
-            u, v, qs = drawn(key, config.descent_n, d)
-            return jax.lax.map(lambda q: memory.count_of_few(u, v, -memory.gradient_at_zero(u, v, q)), qs)
+        qs = jnp.concatenate([memory.minibatches(of_batch, p, config.batches), p[None]])
+        return jax.lax.map(of_batches, (qs, jnp.asarray(batches)))
 
-        # Counts of a few items need many draws; the keys of the others are the first two.
-        many = jax.lax.map(descent, jax.random.split(jax.random.fold_in(key, 2), config.repeats))
-        found = jax.lax.map(of_batches, (qs, jnp.asarray(batches)))
-        return found | {"descent": jnp.mean(many, axis=0, dtype=u.dtype)}
+    def descent(key: Array, d: AnySize) -> dict[str, Array]:
+        of_items, of_batch = jax.random.split(key)
+        u, v = sweeps.draw(of_items, config.descent_n, d)
+        p = memory.power_law(config.descent_n, config.alpha)
+        qs = memory.minibatches(of_batch, p, few)
+        found = [memory.count_of_descent(u, v, q, batch) for q, batch in zip(qs, few, strict=True)]
+        population = memory.count_of_few(u, v, -memory.gradient_at_zero(u, v, p))
+        return {"count": jnp.stack([*found, population])}
 
-    of_items = sizes.stream(key, "items and batches of figure 3")
-    return sweeps.run(of_seed, config.dims, config.seeds, of_items, batch=batches, optimizer=OPTIMIZERS)
+    def mean(of_draw: Callable[..., Any], number: int) -> Callable[..., Any]:
+        def measure(key: Array, d: AnySize) -> dict[str, Array]:
+            found = jax.lax.map(lambda key: of_draw(key, d), jax.random.split(key, number))
+            return jax.tree.map(lambda values: jnp.mean(values, axis=0, dtype=jnp.float32), found)
+
+        return measure
+
+    of_counts, of_descent = (sizes.stream(key, f"items and batches of {name}") for name in ("figure 3", "descent"))
+    axes = {"batch": batches, "optimizer": OPTIMIZERS[1:]}
+    at = [sweeps.run(mean(counts, draws(config, d)), (d,), config.seeds, of_counts, **axes) for d in config.dims]
+    found, to = xr.concat(at, "d"), [*map(float, few), np.inf]
+    many = sweeps.run(mean(descent, config.repeats), config.dims, config.seeds, of_descent, batch=to)
+    both = xr.concat([many["count"].expand_dims(optimizer=["gd"]), found["count"]], "optimizer", join="outer")
+    return found.drop_dims("optimizer").assign(count=both)
 
 
 def critical(data: xr.Dataset, optimizer: str) -> xr.DataArray:
@@ -85,13 +107,17 @@ def critical(data: xr.Dataset, optimizer: str) -> xr.DataArray:
         reached = np.apply_along_axis(lambda share: np.interp(0.5, share, logs), -1, shares)
         return count.isel(batch=0, drop=True).copy(data=reached)
 
-    count = data["descent"] if optimizer == "gd" else data["count"].sel(optimizer=optimizer, drop=True)
+    count = data["count"].sel(optimizer=optimizer, drop=True).dropna("batch", how="all")
     return fits.jackknife(count, half).rename("log of the critical batch")
+
+
+def items(config: Config, optimizer: str) -> int:
+    return config.descent_n if optimizer == "gd" else config.n
 
 
 def half_seen(config: Config, optimizer: str) -> xr.DataArray:
     """Logarithms of the batch of which half of the items that the formula has for the population are seen, by d."""
-    n = config.descent_n if optimizer == "gd" else config.n
+    n = items(config, optimizer)
     kept = [judging.expected(optimizer, d, n, config.alpha) for d in config.dims]
     batches = [half_seen_batch(n, config.alpha, k) for k in kept]
     return xr.DataArray(np.log(batches), dims="d", coords={"d": list(config.dims)})
@@ -107,15 +133,17 @@ states = lab.Statements()
 DESCENT = {"gradient descent": judging.in_place({"muon": "gd", "resolved": "gd"})}
 RESOLVED = "With λ = max(d^-α, 1/B), the theorem's but for logarithms,"
 OF_MUON, OF_SGD = "section-3-critical-muon", "section-3-critical-sgd"
-MUON = lab.replacing("descent", lambda data: data["count"].sel(optimizer="muon", drop=True))
 CONTROLS = DESCENT | judging.sizes_exchanged()
-DESCENT_CONTROLS = {"Muon": MUON} | judging.sizes_exchanged(name="descent")
-MORE = "The formula's capacity was mended, after which 90 draws did not decide; judged on more, of a fresh seed."
-KNOWN = "Added when its slope in few draws was known; judged on others."
-RESOLVED_CONTROLS = {
-    "gradient descent": judging.in_place({"resolved": "gd"}),
-    "W = 0": judging.changed(lambda count: count.where(count.optimizer != "resolved", 0)),
-}
+DESCENT_CONTROLS = {"Muon": judging.in_place({"gd": "muon"})} | judging.sizes_exchanged()
+ALLOTTED = "Draws at each d are as many as the noise of earlier ones asks for; judged on a fresh seed."
+MORE = f"The formula's capacity was mended, after which 90 draws did not decide. {ALLOTTED}"
+KNOWN = f"Added when its slope in few draws was known. {ALLOTTED}"
+SMALLEST = {"the largest batch is a small one": lambda config, data: data.isel(batch=[0, -1])}
+AT_EVERY_D = "It was asked at every d, where noise in the few items at the smallest decides; judged on fresh draws."
+of_resolved = partial(judging.only_at, "optimizer", "resolved")
+# Gradient descent was run on the smaller batches and the population alone.
+RUN_AS_DESCENT = of_resolved(lambda count: count.sel(optimizer="gd", drop=True).fillna(count))
+RESOLVED_CONTROLS = {"gradient descent": RUN_AS_DESCENT, "W = 0": of_resolved(lambda _: 0)}
 IN_PLACE = {"gradient descent in Muon's place": judging.in_place({"muon": "gd"})}
 
 
@@ -128,7 +156,7 @@ def small_batches_are_stored(config: Config, data: xr.Dataset) -> lab.Relation:
 
 
 def grows_as_capacity(
-    optimizer: str, cites: str | tuple[str, ...], whose: str, controls: dict[str, judging.Control], post_hoc: str = ""
+    optimizer: str, cites: str | tuple[str, ...], whose: str, controls: dict[str, judging.Control], post_hoc: str
 ) -> None:
     """The critical batch by the finite-d capacity; that this is the theorems' far out is judged in memory-one-step."""
     says = f"{whose} grows with d as the batch that shows half of the items of its population's capacity does, to 1/4."
@@ -141,15 +169,13 @@ def grows_as_capacity(
 
 
 grows_as_capacity("muon", OF_MUON, "Muon's critical batch", CONTROLS, MORE)
-grows_as_capacity("resolved", (OF_MUON, "theorem-3-1"), f"{RESOLVED} Muon's critical batch", CONTROLS)
+grows_as_capacity("resolved", (OF_MUON, "theorem-3-1"), f"{RESOLVED} Muon's critical batch", CONTROLS, ALLOTTED)
 grows_as_capacity("gd", OF_SGD, "The critical batch of gradient descent", DESCENT_CONTROLS, KNOWN)
 
 
 @states("theorem-3-1", controls=RESOLVED_CONTROLS)
 def resolution_of_the_batch(config: Config, data: xr.Dataset) -> lab.Relation:
-    """With λ = max(d^-α, 1/B), the theorem's but for logarithms, a step recovers more than half as many items as with the polar factor,
-    at every batch and d.
-    """
+    """With λ = max(d^-α, 1/B), the theorem's but for logarithms, a step recovers over half as many items as without, at every B and d."""
     logs = fits.jackknife(data["count"], judging.log)
     resolved, polar = (logs.sel(optimizer=name, drop=True) for name in ("resolved", "muon"))
     return lab.above((resolved - polar).rename("log of the ratio"), float(np.log(0.5)), "half")
@@ -162,11 +188,7 @@ def critical_batch_as_printed(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.near(judging.slopes(critical(data, "muon")), predicted, MARGIN, "1/4")
 
 
-@states(
-    "section-3-critical-muon",
-    controls={"the largest batch is a small one": lambda config, data: data.isel(batch=[0, -1])},
-    post_hoc="It was asked at every d, where noise of 5 % in the few items at the smallest decides; judged on fresh draws.",
-)
+@states("section-3-critical-muon", controls=SMALLEST, post_hoc=AT_EVERY_D)
 def no_gain_beyond(config: Config, data: xr.Dataset) -> lab.Relation:
     """Beyond the critical batch more gains nothing: at the largest d the population recovers no more than the largest batch, to 5 %."""
     count = data["count"].sel(optimizer="muon", drop=True).isel(d=-1, drop=True).astype(float)
@@ -184,8 +206,9 @@ def muon_has_the_larger_batch(config: Config, data: xr.Dataset) -> lab.Relation:
 def tables(config: Config, data: xr.Dataset) -> list[lab.Table]:
     logs = {f"{judging.NAMES[name]}, half of the count": critical(data, name) for name in OPTIMIZERS}
     logs |= {f"{judging.NAMES[name]}, half seen": half_seen(config, name) for name in ("gd", "muon")}
+    counts = {judging.NAMES[name]: data["count"].sel(optimizer=name).dropna("batch") for name in OPTIMIZERS}
     return [
-        lab.table_by_size(f"Items recovered, N = {config.n}, α = {config.alpha:g}", {"": data["count"]}, "d"),
+        lab.table_by_size(f"Items recovered, α = {config.alpha:g}", counts, "d"),
         lab.table_by_size("Logarithms of the batch of half the population's count", logs, "d", of_logs=True),
     ]
 
@@ -194,13 +217,14 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
     """Figure 3: counts against the batch size, with the population's and the number of distinct items."""
     counts = data["count"].isel(batch=slice(None, -1))
     drawn, panels = judging.panels(counts, "batch", "d", "d = {}".format, judging.NAMES, ticks=False)
-    seen = [distinct_items(config.n, config.alpha, b) for b in config.batches]
     for optimizer, axes in panels.items():
+        seen = [distinct_items(items(config, optimizer), config.alpha, b) for b in config.batches]
         axes.plot(config.batches, seen, "k--", linewidth=1)
         population = data["count"].sel(optimizer=optimizer).isel(batch=-1).mean("seed").values
         for line, height in zip(axes.containers, population, strict=True):
             axes.axhline(height, color=line[0].get_color(), linewidth=0.7, linestyle=":")
-    drawn.suptitle(f"N = {config.n}; dotted: population; dashed: distinct items in a batch")
+    of_descent = f"{config.descent_n} for gradient descent"
+    drawn.suptitle(f"N = {config.n}, {of_descent}; dotted: population; dashed: distinct items in a batch")
     return drawn
 
 
@@ -213,8 +237,8 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
-        "quick": {"seed": 2},
-        "smoke": {"n": 500, "dims": (24, 48), "batches": (2, 8, 64, 1024), "seeds": 10, "repeats": 2},
+        "quick": {"seed": 3},
+        "smoke": {"n": 500, "dims": (24, 48), "batches": (2, 8, 64, 1024), "seeds": 10, "repeats": 20},
         "paper": {"n": 100_000, "dims": (32, 64, 128, 256), "batches": tuple(4**k for k in range(10)), "seeds": 16},
     },
     figure=figure,

@@ -8,7 +8,6 @@ from matplotlib.figure import Figure
 
 from specjax import lab, sizes, spectral
 from specjax.experiments.associative_memory import judging, sweeps
-from specjax.experiments.associative_memory.judging import Data, changed
 from specjax.lab.drawing import draw_curves
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize, active, mask
@@ -50,7 +49,7 @@ def _with_items_beyond(config: Config) -> list[int]:
     return [b for b in config.batches if 2 * BEYOND * b ** (1 / config.alpha) < config.n]
 
 
-def run(config: Config, key: Key[Array, ""]) -> Data:
+def run(config: Config, key: Key[Array, ""]) -> judging.Data:
     """Counts and items seen after each step, of frequent and of rare items too; smaller batches are the start of larger ones."""
     bounds = jnp.asarray(config.batches, float) ** (1 / config.alpha)
     p = memory.power_law(config.n, config.alpha)
@@ -102,28 +101,25 @@ NOTHING = judging.nothing("capacity")
 ALL_STORED = {"all that is seen is stored": lab.replacing("count", "seen", of="capacity")}
 EXCHANGED = lab.changing(lambda data: judging.reverse(data, "batch"), of="capacity")
 SAMPLES = {
-    "the number of samples": changed(lambda count: count.t + 0 * count, "capacity"),
+    "the number of samples": judging.changed(lambda count: count.t + 0 * count, "capacity"),
     "a number that does not grow": lab.replacing("count", 3, of="capacity"),
 }
+BY_FINITE_D = (
+    "It asked for 0.05, which a smoke run showed to be less than what a finite d adds; judged on a fresh seed."
+)
 OFF = judging.exponents_off(0.5, "hessian", "draws", "the exponent {:+}")
 
 
 @states("figure-5b", controls=NOTHING | {"the batches exchanged": EXCHANGED})
-def small_batches_are_stored(config: Config, data: Data) -> lab.Relation:
+def small_batches_are_stored(config: Config, data: judging.Data) -> lab.Relation:
     """In the smallest batches Muon stores more than four fifths of the items seen so far, after every step."""
     one = data["capacity"].isel(batch=0, drop=True)  # the information-theoretic limit is what has been observed
     return lab.above((one["count"] / one["seen"]).rename("stored / seen"), 0.8, "0.8 of the items seen")
 
 
-@states(
-    "figure-5b",
-    controls=NOTHING | SAMPLES,
-    post_hoc="It asked for 0.05, which a smoke run showed to be less than what a finite d adds; judged on a fresh seed.",
-)
-def small_batches_rate(config: Config, data: Data) -> lab.Relation:
-    """In the smallest batches the capacity grows with the number of samples as the expected number of distinct items does, to half of
-    1 - 1/α.
-    """
+@states("figure-5b", controls=NOTHING | SAMPLES, post_hoc=BY_FINITE_D)
+def small_batches_rate(config: Config, data: judging.Data) -> lab.Relation:
+    """In the smallest batches the capacity grows with the number of samples as that of distinct items does, to half of 1 - 1/α."""
     # That number is (B T)^(1/α) for many samples of many more items, up to a factor; the number of samples has the exponent 1.
     slope = judging.pseudo_slopes(data["capacity"]["count"].isel(batch=0, drop=True), "t")
     samples = [float(t * config.batches[0]) for t in data["capacity"].t.values]
@@ -132,17 +128,15 @@ def small_batches_rate(config: Config, data: Data) -> lab.Relation:
 
 
 @states("figure-5b", controls=ALL_STORED | {"the smallest batches in the place of the largest": EXCHANGED})
-def large_batches_saturate(config: Config, data: Data) -> lab.Relation:
-    """Larger batches saturate: the share of the items seen that is stored after the last step is in the largest batches less than half of
-    that in the smallest.
-    """
+def large_batches_saturate(config: Config, data: judging.Data) -> lab.Relation:
+    """Larger batches saturate: in the end the share stored of the items seen is in the largest less than half of that in the smallest."""
     share = (data["capacity"]["count"] / data["capacity"]["seen"]).isel(t=-1, drop=True)
     small, large = (share.isel(batch=place, drop=True) for place in (0, -1))
     return lab.ahead(small.rename("half the share in the smallest") / 2, large.rename("largest"), least=0)
 
 
 @states("figure-5b", controls=NOTHING | ALL_STORED)
-def sample_efficiency_worsens(config: Config, data: Data) -> lab.Relation:
+def sample_efficiency_worsens(config: Config, data: judging.Data) -> lab.Relation:
     """Their sample efficiency is worse: of equally many samples one step with all stores less than several with the batch before."""
     # Paired by draw; batches are the start of one another.
     count, factor = data["capacity"]["count"].astype(float), config.batches[-1] // config.batches[-2]
@@ -151,7 +145,7 @@ def sample_efficiency_worsens(config: Config, data: Data) -> lab.Relation:
 
 
 @states("section-3-tightness", controls={"items below B^(1/α)/16": lab.replacing("rare", "frequent", of="capacity")})
-def rare_items_are_sporadic(config: Config, data: Data) -> lab.Relation:
+def rare_items_are_sporadic(config: Config, data: judging.Data) -> lab.Relation:
     """Of the items beyond 16 B^(1/α) fewer than a fiftieth are recovered by a step on a batch of B."""
     # At every B with at least as many items again; a fiftieth is several times the probability to be in the batch.
     rare = data["capacity"]["rare"].isel(t=0, drop=True).sel(batch=_with_items_beyond(config))
@@ -159,15 +153,13 @@ def rare_items_are_sporadic(config: Config, data: Data) -> lab.Relation:
 
 
 @states("appendix-b-1-batch", controls=OFF | judging.sizes_exchanged("hessian", "draws"))
-def batch_of_the_hessian(config: Config, data: Data) -> lab.Relation:
-    """The batch from which on the smallest eigenvalue of the Hessian at W = 0 is that of the population, up to a factor of 4, grows as d^α,
-    to 1/4.
-    """
+def batch_of_the_hessian(config: Config, data: judging.Data) -> lab.Relation:
+    """The batch from which on the Hessian at W = 0 has the population's smallest eigenvalue, to a factor of 4, grows as d^α, to 1/4."""
     # With fewer draws the Hessian is singular; 1/4 is half of what is between d^α and Muon's critical batch d^(α+1/2).
     return lab.near(judging.straight(data["hessian"]["draws"]), config.alpha, 0.25, "1/4")
 
 
-def figure(config: Config, data: Data) -> Figure:
+def figure(config: Config, data: judging.Data) -> Figure:
     """Figure 5b: items stored against samples seen, one curve per batch size, with the number of distinct items."""
     drawn = Figure(figsize=(6.5, 4.2), layout="constrained")
     axes = drawn.subplots()

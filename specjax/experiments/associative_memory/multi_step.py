@@ -4,7 +4,6 @@ Theorems 4.1 and 4.2 are about the gradient of eq. 5, and judged in memory-thres
 and what the figures say of the true one. Their N of 250,000 and 100,000 is far larger.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -17,7 +16,6 @@ from matplotlib.figure import Figure
 
 from specjax import fits, lab, sizes, spectral, sweep
 from specjax.experiments.associative_memory import judging, sweeps
-from specjax.experiments.associative_memory.judging import Data, changed, first
 from specjax.lab.drawing import COLORS, draw_curves, draw_slopes, log_axes
 from specjax.models import associative_memory as memory
 from specjax.models import descent
@@ -138,18 +136,14 @@ def unstable(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
     """Log of the last loss over that at the start, with growing rates and with constant ones, at both α."""
     u, v = sweeps.draw(key, config.newton_n, d)
 
-    def of_alpha(alpha: float) -> dict[str, Array]:
+    def last(alpha: Array, rates: Array) -> Array:
         q = memory.power_law(config.newton_n, alpha)
+        w = descent.path(zero(u), rates, lambda w: memory.loss_and_gradient(w, u, v, q).gradient)[-1]
+        return jnp.log(memory.loss(w, u, v, q) / jnp.log(config.newton_n))
 
-        def last(rates: Array) -> Array:
-            w = descent.path(zero(u), rates, lambda w: memory.loss_and_gradient(w, u, v, q).gradient)[-1]
-            return jnp.log(memory.loss(w, u, v, q) / jnp.log(config.newton_n))
-
-        rates = growing(d, alpha, 12)  # the last few are near the largest
-        grown, constant = jax.lax.map(last, jnp.stack([rates, 0 * rates + rates[0]]))
-        return {"growing": grown, "constant": constant}
-
-    return jax.tree.map(lambda *of: jnp.stack(of), *map(of_alpha, UNSTABLE_ALPHAS))
+    rates = jnp.stack([growing(d, alpha, 12) for alpha in UNSTABLE_ALPHAS])  # the last few are near the largest
+    kinds = {"growing": rates, "constant": 0 * rates + rates[:, :1]}
+    return {kind: jax.lax.map(lambda at: last(*at), (jnp.asarray(UNSTABLE_ALPHAS), of)) for kind, of in kinds.items()}
 
 
 def newton(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
@@ -172,139 +166,114 @@ def newton_and_muon(u: Array, v: Array, q: Array, length: Array) -> Array:
     return descent.path(zero(u, 2), jnp.stack([rates] * STEPS), directions).astype(jnp.float32)
 
 
-def counts(data: Data, run: str = "muon") -> xr.DataArray:
+def counts(data: judging.Data, run: str = "muon") -> xr.DataArray:
     return data["few"]["count"].sel(run=run, drop=True).astype(float)
 
 
-def by_alpha(config: Config, data: Data) -> xr.DataArray:
+def by_alpha(config: Config, data: judging.Data) -> xr.DataArray:
     """Counts of Muon with η = 2√d at every α."""
     count = data["few"]["count"].sel(run=["muon", *map(further, config.others)]).astype(float)
     return count.rename(run="alpha").assign_coords(alpha=[config.alpha, *config.others]).sortby("alpha")
 
 
-def exponent(alpha: float, steps: int) -> float:
-    return capacity.multi_step_exponents("muon", float(alpha), int(steps))[-1]
-
-
-def more(count: xr.DataArray) -> xr.DataArray:
-    """Counts whose exponent gains 1/2 more after the first step."""
-    return count * (count.d / count.d[0]) ** (0.5 * (count.t > 1))
+def exponents(alpha: float) -> list[float]:
+    """Those of Theorem 4.1, after each step."""
+    return capacity.multi_step_exponents("muon", float(alpha), STEPS)[1:]
 
 
 def gain_of_exponent(count: xr.DataArray, gain: xr.DataArray | float) -> lab.Relation:
-    """From the first to the last step; the bend of both by finite d and N is much the same (memory-one-step), and drops out."""
+    """From the first to the last step; the bend of both by finite d and N, much the same (memory-one-step), drops out."""
     slope = judging.pseudo_slopes(count)
     difference = (slope.isel(t=-1, drop=True) - slope.isel(t=0, drop=True)).rename("gain of the exponent")
     return lab.near(difference, gain, gain / 2, "half of the gain")
 
 
-def of_descent(other: Callable[[xr.DataArray], xr.DataArray | int]) -> judging.Control:
-    return changed(lambda count: count.where(count.optimizer == "muon", other(count)), "many")
-
-
 def gaining(of: str) -> dict[str, judging.Control]:
-    return {"one step": changed(at_first, of), "a gain that is larger by 1/2": changed(more, of)}
+    larger = judging.changed(lambda count: count * (count.d / count.d[0]) ** (0.5 * (count.t > 1)), of)
+    return {"one step": judging.changed(at_first, of), "a gain that is larger by 1/2": larger}
 
 
-at_first = partial(first, dim="t")
+at_first = partial(judging.first, dim="t")
 states = lab.Statements()
 NOTHING = judging.nothing("few")
-ONE_STEP = {"one step": changed(at_first, "few")}
-GROWING = {"counts that grow": changed(lambda count: first(count, "t") * count.t, "few")}
+ONE_STEP = {"one step": judging.changed(at_first, "few")}
+GROWING = {"counts that grow": judging.changed(lambda count: at_first(count) * count.t, "few")}
+of_descent = partial(judging.only_at, "optimizer", "gd", of="many")
 AT_FIRST = {"its first step": of_descent(at_first), "W = 0 for it": of_descent(lambda _: 0)}
 SHORT = {
-    "gradient descent in Muon's place": changed(lambda c: lab.at_labels(c, "run", {"short": "gd"}), "few"),
-    "W = 0": changed(lambda count: count.where(count.run != "short", 0), "few"),
+    "gradient descent in Muon's place": judging.changed(lambda c: lab.at_labels(c, "run", {"short": "gd"}), "few"),
+    "W = 0": judging.only_at("run", "short", lambda _: 0, "few"),
 }
-HALF = changed(lambda count: count.where(count.optimizer != "muon", at_first(count) / 2), "newton")
+BEFORE = {"before the first step": judging.changed(lambda error: judging.first(error, "after"), "few", "error")}
+SECOND_CONTROL = "The control is not the first that was tried; the threshold is. Judged on a fresh seed."
+BY_NUMBER = "It asked for d²/ln N items, of which there are a few hundredths; the figure is about the order. Judged on fresh draws."
+BY_CHANGES = "It was about a change of the first step, whose growth falls where the loss diverges; on fresh draws."
+HALF = judging.only_at("optimizer", "muon", lambda count: at_first(count) / 2, "newton")
 STABLE = {
     "constant rates": lab.replacing("growing", "constant", of="unstable"),
-    "the two α exchanged": changed(lambda loss: judging.reverse(loss, "alpha"), "unstable", "growing"),
+    "the two α exchanged": judging.changed(lambda loss: judging.reverse(loss, "alpha"), "unstable", "growing"),
 }
 
 
 @states("figure-4a-4b-4c", controls=NOTHING | ONE_STEP)
-def steps_gain(config: Config, data: Data) -> lab.Relation:
+def steps_gain(config: Config, data: judging.Data) -> lab.Relation:
     """With η = 2√d the capacity of Muon after T = 2, 3 and 4 steps is larger than after one, at the largest d."""
     count = counts(data).isel(d=-1, drop=True)
     later = slice(1, None)
-    return lab.ahead(count.isel(t=later).rename("later"), first(count, "t").isel(t=later).rename("first step"), least=0)
+    return lab.ahead(count.isel(t=later).rename("later"), at_first(count).isel(t=later).rename("first step"), least=0)
 
 
 @states("figure-4a-4b-4c", holds=None, along="d", controls=NOTHING | GROWING)
-def every_step_gains(config: Config, data: Data) -> lab.Relation:
+def every_step_gains(config: Config, data: judging.Data) -> lab.Relation:
     """With η = 2√d every one of the steps 2, 3 and 4 of Muon recovers more items than the one before, at every d."""
     return lab.above(counts(data).diff("t").rename("gain of a step"), 0.0, "no gain")
 
 
 @states(("figure-4e", "conjecture-h-2"), holds=None, controls=gaining("few"))
-def exponents_gain(config: Config, data: Data) -> lab.Relation:
-    """The exponent of straight lines after four steps of Muon exceeds that after one step by what Theorem 4.1 has, to half of it, at
-    every α.
-    """
+def exponents_gain(config: Config, data: judging.Data) -> lab.Relation:
+    """At every α the exponent of straight lines gains from one step of Muon to four what Theorem 4.1 says, to half of it."""
     count = by_alpha(config, data)
-    gains = [exponent(alpha, STEPS) - exponent(alpha, 1) for alpha in count.alpha.values]
+    gains = [last - first for first, *_, last in map(exponents, count.alpha.values)]
     return gain_of_exponent(count, xr.DataArray(gains, {"alpha": count.alpha}, "alpha"))
 
 
-@states(
-    "eq-5",
-    holds=False,
-    controls={"before the first step": changed(lambda error: first(error, "after"), "few", "error")},
-    post_hoc="The control is not the first that was tried; the threshold is. Judged on a fresh seed.",
-)
-def gradient_is_thresholded(config: Config, data: Data) -> lab.Relation:
-    """The gradient of the items that are not recovered is within half of its length of the true one, after one, two and three steps of Muon
-    with η = 2√d, at the largest d.
-    """
+@states("eq-5", holds=False, controls=BEFORE, post_hoc=SECOND_CONTROL)
+def gradient_is_thresholded(config: Config, data: judging.Data) -> lab.Relation:
+    """At the largest d, after one to three steps of Muon, the gradient of items not recovered is within half its length of the true one."""
     error = data["few"]["error"].isel(d=-1, after=slice(1, None), drop=True)  # of the items themselves, not of a prefix
     return lab.below(error, 0.5, "half")
 
 
 @states("section-3-tightness", controls={"the first four items": lab.replacing("rare", "frequent", of="few")})
-def rare_signals_are_as_interactions(config: Config, data: Data) -> lab.Relation:
+def rare_signals_are_as_interactions(config: Config, data: judging.Data) -> lab.Relation:
     """After one step of Muon the mean signal of the items beyond d^(1+1/(2α)) is below the standard deviation of their interactions."""
     # W/η is orthogonal, so that interactions have the standard deviation 1/√d; the largest of N is √(2 ln N) times as large.
     return lab.below(data["few"]["rare"].rename("signal times √d"), 1.0, "one standard deviation")
 
 
-@states(
-    "figure-4d",
-    controls=gaining("many"),
-    post_hoc="It asked for d²/ln N items; the counts are a few hundredths of d², and the figure is about the order. Judged on fresh draws.",
-)
-def order_of_many_steps(config: Config, data: Data) -> lab.Relation:
-    """After many steps of Muon with η = 2√d the exponent of straight lines is 1 - 1/(2α) above that after one step, to half of it: the
-    order is d², as far as that of one step is d^(1+1/(2α)).
-    """
+@states("figure-4d", controls=gaining("many"), post_hoc=BY_NUMBER)
+def order_of_many_steps(config: Config, data: judging.Data) -> lab.Relation:
+    """After many steps of Muon the exponent of straight lines is 1 - 1/(2α), to half of it, above that of one, as d² to d^(1+1/(2α))."""
     return gain_of_exponent(data["many"]["count"].sel(optimizer="muon", drop=True), 1 - 1 / (2 * config.alpha))
 
 
 @states("figure-5a", controls=AT_FIRST)
-def descent_catches_up(config: Config, data: Data) -> lab.Relation:
-    """After many steps gradient descent with growing rates has caught up: it has stored more than half as many items as Muon,
-    at every d.
-    """
+def descent_catches_up(config: Config, data: judging.Data) -> lab.Relation:
+    """After many steps gradient descent with growing rates has stored more than half as many items as Muon, at every d."""
     count = data["many"]["count"].isel(t=-1, drop=True)
     muon, gd = (count.sel(optimizer=name, drop=True) for name in ("muon", "gd"))
     return lab.ahead(gd.rename("gradient descent"), (muon / 2).rename("half of Muon"), least=0)
 
 
 @states(("figure-5a", "section-4-early"), controls=SHORT)
-def muon_is_ahead_early(config: Config, data: Data) -> lab.Relation:
-    """At the largest d Muon with η = √d has stored more than four times as many items as gradient descent with growing rates, after each of
-    the first three steps.
-    """
+def muon_is_ahead_early(config: Config, data: judging.Data) -> lab.Relation:
+    """At the largest d Muon with η = √d has over four times the items of gradient descent with growing rates, after each of three steps."""
     muon, gd = (counts(data, run).isel(d=-1, t=slice(0, 3), drop=True) for run in ("short", "gd"))
     return lab.ahead(muon.rename("Muon"), (4.0 * gd).rename("4 GD"), least=0)
 
 
-@states(
-    "appendix-d-1-instability",
-    controls=STABLE,
-    post_hoc="It was about the growth of a small change of the first step, which falls where the loss diverges; judged on fresh draws.",
-)
-def growing_rates_are_unstable(config: Config, data: Data) -> lab.Relation:
+@states("appendix-d-1-instability", controls=STABLE, post_hoc=BY_CHANGES)
+def growing_rates_are_unstable(config: Config, data: judging.Data) -> lab.Relation:
     """With growing rates the loss after twelve steps is larger than at the start at α = 3, and smaller at α = 1.25."""
     growing = data["unstable"]["growing"]
     sign = xr.where(growing.alpha == UNSTABLE_ALPHAS[0], -1.0, 1.0)
@@ -312,36 +281,36 @@ def growing_rates_are_unstable(config: Config, data: Data) -> lab.Relation:
 
 
 @states("conjecture-h-2", holds=None, controls={"half of Muon's first step": HALF})
-def muon_matches_newton(config: Config, data: Data) -> lab.Relation:
-    """Muon matches Newton's method: they recover numbers of items within a factor of 2 of each other after each of four steps,
-    at every d.
-    """
+def muon_matches_newton(config: Config, data: judging.Data) -> lab.Relation:
+    """After each of four steps, at every d, Muon and Newton's method recover numbers of items within a factor of 2 of each other."""
     logs = fits.jackknife(data["newton"]["count"], judging.log)
     muon, newton = (logs.sel(optimizer=name, drop=True) for name in ("muon", "newton"))
     return judging.within_a_factor_of_2((muon - newton).rename("log of Muon / Newton"))
 
 
-def figure(config: Config, data: Data) -> Figure:
+def figure(config: Config, data: judging.Data) -> Figure:
     """Figures 4a to 4c, counts over d after T steps at every α, with the theorem's slopes; 4d; 4e, the exponents; and 5a."""
     drawn = Figure(figsize=(12, 7), layout="constrained")
-    *of_steps, of_many, exponents, of_both = np.ravel(drawn.subplots(2, 3))
+    *of_steps, of_many, of_exponents, of_both = np.ravel(drawn.subplots(2, 3))
     few, many = by_alpha(config, data), data["many"]["count"].astype(float)
+    theorem = [exponents(alpha) for alpha in few.alpha.values]
     for steps, axes in enumerate(of_steps, 2):
         draw_curves(axes, few.sel(t=steps), "d", "alpha", "α = {:g}".format)
-        draw_slopes(axes, few.sel(t=steps), "d", "alpha", [exponent(a, steps) for a in few.alpha.values.tolist()])
-        axes.set(title=f"4: Muon, η = 2√d, T = {steps}, N = {config.n}", xlabel="dimension d", ylabel="items recovered")
+        draw_slopes(axes, few.sel(t=steps), "d", "alpha", [after[steps - 1] for after in theorem])
+        axes.set(title=f"4: Muon, η = 2√d, T = {steps}, N = {config.n}")
     draw_curves(of_many, many.isel(t=[0, -1]).sel(optimizer="muon"), "d", "t", "T = {}".format)
     of_many.plot(config.many_dims, np.square(config.many_dims), "k:", label="d²")
-    of_many.set(title=f"4d: Muon, N = {config.many_n}", xlabel="dimension d", ylabel="items recovered")
+    of_many.set(title=f"4d: Muon, N = {config.many_n}")
     for axes in (*of_steps, of_many):
         log_axes(axes, few.d.values if axes is not of_many else many.d.values)
-    draw_curves(exponents, judging.pseudo_slopes(few), "t", "alpha", "α = {:g}".format)
-    for a, color in zip(few.alpha.values, COLORS, strict=False):
-        exponents.plot(few.t, [exponent(a, t) for t in few.t.values.tolist()], "--", color=color)
-    exponents.set(title="4e: exponents, theory dashed", xlabel="steps T", ylabel="slope in d", xticks=few.t.values)
+        axes.set(xlabel="dimension d", ylabel="items recovered")
+    draw_curves(of_exponents, judging.pseudo_slopes(few), "t", "alpha", "α = {:g}".format)
+    for after, color in zip(theorem, COLORS, strict=False):
+        of_exponents.plot(few.t, after, "--", color=color)
+    of_exponents.set(title="4e: exponents, theory dashed", xlabel="steps T", ylabel="slope in d", xticks=few.t.values)
     draw_curves(of_both, many.isel(d=-1), "t", "optimizer", judging.NAMES.__getitem__)
     of_both.set(title=f"5a: d = {config.many_dims[-1]}", xlabel="steps T", ylabel="items recovered", yscale="log")
-    for axes in (of_steps[0], of_many, exponents, of_both):
+    for axes in (of_steps[0], of_many, of_exponents, of_both):
         axes.legend(fontsize="small")
     return drawn
 

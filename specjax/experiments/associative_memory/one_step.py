@@ -1,8 +1,7 @@
 """Figures 1a and 2: how many items one population step of gradient descent, Muon and Newton's method recovers.
 
-The theorems are powers of d as d and N grow without end. What runs can show is judged in three parts, none of which divides by a power
-that is under test: counts are those of a formula at the same d, N and α without a fitted number (`specjax.theory.finite_capacity`); so are
-their local exponents; and the formula's own local exponents, where N = d^(2α+2), are those of the theorems less d log log N / d log d.
+The theorems are powers of d as d and N grow without end. Nothing is divided by a power that is under test: counts, and their exponents, are
+those of a formula without a fitted number (`specjax.theory.finite_capacity`), and far out its local exponents are those of the theorems.
 """
 
 import jax
@@ -13,7 +12,6 @@ from matplotlib.figure import Figure
 
 from specjax import lab, sizes
 from specjax.experiments.associative_memory import judging, sweeps
-from specjax.experiments.associative_memory.judging import Data
 from specjax.lab.drawing import COLORS, draw_slopes
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize
@@ -76,12 +74,12 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     }
 
 
-def judged(config: Config, data: Data, optimizer: str | list[str] = SPECTRAL) -> xr.DataArray:
+def judged(config: Config, data: judging.Data, optimizer: str | list[str] = SPECTRAL) -> xr.DataArray:
     of_dims = data["capacity"]["count"].sel(d=slice(config.fit_from, None))
     return of_dims.sel(optimizer=optimizer, drop=True).astype(float)
 
 
-def of_groups(data: Data) -> xr.DataArray:
+def of_groups(data: judging.Data) -> xr.DataArray:
     count, size = data["descent"]["count"], GROUP
     groups = count.sizes["seed"] // size
     means = count.astype(float).isel(seed=slice(0, groups * size)).coarsen(seed=size).mean()
@@ -101,59 +99,53 @@ EXCHANGED = judging.in_place({"muon": "gd", "newton": "gd", "gd": "muon"}, "capa
 DESCENT_FOR_MUON = {"gradient descent's data in Muon's place": judging.in_place({"muon": "gd"}, "capacity")}
 NOTHING, SIZES_EXCHANGED = judging.nothing("capacity"), judging.sizes_exchanged("capacity")
 CONTROLS = NOTHING | SIZES_EXCHANGED | {"gradient descent's data in Muon's and Newton's place": EXCHANGED}
-NOISY = "It asked for 0.025{}, of which the noise of these draws is more than half; judged on a fresh seed."
+OFF = judging.exponents_off(0.05, "capacity")
+OTHER_THEOREMS = {
+    "d": judging.theorem(lambda e: 1 + 0 * e),
+    "d^(1/α)": judging.theorem(lambda e: 1 / e.alpha + 0 * e),
+    "d^(1/(2α)) for all": judging.theorem(lambda e: 1 / (2 * e.alpha) + 0 * e),
+}
+NOISY = "It asked for 0.025{}, more than half of which is noise in these draws; judged on a fresh seed."
 DESCENT_CONTROLS = judging.nothing("descent") | judging.sizes_exchanged("descent")
 
 
 @states(("theorem-3-1", "theorem-b-1"), controls=CONTROLS)
-def counts_by_formula(config: Config, data: Data) -> lab.Relation:
+def counts_by_formula(config: Config, data: judging.Data) -> lab.Relation:
     """The mean counts of Muon and of Newton are those of the finite-size formula, to 5 % in the mean over d, at every α."""
     count = judged(config, data)  # the formula is of leading order in 1/d: 5 % is 3/d at the smallest d judged
     return judging.counts_by_formula(count, judging.formula(count, config.n), "d", 0.05)
 
 
-@states(
-    ("theorem-3-1", "theorem-b-1"),
-    controls=CONTROLS | judging.exponents_off(0.05, "capacity"),
-    post_hoc=NOISY.format(", at every α by itself"),
-)
-def exponents_by_formula(config: Config, data: Data) -> lab.Relation:
+@states(("theorem-3-1", "theorem-b-1"), controls=CONTROLS | OFF, post_hoc=NOISY.format(" at every α"))
+def exponents_by_formula(config: Config, data: judging.Data) -> lab.Relation:
     """The counts of Muon and of Newton grow with d by the formula's exponents, to 0.05 in the mean over α."""
     count = judged(config, data)
     return judging.exponents_by_formula(judging.straight(count), judging.formula(count, config.n), SLOPE, ["alpha"])
 
 
 @states("theorem-3-3", controls=judging.nothing("descent") | judging.times("descent", 0.98, 1.02))
-def descent_by_formula(config: Config, data: Data) -> lab.Relation:
+def descent_by_formula(config: Config, data: judging.Data) -> lab.Relation:
     """The mean counts of gradient descent are those of the finite-size formula, to 1 % in the mean over α and d."""
     count = data["descent"]["count"].astype(float)
     return judging.counts_by_formula(count, judging.formula(count, config.descent_n), ["d", "alpha"], 0.01)
 
 
 @states("theorem-3-3", controls=DESCENT_CONTROLS | judging.exponents_off(0.05, "descent"), post_hoc=NOISY.format(""))
-def descent_exponents_by_formula(config: Config, data: Data) -> lab.Relation:
+def descent_exponents_by_formula(config: Config, data: judging.Data) -> lab.Relation:
     """The counts of gradient descent grow with d by the formula's exponents, to 0.05, at every α."""
     formula = judging.formula(data["descent"]["count"], config.descent_n)
     return judging.exponents_by_formula(judging.straight(of_groups(data)), formula, SLOPE)
 
 
-@states(
-    ("theorem-3-1", "theorem-3-3", "theorem-b-1"),
-    controls=judging.FAR_CONTROLS
-    | {
-        "d": judging.theorem(lambda e: 1 + 0 * e),
-        "d^(1/α)": judging.theorem(lambda e: 1 / e.alpha + 0 * e),
-        "d^(1/(2α)) for all": judging.theorem(lambda e: 1 / (2 * e.alpha) + 0 * e),
-    },
-)
-def exponents_far_out(config: Config, data: Data) -> lab.Relation:
+@states(("theorem-3-1", "theorem-3-3", "theorem-b-1"), controls=judging.FAR_CONTROLS | OTHER_THEOREMS)
+def exponents_far_out(config: Config, data: judging.Data) -> lab.Relation:
     """Far out, where N = d^(2α+2), the formula's local exponents are the theorems', for Muon and Newton less 1/(2α ln d)."""
     # What log log N leaves is less than 0.005; 1/(2α ln d) is 0.013 and more.
     return judging.exponents_far_out(data["far"], data["far"].optimizer == "gd", 0.005)
 
 
 @states(("figure-2b", "figure-2-fit"), holds=None, controls=exact_power("capacity") | CONTROLS)
-def straight_lines(config: Config, data: Data) -> lab.Relation:
+def straight_lines(config: Config, data: judging.Data) -> lab.Relation:
     """Straight lines through the counts of Muon, d from `fit_from` on, have the exponent 1 + 1/(2α) to 0.05 in the mean over α."""
     slope = judging.straight(judged(config, data, "muon"))
     excess = (slope - 1 - 1 / (2 * slope.alpha)).mean("alpha").rename("slope less the theorem's")
@@ -161,34 +153,34 @@ def straight_lines(config: Config, data: Data) -> lab.Relation:
 
 
 @states(("figure-2a", "figure-2-fit"), holds=False, controls=exact_power("descent") | DESCENT_CONTROLS)
-def straight_lines_of_descent(config: Config, data: Data) -> lab.Relation:
+def straight_lines_of_descent(config: Config, data: judging.Data) -> lab.Relation:
     """Straight lines through the counts of gradient descent have the exponent 1/(2α) to 0.05, at every α."""
     slope = judging.straight(of_groups(data))
     return lab.near(slope, 1 / (2 * slope.alpha), SLOPE, f"{SLOPE}, as a figure shows it,")
 
 
 @states(("theorem-b-1", "section-3-newton"), controls=DESCENT_FOR_MUON)
-def muon_matches_newton(config: Config, data: Data) -> lab.Relation:
+def muon_matches_newton(config: Config, data: judging.Data) -> lab.Relation:
     """Muon recovers between half and twice as many items as Newton, at every α and d."""
     muon, newton = (judging.log(judged(config, data, name)) for name in SPECTRAL)  # up to logarithms: a factor of 2
     return judging.within_a_factor_of_2((muon - newton).rename("log of Muon / Newton"))
 
 
 @states("section-3-muon-above-sgd", controls=NOTHING | {"the two exchanged": EXCHANGED})
-def muon_above_descent(config: Config, data: Data) -> lab.Relation:
+def muon_above_descent(config: Config, data: judging.Data) -> lab.Relation:
     """At the largest d one step of Muon recovers more than four times as many items as one of gradient descent, at every α."""
     muon, gd = (judged(config, data, name).isel(d=-1, drop=True) for name in ("muon", "gd"))
     return lab.ahead(muon.rename("Muon"), (4 * gd).rename("4 GD"), least=0.0)
 
 
 @states("section-1-superposition", controls=NOTHING | SIZES_EXCHANGED | DESCENT_FOR_MUON)
-def superposition(config: Config, data: Data) -> lab.Relation:
+def superposition(config: Config, data: judging.Data) -> lab.Relation:
     """At the largest d and the smallest α one population step of Muon stores more than d items."""
     count = judged(config, data, "muon").sel(alpha=min(config.alphas), drop=True).isel(d=-1, drop=True)
     return lab.above(count, float(config.dims[-1]), "d, the most that orthogonal embeddings allow,")
 
 
-def tables(config: Config, data: Data) -> list[lab.Table]:
+def tables(config: Config, data: judging.Data) -> list[lab.Table]:
     counts, prefixes = (data["capacity"][name].mean("seed") for name in ("count", "prefix"))
     descent = data["descent"]["count"]
     shown = {"count": data["capacity"]["count"], "formula": judging.formula(counts, config.n)}
@@ -199,7 +191,7 @@ def tables(config: Config, data: Data) -> list[lab.Table]:
     ]
 
 
-def figure(config: Config, data: Data) -> Figure:
+def figure(config: Config, data: judging.Data) -> Figure:
     """Figure 2: counts against d, with the formula as lines and the theorem's slope dashed."""
     count = data["capacity"]["count"]
     drawn, panels = judging.panels(count, "d", "alpha", "α = {:g}".format, judging.NAMES, fmt="")

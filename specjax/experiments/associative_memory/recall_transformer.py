@@ -2,12 +2,11 @@
 
 Three optimizers train two-layer transformers from the same weights on the same batches. The paper chooses the learning rate of the highest
 accuracy in each cell of dimension, distribution and batch, and shows that accuracy, the largest of several noisy means: here the first
-draws choose, and the others judge. A run whose loss is not finite stops there, and has the accuracy that it had.
-
-Sizes, grids and thresholds were settled in trial runs of other draws than those judged here.
+draws choose, and the others judge. A run whose loss is not finite stops there, and has the accuracy that it had. Sizes, grids and
+thresholds were settled in trial runs of other draws than those judged here.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from itertools import product
 from typing import Any
@@ -20,11 +19,8 @@ from matplotlib.figure import Figure
 
 from specjax import lab, sizes, sweep
 from specjax.experiments.associative_memory import judging
-from specjax.experiments.associative_memory.judging import Control, Data
 from specjax.lab.drawing import draw_curves
 from specjax.models import recall, transformer
-from specjax.models.recall import Recall
-from specjax.models.transformer import Architecture
 from specjax.sizes import AnySize, Size
 from specjax.training.in_context import OPTIMIZERS, RECORDED, moved_on, paper_optimizers, train_to_recall
 
@@ -53,7 +49,7 @@ class Config(lab.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        Recall(self.items, self.length, self.triggers, self.repeats)
+        recall.Recall(self.items, self.length, self.triggers, self.repeats)
         if len({len(of) for of in self.rates}) > 1:
             raise ValueError(f"The three optimizers need as many learning rates each, got {self.rates}.")
 
@@ -76,12 +72,12 @@ class Config(lab.Config):
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    task = Recall(config.items, config.length, config.triggers, config.repeats)
+    task = recall.Recall(config.items, config.length, config.triggers, config.repeats)
 
     def measure(
         key: Array, d: AnySize, trigger: Array, output: Array, sequences: Array, muon: Array, adamw: Array, sgd: Array
     ) -> dict[str, Array]:
-        architecture = Architecture(task.vocabulary, d, config.length, activation=None, project=False)
+        architecture = transformer.Architecture(task.vocabulary, d, config.length, activation=None, project=False)
         batch, lengths = Size(config.batches[-1], sequences), (config.iterations, config.evaluation)
         optimizers = paper_optimizers(jnp.stack([muon, adamw, sgd]), d)
         return train_to_recall(key, task, architecture, optimizers, batch, (trigger, output), *lengths)
@@ -101,8 +97,8 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
 def labelled(config: Config, found: xr.Dataset) -> xr.Dataset:
     """The sweep with its cells taken apart, and everything named."""
     cells = {"d": list(config.dims), "setting": list(config.settings), "rate": list(range(len(config.muon_rates)))}
-    records = {"seed": found["seed"].values, "iteration": [0, *config.iterations], "optimizer": list(OPTIMIZERS)}
-    coords: dict[str, Any] = cells | records
+    coords: dict[str, Any] = {**cells, "seed": found["seed"].values}
+    coords |= {"iteration": [0, *config.iterations], "optimizer": list(OPTIMIZERS)}
     shape = [len(values) for values in coords.values()]
     arrays = {name: found[name].transpose("cell", "seed", ...).values.reshape(shape) for name in RECORDED}
     return xr.Dataset({name: (list(coords), array) for name, array in arrays.items()}, coords)
@@ -115,7 +111,7 @@ def judged(config: Config, runs: xr.Dataset) -> xr.Dataset:
     return chosen.drop_vars("rate").assign(rate=best)
 
 
-def _head(config: Config, task: Recall, key: Key[Array, ""]) -> xr.Dataset:
+def _head(config: Config, task: recall.Recall, key: Key[Array, ""]) -> xr.Dataset:
     """One less the accuracy of an induction head, and of one whose items are moved on by one."""
 
     def measure(key: Array, trigger: Array, output: Array) -> dict[str, Array]:
@@ -129,7 +125,7 @@ def _head(config: Config, task: Recall, key: Key[Array, ""]) -> xr.Dataset:
     return sweep.run(measure, {"law": law}, seeds=config.seeds, key=key)
 
 
-def after_start(data: Data, quantity: str) -> xr.DataArray:
+def after_start(data: judging.Data, quantity: str) -> xr.DataArray:
     return data["runs"][quantity].isel(iteration=slice(1, None))
 
 
@@ -158,16 +154,16 @@ SHUFFLED = {"the items shuffled": lab.replacing("recalled", "shuffled", of="runs
 
 
 @states("appendix-d-2-task", controls={"the items shuffled": lab.replacing("error", "error_shuffled", of="head")})
-def task_is_solvable(config: Config, data: Data) -> lab.Relation:
+def task_is_solvable(config: Config, data: judging.Data) -> lab.Relation:
     """A transformer with an induction head, made of associative memories, is right in every sequence, whatever the exponents."""
     return lab.identity(data["head"]["error"], tolerance=1e-6)  # its weights are in `models.recall.induction_head`
 
 
-def ahead(name: str, cites: str, what: str, quantity: str, along: Choice, controls: Mapping[str, Control]) -> None:
+def ahead(name: str, cites: str, what: str, quantity: str, along: Choice, controls: dict[str, Any]) -> None:
     says = what.format("is above AdamW's and SGD's by more than a tenth at every")
 
     @states(cites, says, name=name, holds=None, controls={**CONTROLS, **controls}, along="iteration")
-    def leads(config: Config, data: Data) -> lab.Relation:
+    def leads(config: Config, data: judging.Data) -> lab.Relation:
         return lab.above(lead(along(config, after_start(data, quantity))), CLEAR, LEAST)
 
 
@@ -178,10 +174,8 @@ ahead("recalls-more", "figure-8b", "At the largest d Muon's R(W_V) {} batch size
 
 
 @states("figure-8a", holds=None, controls=CONTROLS, along="iteration")
-def smaller_batches_do(config: Config, data: Data) -> lab.Relation:
-    """At the largest d Muon's OOD accuracy at each batch size but the largest is above AdamW's and SGD's at the next, by more than a
-    tenth.
-    """
+def smaller_batches_do(config: Config, data: judging.Data) -> lab.Relation:
+    """At the largest d Muon's OOD accuracy at each batch size is above AdamW's and SGD's at the next larger one, by more than a tenth."""
     # In place of the batch from which on accuracy is near perfect, which no small run has for all three.
     accuracy = by_batch(config, after_start(data, "outside"))
     smaller = accuracy.isel(batch=slice(None, -1))
@@ -194,7 +188,7 @@ def robust(what: str, cites: str, setting: Callable[[Config], str]) -> None:
     says = f"Skewed {what} cost AdamW more of its OOD accuracy than Muon, by more than a tenth, at the largest d."
 
     @states(cites, says, name=f"robust-to-{what}", holds=None, controls=CONTROLS, along="iteration")
-    def costs(config: Config, data: Data) -> lab.Relation:
+    def costs(config: Config, data: judging.Data) -> lab.Relation:
         accuracy = after_start(data, "outside").isel(d=-1, drop=True)
         kept = accuracy.sel(setting=setting(config), drop=True) - accuracy.sel(setting="uniform", drop=True)
         return lab.above(lead(kept.rename("OOD accuracy less that of uniform")).sel(over="adamw"), CLEAR, LEAST)
@@ -206,21 +200,21 @@ UNTRAINED = with_runs(lambda runs: runs.where(runs["optimizer"] != "adamw", at_s
 
 
 @states("figure-9-uniform", holds=None, controls={"AdamW's W at its start": UNTRAINED}, along="iteration")
-def alike_when_uniform(config: Config, data: Data) -> lab.Relation:
+def alike_when_uniform(config: Config, data: judging.Data) -> lab.Relation:
     """With uniform tokens Muon's and AdamW's accuracies are less than a tenth apart at every d."""
     gap = lead(after_start(data, "outside").sel(setting="uniform", drop=True))  # training and OOD have one distribution
     return lab.near(gap.sel(over="adamw", drop=True), 0.0, CLEAR, LEAST)
 
 
-def figure(config: Config, data: Data) -> Figure:
+def figure(config: Config, data: judging.Data) -> Figure:
     """A curve for each optimizer, with bars of two standard errors."""
-    inside, outside, recalled = (after_start(data, quantity) for quantity in ("inside", "outside", "recalled"))
+    trained, last = data["runs"].isel(iteration=slice(1, None)), data["runs"].isel(iteration=-1)
     shown = {
-        f"7: {name}, after {config.iterations[at]} iterations": [by_dimension(config, values).isel(iteration=at)]
-        for at in (0, -1)
-        for name, values in (("ID", inside), ("OOD", outside))
+        f"7: {name}, after {length} iterations": [by_dimension(config, trained[quantity].sel(iteration=length))]
+        for length in (config.iterations[0], config.iterations[-1])
+        for name, quantity in (("ID", "inside"), ("OOD", "outside"))
     }
-    inside, outside, recalled = (values.isel(iteration=-1) for values in (inside, outside, recalled))
+    outside, recalled = last["outside"], last["recalled"]
     uniform, triggers = (outside.sel(setting=name) for name in ("uniform", "triggers"))
     shown |= {
         f"8a: OOD, d = {config.dims[-1]}": [by_batch(config, outside)],

@@ -10,7 +10,6 @@ from jaxtyping import Array, Float, Key
 
 from specjax import lab, sizes, spectral
 from specjax.experiments.associative_memory import judging, sweeps
-from specjax.experiments.associative_memory.judging import Data
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize, active, mask
 from specjax.theory import capacity
@@ -84,7 +83,7 @@ def _iterations(uniform: Float[np.ndarray, " points"]) -> xr.Dataset:
     return xr.Dataset(values, coords={"steps": list(ITERATIONS)})
 
 
-def at(data: Data, factor: float) -> xr.DataArray:
+def at(data: judging.Data, factor: float) -> xr.DataArray:
     return data["capacity"]["count"].sel(factor=factor, drop=True).astype(float)
 
 
@@ -92,7 +91,7 @@ def of_one(count: xr.DataArray) -> xr.DataArray:
     return count.sel(factor=1.0, drop=True)
 
 
-def over_polar(counts: xr.DataArray, data: Data) -> xr.DataArray:
+def over_polar(counts: xr.DataArray, data: judging.Data) -> xr.DataArray:
     return (counts / at(data, 0.0)).rename("items / those of the polar factor")
 
 
@@ -105,6 +104,8 @@ COARSE = {"the coarsest λ": at_one(lambda data: data["count"].isel(factor=-1, d
 DESCENT = {"gradient descent": at_one(lambda data: data["gd"])}
 FINER = judging.changed(lambda count: count.where(count.factor != count.factor[-1], of_one(count)), "capacity")
 MORE = {"√d times as many": at_one(lambda data: data["count"] * data.d**0.5)}
+LARGER_SUM = {"√d times it": judging.changed(lambda values: values * values.d**0.5, "spectrum", "inverse_sum")}
+BY_EXPONENT = "It asked for the exponent α + 1 to 1/4, where the lemma has a bound with (log d)²; on fresh draws."
 SHARP_CONTROLS = {
     "λ = d^-α": lab.replacing("sharp", lambda data: of_one(data["count"]), of="capacity"),
     "gradient descent": lab.replacing("sharp", "gd", of="capacity"),
@@ -112,32 +113,32 @@ SHARP_CONTROLS = {
 
 
 @states("appendix-c-polar", controls=COARSE | DESCENT)
-def resolution_as_polar(config: Config, data: Data) -> lab.Relation:
+def resolution_as_polar(config: Config, data: judging.Data) -> lab.Relation:
     """λ = d^-α and the exact polar factor recover the same number of items up to a factor of 2, at every d."""
     return judging.within_a_factor_of_2(judging.log(over_polar(at(data, 1.0), data)))  # up to logarithms
 
 
 @states("appendix-c-polar", controls=DESCENT, post_hoc=judging.SETTLES)
-def resolution_has_the_rate_of_polar(config: Config, data: Data) -> lab.Relation:
+def resolution_has_the_rate_of_polar(config: Config, data: judging.Data) -> lab.Relation:
     """λ = d^-α has the recovery rate of the exact polar factor: the ratio of the counts is d^0, to 1/4."""
     return judging.has_exponent(over_polar(at(data, 1.0), data), 0.0, HALF)
 
 
 @states("appendix-c-polar", controls=SHARP_CONTROLS)
-def sharp_resolution_is_polar(config: Config, data: Data) -> lab.Relation:
+def sharp_resolution_is_polar(config: Config, data: judging.Data) -> lab.Relation:
     """λ a hundred times below d^(-α-1) recovers what the exact polar factor does, to 2 %, at every d."""
     # No singular value is that small, but for the smallest one now and then.
     return lab.near(over_polar(data["capacity"]["sharp"], data), 1.0, 0.02, "2 %")
 
 
 @states("section-3-resolution", controls={"λ = d^-α": FINER})
-def coarse_resolution_loses(config: Config, data: Data) -> lab.Relation:
+def coarse_resolution_loses(config: Config, data: judging.Data) -> lab.Relation:
     """The largest λ, far above d^-α, loses more than half of the items, at every d."""
     return lab.below(over_polar(at(data, config.factors[-1]), data), 0.5, "half")
 
 
 @states("appendix-c-optimality", controls=MORE, post_hoc=judging.SETTLES)
-def no_resolution_has_a_better_rate(config: Config, data: Data) -> lab.Relation:
+def no_resolution_has_a_better_rate(config: Config, data: judging.Data) -> lab.Relation:
     """The best λ, chosen in every draw, recovers d^0 times as many items as the polar factor does, to 1/4."""
     # Of the separable maps of Assumption C.2 those with a λ.
     return judging.has_exponent(over_polar(data["capacity"]["count"].max("factor"), data), 0.0, HALF)
@@ -151,14 +152,14 @@ def quintic(*names: str) -> dict[str, judging.Control]:
 
 
 @states("lemma-c-4", controls=quintic("quotient", "quotient_larger"))
-def quotient_does_not_increase(config: Config, data: Data) -> lab.Relation:
+def quotient_does_not_increase(config: Config, data: judging.Data) -> lab.Relation:
     """For the iterates of 3z/2 - z³/2 the quotient h(z)/z does not increase in z on (0, √3), after any number of steps."""
     found = data["iterations"]  # at pairs of points that differ by up to 5 %
     return lab.always(found["cubic_quotient_larger"], found["cubic_quotient"], slack=0.02, rounding=1e-12)
 
 
 @states("lemma-c-4", controls=quintic("value"))
-def iterates_tend_to_one(config: Config, data: Data) -> lab.Relation:
+def iterates_tend_to_one(config: Config, data: judging.Data) -> lab.Relation:
     """The iterates of 3z/2 - z³/2 tend to 1 for every z in (0, √3)."""
     last = data["iterations"]["cubic_value"].isel(steps=-1, drop=True)  # from z between 0.01 and √3 - 0.01
     return lab.identity(abs(last - 1).rename("|h(z) - 1|"), tolerance=1e-12)
@@ -177,7 +178,7 @@ def scale(name: str, key: str, cites: str, says: str) -> None:
     }
 
     @states(cites, says, name=name.replace("_", "-"), controls=controls)
-    def exponent(config: Config, data: Data) -> lab.Relation:
+    def exponent(config: Config, data: judging.Data) -> lab.Relation:
         expected = capacity.singular_value_exponents(config.alpha)[key]
         called = "1/4, half of the 1/2 by which a wrong exponent is off,"
         return lab.near(slope_of(data["spectrum"][name]), expected, HALF, called)
@@ -187,12 +188,8 @@ scale("s_bulk", "bulk", "appendix-b-2-bulk", "The bulk singular value s_(d/2) of
 scale("s_min", "smallest", "lemma-c-3", "The smallest singular value of the gradient falls as d^(-α-1).")
 
 
-@states(
-    "lemma-c-3",
-    controls={"√d times it": judging.changed(lambda values: values * values.d**0.5, "spectrum", "inverse_sum")},
-    post_hoc="It asked for the exponent α + 1 to 1/4, where the lemma has a bound, and (log d)² in it; judged on fresh draws.",
-)
-def inverse_sum(config: Config, data: Data) -> lab.Relation:
+@states("lemma-c-3", controls=LARGER_SUM, post_hoc=BY_EXPONENT)
+def inverse_sum(config: Config, data: judging.Data) -> lab.Relation:
     """The sum of the inverse singular values grows no faster than d^(α+1) (log d)²."""
     values = data["spectrum"]["inverse_sum"]
     bound = values.d ** (config.alpha + 1) * np.log(values.d) ** 2

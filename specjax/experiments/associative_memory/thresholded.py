@@ -1,9 +1,7 @@
 """Theorems 4.1 and 4.2: several steps on the gradient of eq. 5, which the items up to d_t have left before step t + 1.
 
-As in memory-one-step, nothing is divided by a power that is under test: counts are those of a formula at the same d, N and α without a
-fitted number (`specjax.theory.thresholded_capacity`); so are their exponents; and the formula's own local exponents far out, N = d^(2α+2),
-are the theorems' for each step. There the last item that is recovered is (2 log N)^(-1/(2α)) of a power of d, N being the number of
-competitors, whence a local exponent that is lower by 1/(2α ln d).
+They are judged as those of memory-one-step, by a formula, `specjax.theory.thresholded_capacity`. Far out the last item that is recovered is
+(2 log N)^(-1/(2α)) of a power of d, N being the number of competitors, whence a local exponent that is lower by 1/(2α ln d).
 """
 
 from functools import lru_cache
@@ -16,7 +14,6 @@ from jaxtyping import Array, Key
 
 from specjax import lab, sizes
 from specjax.experiments.associative_memory import judging, sweeps
-from specjax.experiments.associative_memory.judging import Control, Data, changed
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize
 from specjax.theory import capacity, thresholded_capacity
@@ -116,13 +113,19 @@ def expected(name: str, d: int | float, n: int | float, alpha: float) -> np.ndar
     return thresholded_capacity.expected_counts(name, d, n, alpha, thresholds(name, float(d), alpha), etas)
 
 
-def formula(config: Config, data: Data, name: str) -> xr.DataArray:
+def formula(config: Config, data: judging.Data, name: str) -> xr.DataArray:
     count, n = data[name]["count"], config.n if name == "muon" else config.descent_n
     values = [[expected(name, d, n, alpha) for alpha in count.alpha.values] for d in count.d.values.tolist()]
     return xr.DataArray(values, {dim: count[dim] for dim in ("d", "alpha", "t")}, ("d", "alpha", "t"), "formula")
 
 
 states = lab.Statements()
+OTHER_THEOREMS = {
+    "the first step's exponents": judging.theorem(lambda e: judging.first(e, "t")),
+    "each other's exponents": judging.theorem(lambda e: judging.reverse(e, "optimizer")),
+    "gradient descent in one regime": judging.theorem(lambda e: e.where(e.optimizer != "gd", e.t / (2 * e.alpha))),
+}
+A_STEP_MORE = judging.changed(lambda other: other * other.d ** (1 / (2 * other.alpha)), "gd", "other")
 
 
 def by_formula(name: str, other: str, cites: str, says: str, start: int) -> None:
@@ -135,23 +138,23 @@ def by_formula(name: str, other: str, cites: str, says: str, start: int) -> None
         )
         return count * (count.d / count.d[0]) ** (others - mine)
 
-    controls: dict[str, Control] = {
-        "one step in the place of several": changed(lambda count: judging.first(count, "t"), name),
-        "the other theorem's exponents": changed(of_other, name),
+    controls: dict[str, judging.Control] = {
+        "one step in the place of several": judging.changed(lambda count: judging.first(count, "t"), name),
+        "the other theorem's exponents": judging.changed(of_other, name),
     }
     controls |= judging.nothing(name) | judging.sizes_exchanged(name)
     of_counts = f"The mean counts after each step of {says} are those of the finite-size formula, to 10 % in the mean over d, at every α."
     of_slopes = f"The counts of {says} grow with d by the formula's exponents at each step, to 0.1 in the mean over α."
-    scaled, off = judging.times(name, 0.8, 1.2), judging.exponents_off(SLOPE, name)
+    off = judging.exponents_off(SLOPE, name)
 
-    @states(cites, of_counts, name=f"{name}-counts-by-formula", controls=controls | scaled)
-    def counts(config: Config, data: Data) -> lab.Relation:
+    @states(cites, of_counts, name=f"{name}-counts-by-formula", controls=controls | judging.times(name, 0.8, 1.2))
+    def counts(config: Config, data: judging.Data) -> lab.Relation:
         steps = slice(start, None)  # the formula is of leading order in 1/d at every step
         count, predicted = (of.sel(t=steps) for of in (data[name]["count"], formula(config, data, name)))
         return judging.counts_by_formula(count, predicted, "d", 0.1)
 
     @states(cites, of_slopes, name=f"{name}-exponents-by-formula", controls=controls | off)
-    def exponents(config: Config, data: Data) -> lab.Relation:
+    def exponents(config: Config, data: judging.Data) -> lab.Relation:
         slope = judging.pseudo_slopes(data[name]["count"]).sel(t=slice(start, None))
         return judging.exponents_by_formula(slope, formula(config, data, name), SLOPE, ["alpha"])
 
@@ -161,31 +164,15 @@ by_formula("muon", "gd", "theorem-4-1", "thresholded Muon", 1)
 by_formula("gd", "muon", "theorem-4-2", "thresholded gradient descent with growing learning rates", 2)
 
 
-@states(
-    ("theorem-4-1", "theorem-4-2", "section-4-early"),
-    controls=judging.FAR_CONTROLS
-    | {
-        "the first step's exponents": judging.theorem(lambda e: judging.first(e, "t")),
-        "each other's exponents": judging.theorem(lambda e: judging.reverse(e, "optimizer")),
-        "gradient descent without a second regime": judging.theorem(
-            lambda e: e.where(e.optimizer != "gd", e.t / (2 * e.alpha))
-        ),
-    },
-)
-def exponents_far_out(config: Config, data: Data) -> lab.Relation:
-    """Far out, where N = d^(2α+2), the formula's local exponents after each step are the theorems', less 1/(2α ln d) but for the first step
-    of gradient descent.
-    """
+@states(("theorem-4-1", "theorem-4-2", "section-4-early"), controls=judging.FAR_CONTROLS | OTHER_THEOREMS)
+def exponents_far_out(config: Config, data: judging.Data) -> lab.Relation:
+    """Far out, N = d^(2α+2), the formula's local exponents are the theorems', less 1/(2α ln d) but for gradient descent's first step."""
     far = data["far"]  # 0.015 is what logarithms leave, half of 1/(2α ln d) at α = 1.25 and less
     return judging.exponents_far_out(far, (far.optimizer == "gd") & (far.t == 1), 0.015)
 
 
-def of_a_step_more(data: xr.Dataset) -> xr.DataArray:
-    return data["other"] * data.d ** (1 / (2 * data.alpha))
-
-
-@states("theorem-4-2", controls={"items of a step more": lab.replacing("other", of_a_step_more, of="gd")})
-def no_better_rates(config: Config, data: Data) -> lab.Relation:
+@states("theorem-4-2", controls={"items of a step more": A_STEP_MORE})
+def no_better_rates(config: Config, data: judging.Data) -> lab.Relation:
     """Learning rates that are up to 4 times larger or smaller, each by itself, recover no more than 1.5 times as many items."""
     ratio = data["gd"]["other"] / data["gd"]["count"].mean("seed")  # a better order would be a power of d
     return lab.below(ratio.rename("other rates / growing rates").isel(t=slice(1, None)), 1.5, "1.5 times")

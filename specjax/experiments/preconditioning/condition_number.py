@@ -16,7 +16,6 @@ from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
 from specjax import lab, sizes, sweep
-from specjax.experiments.ledgers import ledger
 from specjax.experiments.preconditioning import runs
 from specjax.lab.drawing import draw_band
 from specjax.models import conditioned, in_context_regression
@@ -50,14 +49,10 @@ class Config(lab.Config):
     r: int = lab.integer(3, least=1, help="rank of the target M and columns of X")
     context_d: int = lab.integer(6, least=2, help="columns of Q, and of W with half as many rows and one")
     kappas: tuple[float, ...] = _kappas(10, 1e3, 1e6, points=2, help="condition numbers of Muon, variants and ScaledGD")
-    slow_kappas: tuple[float, ...] = _kappas(
-        1, 10, 20, 40, 80, points=3, first=1, help="of gradient descent on M, from 1 on, where it wins"
-    )
+    slow_kappas: tuple[float, ...] = _kappas(1, 10, 20, 40, 80, points=3, first=1, help="of gradient descent on M")
     entrywise_kappas: tuple[float, ...] = _kappas(10, 100, 1e3, points=2, help="those of SignGD and Adam on M")
     context_kappas: tuple[float, ...] = _kappas(10, 100, 1e4, points=2, help="those of Muon in context")
-    context_slow_kappas: tuple[float, ...] = _kappas(
-        1, 2, 3, 6, points=3, first=1, help="those of the others in context"
-    )
+    context_slow_kappas: tuple[float, ...] = _kappas(1, 2, 3, 6, points=3, first=1, help="of the others in context")
     cubic_kappas: tuple[float, ...] = _kappas(3, 5, 9, 17, 30, points=5, help="those of the exponent in context")
     regression_kappas: tuple[float, ...] = _kappas(10, 30, 100, points=2, help="those of matrix regression")
     aligned_kappas: tuple[float, ...] = _kappas(1e2, 1e4, 1e6, points=2, help="those of scalar gradient descent")
@@ -172,14 +167,16 @@ def _ratios(data: Any, group: str, name: str) -> xr.DataArray:
 
 
 states = lab.Statements()
-ours = partial(states, corrected=True)
-
+BETTER, AS_RUN, EXTENDS = "section-1-outperforms", "section-1-simplified", ("section-5-regression", "section-1-broader")
 BY_MEAN = "Judged first by the median, whose interval 20 seeds leave wide; now by the mean, on other seeds."
+NOT_FLAT = "The limit of 1.25 was within the whole steps of runs of 16, where single ones take 23; now on other seeds."
+WHERE = {"factorization": "On the factorization", "context": "In context", "regression": "On a matrix regression"}
+SQUARE = {"κ² in the formula": lab.replacing("gap", "square_gap", of="cubic")}
+OTHER_REGRESSION = {"the two exchanged": lab.exchanging("muon-plateau", "gradient-descent", of="regression")}
 
 
 def _where(group: str) -> str:
-    where = "In context" if GROUPS[group][0] == "context" else "On the factorization"
-    return where + (", from a generic start," if group in ("entrywise", "context_slow") else "")
+    return WHERE[GROUPS[group][0]] + (", from a generic start," if group in ("entrywise", "context_slow") else "")
 
 
 def _who(name: str) -> str:
@@ -199,15 +196,15 @@ def _flat(name: str, cites: str, group: str, who: str, *, most: float = FLAT, po
         return lab.below(ratios, most, f"{most:g} times the steps at the smallest κ", by="median")
 
 
-def _grown(data: Any, group: str, who: str, least: float) -> lab.Relation:
-    return lab.above(_ratios(data, group, who).isel(kappa=-1), least, f"{least:g} times the steps at the smallest κ")
-
-
 def _grows(name: str, cites: Any, group: str, who: str, *, least: float = GROWS, corrected: bool = False) -> None:
     needs = f"needs more than {least:g} times the iterations of the smallest κ above 1 at the largest."
-    says, muon = f"{_where(group)} {_who(who)}, tuned, {needs}", {_who("muon"): lab.replacing(who, "muon", of=group)}
-    make = states(cites, says, name=name, controls=muon, corrected=corrected, post_hoc=BY_MEAN)
-    make(lambda config, data: _grown(data, group, who, least))
+    says, times = f"{_where(group)} {_who(who)}, tuned, {needs}", f"{least:g} times the steps at the smallest κ"
+    flat = {_who("muon"): "muon"} if "muon" in GROUPS[group][2] else {"as many at every κ": 100.0}
+    controls = {label: lab.replacing(who, source, of=group) for label, source in flat.items()}
+
+    @states(cites, says, name=name, controls=controls, corrected=corrected, post_hoc=BY_MEAN)
+    def grows(config: Config, data: Any) -> lab.Relation:
+        return lab.above(_ratios(data, group, who).isel(kappa=-1), least, times)
 
 
 def _wins(name: str, cites: str, group: str, first: str, second: str, *, at_one: bool = False) -> None:
@@ -222,7 +219,6 @@ def _wins(name: str, cites: str, group: str, first: str, second: str, *, at_one:
         return lab.ahead(found[second], found[first], least=0, by="median")
 
 
-BETTER, AS_RUN = "section-1-outperforms", "section-1-simplified"
 _flat("muon-flat", BETTER, "flat", "muon")
 _flat("context-muon-flat", BETTER, "context", "muon")
 _wins("muon-beats-gradient-descent", BETTER, "slow", "muon", "gradient-descent")
@@ -240,9 +236,6 @@ _grows("sign-grows", "section-2-adam", "entrywise", "sign")
 _grows("adam-grows", "section-2-adam", "entrywise", "adam")
 _grows("context-sign-grows", "section-2-sign-context", "context_slow", "sign")
 _wins("context-muon-beats-sign", "section-2-sign-context", "context_slow", "muon", "sign")
-NOT_FLAT = (
-    f"The limit of {FLAT} was within the whole steps of runs of 16, of which single ones take 23; now on other seeds."
-)
 _flat("scaled-flat", "appendix-a-scaled", "flat", "scaled", most=GROWS, post_hoc=NOT_FLAT)
 
 
@@ -258,13 +251,11 @@ def risk(config: Config, data: Any) -> lab.Relation:
 
 @states(("eq-21", "section-2-gd-context"), rivals={"κ²": 2, "κ^(5/2)": 2.5, "κ^(7/2)": 3.5})
 def cubic(config: Config, data: Any) -> lab.Relation:
-    """The iterations of gradient descent in context grow as κ³, in runs of the matrices with step sizes drawn between √½
-    and 1 over the curvature.
-    """
+    """The iterations of gradient descent in context grow as κ³, in runs of the matrices with drawn step sizes."""
     return lab.scales_as(data["cubic"]["steps"], "kappa", 3, fit="power law")
 
 
-@ours(("eq-21", "section-2-gd-context"), controls={"κ² in the formula": lab.replacing("gap", "square_gap", of="cubic")})
+@states(("eq-21", "section-2-gd-context"), controls=SQUARE, corrected=True)
 def cubic_form(config: Config, data: Any) -> lab.Relation:
     """They are log ε/log(1 - η κ⁻³), to 5 %."""
     # Steps are whole, and the error is in the Frobenius norm, a little above the operator norm of the formula.
@@ -273,18 +264,11 @@ def cubic_form(config: Config, data: Any) -> lab.Relation:
 
 @states(("eq-10", "table-1-gd-exact"), controls={"√κ for κ": lab.replacing("gap", "root_gap", of="aligned")})
 def flow(config: Config, data: Any) -> lab.Relation:
-    """From an aligned start gradient descent takes [log((λ - ε)/ε) - log(x_0²/(λ - x_0²))]/(2 η λ) steps at the smallest
-    eigenvalue λ = 1/κ, to 1 %: κ times a logarithm.
-    """
-    # The flow stands for the steps where η λ is below 1/100.
-    return lab.identity(data["aligned"]["gap"], tolerance=0.01)
+    """Aligned, gradient descent takes [log((λ - ε)/ε) - log(x_0²/(λ - x_0²))]/(2 η λ) steps, λ = 1/κ, to 1 %: κ times a logarithm."""
+    return lab.identity(data["aligned"]["gap"], tolerance=0.01)  # where η λ < 1/100, the flow stands for the steps
 
 
-EXTENDS = ("section-5-regression", "section-1-broader")
-EXCHANGED = {"the two exchanged": lab.exchanging("muon-plateau", "gradient-descent", of="regression")}
-
-
-@states(EXTENDS, controls=EXCHANGED)
+@states(EXTENDS, controls=OTHER_REGRESSION)
 def regression_extends(config: Config, data: Any) -> lab.Relation:
     """On a matrix regression tuned Muon's iterations grow less than tuned gradient descent's from the smallest κ to the largest."""
     # Runs of gradient descent that were given up make the difference smaller.
@@ -292,13 +276,7 @@ def regression_extends(config: Config, data: Any) -> lab.Relation:
     return lab.ahead(descent, muon, least=0, by="median")
 
 
-AS_MANY = {"as many at every κ": lab.replacing("muon-plateau", 100.0, of="regression")}
-
-
-@ours(EXTENDS, controls=AS_MANY, post_hoc=BY_MEAN)
-def regression_grows(config: Config, data: Any) -> lab.Relation:
-    """On a matrix regression Muon is not free of κ: it needs more than 1.25 times the iterations of the smallest κ at the largest."""
-    return _grown(data, "regression", "muon-plateau", FLAT)
+_grows("regression-grows", EXTENDS, "regression", "muon-plateau", least=FLAT, corrected=True)
 
 
 def figure(config: Config, data: Any) -> Figure:
@@ -320,7 +298,7 @@ def figure(config: Config, data: Any) -> Figure:
 
 EXPERIMENT = lab.Experiment(
     "condition-number",
-    ledger("preconditioning"),
+    runs.LEDGER,
     title="Iterations against the condition number: Muon and its rivals, each with its best step size",
     summary="Simplified Muon needs as many iterations at every κ, where gradient descent needs κ and κ³ times as many; momentum adds some.",
     config=Config,

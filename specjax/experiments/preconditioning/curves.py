@@ -12,7 +12,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from specjax import lab, sizes, sweep
-from specjax.experiments.ledgers import ledger
 from specjax.experiments.preconditioning import runs
 from specjax.lab.drawing import draw_band, draw_shares
 from specjax.models import conditioned
@@ -95,6 +94,9 @@ def _curve(
 
 states = lab.Statements()
 ours = partial(states, corrected=True)
+KAPPA, COLUMNS = ((f"figure-1-{over}-muon", "section-2-moderate-start") for over in ("kappa", "columns"))
+PLATEAU = "Muon with the plateau schedule {}"
+EXCHANGED = lab.changing(lambda found: found.assign_coords(factor=[FACTORS[place] for place in (1, 0, 2)]), of="map")
 
 
 def _smallest(data: Any, group: str, name: str) -> xr.DataArray:
@@ -122,8 +124,6 @@ def _slow(statement: str, cites: str, group: str, name: str, who: str) -> None:
         return lab.ahead(last, first, least=1.0, by="median")
 
 
-KAPPA, COLUMNS = ((f"figure-1-{over}-muon", "section-2-moderate-start") for over in ("kappa", "columns"))
-PLATEAU = "Muon with the plateau schedule {}"
 _arrives("muon-over-kappa", KAPPA, f"With k = r {PLATEAU} at every κ.", "kappas", "muon-plateau")
 _arrives("muon-over-columns", COLUMNS, f"{PLATEAU} with every number of columns.", "columns", "muon-plateau")
 for end, row, group, where in (
@@ -137,9 +137,6 @@ for end, row, group, where in (
 
 def _map(data: Any) -> xr.DataArray:
     return (data["map"]["smallest"] < np.log10(ARRIVED)).rename("arrives")
-
-
-EXCHANGED = lab.changing(lambda found: found.assign_coords(factor=[FACTORS[place] for place in (1, 0, 2)]), of="map")
 
 
 def stand_in(config: Config, data: Any) -> Any:
@@ -205,11 +202,9 @@ def _draw_map(axes: Axes, shares: xr.DataArray) -> None:
     axes.set_title("in context: share of runs of Muon that arrive, by settings of the plateau schedule", fontsize=11)
 
 
-KAPPAS = (1.0, 10.0, 100.0, 1e3, 1e4)
-PAPER = {"d": 20, "r": 5, "ks": (5, 10, 20, 30), "kappas": KAPPAS, "context_d": 20, "steps": 10_000}
 EXPERIMENT = lab.Experiment(
     "convergence-curves",
-    ledger("preconditioning"),
+    runs.LEDGER,
     title="Error curves of Muon, gradient descent and SignGD over κ and k",
     summary="Figure 1 comes out as in the paper; Figure 2 depends on the factor and the patience of the schedule, which are unknown.",
     config=Config,
@@ -217,7 +212,8 @@ EXPERIMENT = lab.Experiment(
     statements=states,
     scales={
         "smoke": {"d": 4, "ks": (2, 6), "kappas": (1.0, 1e3), "context_d": 4, "steps": 1000, "seeds": 24},
-        "paper": PAPER,
+        "paper": {"d": 20, "r": 5, "ks": (5, 10, 20, 30), "kappas": (1.0, 10.0, 100.0, 1e3, 1e4)}
+        | {"context_d": 20, "steps": 10_000},
     },
     figure=figure,
 )

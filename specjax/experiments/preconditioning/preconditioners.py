@@ -1,6 +1,5 @@
 """Figure 3 and Appendix A: Muon's preconditioner (GᵀG)^(-1/2) beside ScaledGD's (XᵀX)⁻¹ along a run of Muon."""
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -11,7 +10,6 @@ from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
 from specjax import lab, sizes, spectral, sweep
-from specjax.experiments.ledgers import ledger
 from specjax.experiments.preconditioning import runs
 from specjax.models import conditioned, factorization_spectra, matrix_factorization
 from specjax.spectral.one_by_one import svd
@@ -102,7 +100,12 @@ def _inverse_power(x: Array, power: float) -> Array:
 
 
 states = lab.Statements()
-ours = partial(states, corrected=True)
+IN_ROOTS = {"in units of the root": lab.replacing("in_steps", "in_roots", of="zigzag")}
+DIAGONALS = {"their diagonals": lab.replacing("off", "off_diagonals", of="path")}
+FIRST = "After one step X has orthogonal columns of one length, and (XᵀX)⁻¹ is a multiple of I; judged on other seeds without it."
+APART = {"what joins the first column to the others left out": lab.replacing("outside", "outside_of_blocks", of="path")}
+SHIFTED = {"blocks with rows and columns shifted": lab.replacing("step_gap", "step_gap_shifted", of="path")}
+EXCHANGED = {"the two exchanged": lab.exchanging("likeness", "likeness_shifted", of="path")}
 
 
 def _share(data: Any, what: str) -> xr.DataArray:
@@ -115,53 +118,32 @@ def identity(config: Config, data: Any) -> lab.Relation:
     return lab.identity(data["path"]["gap"], tolerance=1e-10)
 
 
-@states(
-    "appendix-a-zigzag",
-    rivals={"√λ": 0.5, "1/√λ": -0.5},
-    controls={"in units of the root": lab.replacing("in_steps", "in_roots", of="zigzag")},
-)
+@states("appendix-a-zigzag", rivals={"√λ": 0.5, "1/√λ": -0.5}, controls=IN_ROOTS)
 def zigzag(config: Config, data: Any) -> lab.Relation:
     """Near the solution the distance of a scalar sequence to its root is set by the step and not by λ."""
     return lab.scales_as(data["zigzag"]["in_steps"], "lam", 0, fit="power law")
 
 
-APART = {"what joins the first column to the others left out": lab.replacing("outside", "outside_of_blocks", of="path")}
-
-
 @states("figure-3-block-diagonal", controls=APART, holds=False)
 def blocks(config: Config, data: Any) -> lab.Relation:
-    """Along the run both preconditioners, k × k, are block-diagonal: some division of the columns in two leaves at most 1
-    % of ‖P‖² outside of the blocks, on average.
-    """
+    """Along the run both preconditioners, k × k, are block-diagonal: some two blocks leave out at most 1 % of ‖P‖², on average."""
     return lab.below(_share(data, "outside"), SHARE, VISIBLE)
 
 
-SHIFTED = {"blocks with rows and columns shifted": lab.replacing("step_gap", "step_gap_shifted", of="path")}
-
-
-@ours(("figure-3-block-diagonal", "eq-17"), controls=SHIFTED)
+@states(("figure-3-block-diagonal", "eq-17"), controls=SHIFTED, corrected=True)
 def stacked(config: Config, data: Any) -> lab.Relation:
     """The preconditioner of the stacked gradient is block-diagonal, by form: d equal blocks (GᵀG)^(-1/2), one for each row of G."""
     return lab.identity(data["path"]["step_gap"], tolerance=1e-3)
 
 
-EXCHANGED = {"the two exchanged": lab.exchanging("likeness", "likeness_shifted", of="path")}
-
-
 @states("figure-3-likeness", controls=EXCHANGED)
 def likeness(config: Config, data: Any) -> lab.Relation:
-    """From the second time on (GᵀG)^(-1/2) is more like (XᵀX)⁻¹ than with rows and columns shifted, by the cosine of the
-    traceless parts.
-    """
+    """From the second time on (GᵀG)^(-1/2) is more like (XᵀX)⁻¹ than with rows and columns shifted, by the cosine of traceless parts."""
     later = data["path"].isel(time=slice(1, None))
     return lab.ahead(later["likeness"], later["likeness_shifted"], least=0.05)
 
 
-@states(
-    ("figure-3-not-diagonal", "section-2-not-diagonal"),
-    controls={"their diagonals": lab.replacing("off", "off_diagonals", of="path")},
-    post_hoc="After one step X has orthonormal columns, up to a factor, and (XᵀX)⁻¹ is a multiple of I; judged on other seeds without it.",
-)
+@states(("figure-3-not-diagonal", "section-2-not-diagonal"), controls=DIAGONALS, post_hoc=FIRST)
 def not_diagonal(config: Config, data: Any) -> lab.Relation:
     """Neither preconditioner is diagonal from the second time on: more than 1 % of ‖P‖² lies off the diagonal, on average."""
     return lab.above(_share(data, "off").isel(time=slice(1, None)), SHARE, VISIBLE)
@@ -183,7 +165,7 @@ def figure(config: Config, data: Any) -> Figure:
 
 EXPERIMENT = lab.Experiment(
     "preconditioner-maps",
-    ledger("preconditioning"),
+    runs.LEDGER,
     title="Muon's preconditioner beside that of ScaledGD",
     summary="Along a run of Muon the two matrices have similar patterns, and neither is diagonal, nor block-diagonal.",
     config=Config,

@@ -1,6 +1,7 @@
 """The optimizers that are compared on the problems of `specjax.models.conditioned`, and runs of simplified Muon."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -10,11 +11,14 @@ import optax
 from jaxtyping import Array, ArrayLike, Float
 
 from specjax import optim, spectral
+from specjax.experiments.ledgers import ledger
 from specjax.models import descent, factorization_spectra
 from specjax.models.conditioned import Map, Problem
 from specjax.optim.scaled import scale_by_factor_gram
 from specjax.optim.schedules import decay_on_plateau, random_geometric
 from specjax.theory.preconditioning import many_digits
+
+LEDGER = ledger("preconditioning")
 
 
 class Optimizer(NamedTuple):
@@ -26,10 +30,7 @@ class Optimizer(NamedTuple):
     schedule: str = "plateau"
 
 
-def _polar() -> optax.GradientTransformation:
-    return optim.orthogonalize(spectral.SVD())
-
-
+_polar = partial(optim.orthogonalize, spectral.SVD())
 OPTIMIZERS: dict[str, Optimizer] = {
     "muon": Optimizer("simplified Muon", _polar, schedule="random"),
     "muon-plateau": Optimizer("simplified Muon", _polar),
@@ -51,10 +52,9 @@ def transformation(
     length: int = 0,
     plateau: tuple[ArrayLike, ArrayLike] = (0.5, 10),
 ) -> optax.GradientTransformation:
-    """An optimizer with a step size in its unit.
+    """An optimizer with a step size in its unit; `plateau` is the factor and the patience of that schedule.
 
-    `key`, `rho` and `length` are for random prefactors alone, which are uniform in [rate, 2 rate] and drawn for `length` steps; `plateau`
-    is the factor and the patience of the plateau schedule.
+    `key`, `rho` and `length` are for random prefactors alone, which are uniform in [rate, 2 rate] and drawn for `length` steps.
     """
     _, direction, unit, kind = OPTIMIZERS[name]
     size = rate * {"length": problem.length, "curvature": 1 / problem.curvature, "none": jnp.ones_like(rate)}[unit]

@@ -95,6 +95,7 @@ def _step(before: Array, after: Array, rates: Array) -> Array:
 
 
 states = lab.Statements()
+CONSTANT = {"C_max = C_min in the formula": lab.replacing("gap", "gap_from_one", of="least")}
 # A control: what is measured at the fastest decay, below 1/2, at every decay.
 FASTEST = lab.changing(lambda found: lab.at_places(found, "rho", [0] * found.sizes["rho"]), of="bounds")
 HALF, TWO_THIRDS = 0.5 - 1e-9, 2 / 3 - 1e-9
@@ -134,14 +135,9 @@ def never_hits(config: Config, data: Any) -> lab.Relation:
     return lab.happens(data["bounds"]["hits"], less_than=0.01)
 
 
-CONSTANT = {"C_max = C_min in the formula": lab.replacing("gap", "gap_from_one", of="least")}
-
-
 @states(("lemma-2", "lemma-11"), controls=CONSTANT, corrected=True)
 def least_decay(config: Config, data: Any) -> lab.Relation:
-    """The conditions on ρ are one and sharp: with prefactors in [C_min, C_max] a sequence that oversteps once ends C_max
-    - C_min ρ/(1 - ρ) away from its root where that is positive, ρ < C_max/(C_max + C_min), and else arrives.
-    """
+    """The condition on ρ is one and sharp: a sequence that oversteps once ends max(C_max - C_min ρ/(1 - ρ), 0) away from its root."""
     return lab.identity(data["least"]["gap"], tolerance=1e-9)
 
 

@@ -38,9 +38,7 @@ NEAR, ROUNDING = 2, 1e-12  # The multiple of its bound that a schedule needs at 
 class Config(lab.Config):
     """Condition numbers and the number of schedules."""
 
-    kappas: tuple[float, ...] = lab.ascending(
-        30, 100, 300, 1e3, least=1, points=4, help="κ of M, a tenth of the quadratic's"
-    )
+    kappas: tuple[float, ...] = lab.ascending(30, 100, 300, 1e3, least=1, points=4, help="κ of M, a tenth of the other")
     context_kappas: tuple[float, ...] = lab.ascending(6, 9, 14, 21, least=1, points=4, help="condition numbers of S")
     trials: int = lab.integer(500, least=10, help="points at which Lemma 14 is tried, for each seed")
     seeds: int = lab.seeds(40, least=10, help="schedules, with an accuracy each, at each condition number")
@@ -126,22 +124,6 @@ def _signs(trials: int, key: Array, kappa: Array) -> dict[str, Array]:
     }
 
 
-states = lab.Statements()
-
-
-@states("lemma-14", controls={"|a| > |b|": lab.replacing("mismatches", "mismatches_without", of="signs")})
-def one_coordinate(config: Config, data: Any) -> lab.Relation:
-    """At every random point SignGD moves the first rotated coordinate alone where κ |a| > |b|, and else the second alone."""
-    # These are counts: whole numbers.
-    return lab.identity(data["signs"]["mismatches"], tolerance=0.5)
-
-
-@states("lemma-16", controls={"a matrix without it": lab.replacing("left", "left_generic", of="signs")})
-def invariant(config: Config, data: Any) -> lab.Relation:
-    """Gradients at matrices [[p, q], [q, p]] have that form, for the factorization and in context."""
-    return lab.identity(data["signs"]["left"], tolerance=ROUNDING)
-
-
 def unaware(config: Config, data: Any) -> Any:
     """A control: starts that do not know the schedule."""
     names = {f"drawn.{what}": f"unaware.{what}" for what in ("beyond", "arrived", "moved")}
@@ -149,7 +131,20 @@ def unaware(config: Config, data: Any) -> Any:
     return {**data, **changed}
 
 
+states = lab.Statements()
 UNAWARE = {"starts that do not know the schedule": unaware}
+
+
+@states("lemma-14", controls={"|a| > |b|": lab.replacing("mismatches", "mismatches_without", of="signs")})
+def one_coordinate(config: Config, data: Any) -> lab.Relation:
+    """At every random point SignGD moves the first rotated coordinate alone where κ |a| > |b|, and else the second alone."""
+    return lab.identity(data["signs"]["mismatches"], tolerance=0.5)  # counts: whole numbers
+
+
+@states("lemma-16", controls={"a matrix without it": lab.replacing("left", "left_generic", of="signs")})
+def invariant(config: Config, data: Any) -> lab.Relation:
+    """Gradients at matrices [[p, q], [q, p]] have that form, for the factorization and in context."""
+    return lab.identity(data["signs"]["left"], tolerance=ROUNDING)
 
 
 @states("lemma-15", controls=UNAWARE)
@@ -219,11 +214,8 @@ EXPERIMENT = lab.Experiment(
     scales={
         "smoke": {"kappas": (20.0, 40.0, 60.0, 80.0), "context_kappas": (4.0, 5.0, 6.0, 8.0)}
         | {"trials": 50, "seeds": 20},
-        "paper": {
-            "kappas": (30.0, 100.0, 300.0, 1e3, 3e3),
-            "context_kappas": (6.0, 9.0, 14.0, 21.0, 32.0),
-            "seeds": 100,
-        },
+        "paper": {"kappas": (30.0, 100.0, 300.0, 1e3, 3e3), "context_kappas": (6.0, 9.0, 14.0, 21.0, 32.0)}
+        | {"seeds": 100},
     },
     figure=figure,
 )

@@ -10,7 +10,6 @@ import xarray as xr
 from jaxtyping import Array, Key
 
 from specjax import lab, sizes, spectral, sweep
-from specjax.experiments.ledgers import ledger
 from specjax.experiments.preconditioning import runs
 from specjax.lab.relations.ends import DECAY
 from specjax.models import conditioned
@@ -37,9 +36,7 @@ class Config(lab.Config):
     kappas: tuple[float, ...] = lab.ascending(1, 1e3, least=1, help="condition numbers of M and S")
     accuracy: float = lab.number(1e-8, above=1e-13, below=1, help="error relative to the target, above rounding")
     seeds: int = lab.seeds(2000, least=24, help="runs of Theorem 1(b), and scalar sequences")
-    map_seeds: int = lab.seeds(
-        120, least=24, help="runs of Theorems 1(a) and 3, and of 1(b) at each scale of the start"
-    )
+    map_seeds: int = lab.seeds(120, least=24, help="runs of Theorems 1(a) and 3, and of 1(b) at each scale")
     exact_d: int = lab.integer(4, least=3, help="dimension of the runs with many digits")
     exact_seeds: int = lab.seeds(24, least=3, help="those runs")
 
@@ -218,17 +215,22 @@ def _digits(config: Config, key: Array) -> xr.Dataset:
     return xr.Dataset({"error": found.isel(step=-1), "halfway": found.isel(step=found.sizes["step"] // 2)})
 
 
-states = lab.Statements()
-ours = partial(states, corrected=True)
-
-
 def large_start(config: Config, data: Any) -> Any:
     """A control: the largest start in the place of the smallest, and the other way round."""
     starts = data["starts"].assign_coords(scale=list(reversed(SCALES)))
     return {**data, "starts": starts, "small": starts.sel(scale=SCALES[0])}
 
 
+states = lab.Statements()
+ours = partial(states, corrected=True)
 LARGE, SMALL = ({f"a start of scale {scale:g}": large_start} for scale in (SCALES[-1], SCALES[0]))
+EXACT = {"k = r": lab.replacing("over", "exact", of="scalars")}
+THEY_ARRIVE = {
+    f"ρ = {FAST}": lab.replacing("rank_r_slow", "rank_r", of="wide"),
+    "r = d": lab.replacing("rank_r_slow", "rank_d_slow", of="wide"),
+}
+# What is called the second scale of the start is the largest.
+OTHERS = lab.changing(lambda found: found.assign_coords(scale=[SCALES[0], *SCALES[2:], SCALES[1]]), of="starts")
 
 
 def _in_time(name: str, cites: str, says: str, quantity: str, theorem: str) -> None:
@@ -257,14 +259,7 @@ def float64(config: Config, data: Any) -> lab.Relation:
     return lab.happens(found.rename("arrives in time"), more_than=0.9)
 
 
-@ours(
-    "theorem-1a",
-    controls={
-        f"ρ = {FAST}": lab.replacing("rank_r_slow", "rank_r", of="wide"),
-        "r = d": lab.replacing("rank_r_slow", "rank_d_slow", of="wide"),
-    },
-    post_hoc=f"Judged first at ρ = {FAST}, where all arrive; now on other seeds.",
-)
+@ours("theorem-1a", controls=THEY_ARRIVE, post_hoc=f"Judged first at ρ = {FAST}, where all arrive; now on other seeds.")
 def null_space(config: Config, data: Any) -> lab.Relation:
     """In float64 fewer than nine runs in ten arrive in time with r < d at ρ = 0.9: rounding enters where the eigenvalues are 0."""
     return lab.happens(data["wide"]["rank_r_slow"], less_than=0.9)
@@ -293,6 +288,7 @@ def moderate_start(config: Config, data: Any) -> lab.Relation:
 
 
 def _bound(name: str, cites: str, says: str, quantity: str, wrong: str, control: str, slack: float) -> None:
+    """The slack of Lemma 5's is large, since on these paths the bound is more than ten times what is reached."""
     controls = {control: lab.replacing(quantity, wrong, of="starts")}
 
     @states(cites, f"With our constant: {says}", name=name, controls=controls)
@@ -305,7 +301,6 @@ def _bound(name: str, cites: str, says: str, quantity: str, wrong: str, control:
 FIRST = "in every draw ‖msgn G_r + msgn M V‖_F ≤ 2 √r α²/(2σ - α²) at k = r."
 _bound("first-step", "lemma-4", FIRST, "first", "first_half", "half of α in the bound", 0.5)
 GROWTH = "one step magnifies the distance to the auxiliary trajectory by at most 1 + 3 η (3 B² + ‖M‖)/g."
-# On these paths the bound is more than ten times what is reached: hence the slack.
 _bound("growth", "lemma-5", GROWTH, "growth", "growth_most", "the largest singular value for g", 0.95)
 
 
@@ -323,11 +318,7 @@ def product(config: Config, data: Any) -> lab.Relation:
     return lab.settles((found / found["T"]).rename("log product / T"), "T")
 
 
-@states(
-    "lemma-7-over",
-    controls={"k = r": lab.replacing("over", "exact", of="scalars")},
-    post_hoc="It was judged by curves of growth, which it has none of; judged on another seed.",
-)
+@states("lemma-7-over", controls=EXACT, post_hoc="First by curves of growth, which it lacks; now on another seed.")
 def product_over(config: Config, data: Any) -> lab.Relation:
     """With k > r it grows faster than T: each step has a factor of the type ρ^(-2t) more."""
     # Over T it has to grow by more than T^(1/4), the slowest growth that counts; if it grows as T², it does by T.
@@ -342,10 +333,6 @@ def stays_close(config: Config, data: Any) -> lab.Relation:
     return lab.happens(data["starts"]["apart"].sel(scale=SCALES[0]) < 1e-3, more_than=0.5)
 
 
-# What is called the second scale of the start is the largest.
-OTHERS = lab.changing(lambda found: found.assign_coords(scale=[SCALES[0], *SCALES[2:], SCALES[1]]), of="starts")
-
-
 @states("eq-68", controls={"starts a thousand times as large": OTHERS})
 def proportional(config: Config, data: Any) -> lab.Relation:
     """What a run is away from the auxiliary trajectory is proportional to α, to a factor of two, after r steps, in most runs."""
@@ -355,7 +342,7 @@ def proportional(config: Config, data: Any) -> lab.Relation:
 
 EXPERIMENT = lab.Experiment(
     "muon-convergence",
-    ledger("preconditioning"),
+    runs.LEDGER,
     title="Muon's iteration bounds without a condition number, and how small a start they need",
     summary="Scalar sequences and matrices with many digits arrive within bounds that depend on the accuracy alone; float64 not always.",
     config=Config,

@@ -21,6 +21,7 @@ from specjax.models.associative_memory.newton import hessian_at_zero as hessian_
 from specjax.models.associative_memory.newton import newton_direction as newton_direction
 from specjax.models.associative_memory.newton import newton_step as newton_step
 from specjax.models.associative_memory.recovery import count as count
+from specjax.models.associative_memory.recovery import count_of_descent as count_of_descent
 from specjax.models.associative_memory.recovery import count_of_few as count_of_few
 from specjax.models.associative_memory.recovery import prefix as prefix
 from specjax.models.associative_memory.recovery import queries as queries

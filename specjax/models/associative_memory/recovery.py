@@ -68,8 +68,25 @@ def prefix(mask: Bool[Array, "*batch n"]) -> Int[Array, "*batch"]:
 
 def count_of_few(u: Float[Array, "n d"], v: Float[Array, "n d"], w: Float[Array, "d d"]) -> Int[Array, ""]:
     """The count by all logits at once, which is fast for few items."""
-    logits = v @ w.T @ u.T
-    others = jnp.where(jnp.eye(len(u), dtype=bool), -jnp.inf, logits)
+    return _count_of_logits(v @ w.T @ u.T)
+
+
+def count_of_descent(
+    u: Float[Array, "n d"], v: Float[Array, "n d"], q: Float[Array, " n"], most: int
+) -> Int[Array, ""]:
+    """The count after one step of gradient descent from zero on frequencies q of which at most `most` are not zero, as in a minibatch.
+
+    That of `count_of_few` at W = Σ_i q_i (u_i - ū) v_iᵀ, without forming W: its logits are sums over those items.
+    """
+    # Where there are fewer items, the last is taken again, of which the share is 0.
+    seen = jnp.nonzero(q, size=most, fill_value=len(q))[0]
+    share = jnp.take(q, seen, mode="fill", fill_value=0)
+    of_v, of_u = (jnp.take(x, seen, axis=0, mode="clip") for x in (v, u - jnp.mean(u, axis=0)[None, :]))
+    return _count_of_logits((v @ of_v.T * share[None, :]) @ (of_u @ u.T))
+
+
+def _count_of_logits(logits: Array) -> Array:
+    others = jnp.where(jnp.eye(len(logits), dtype=bool), -jnp.inf, logits)
     return jnp.sum(jnp.diagonal(logits) > jnp.max(others, axis=1))
 
 
