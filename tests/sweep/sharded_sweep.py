@@ -63,9 +63,7 @@ def cut_at_random(folder: Path, times: int):
         plan = chance.choice(["exact", "padded", "auto"])
         chunk = chance.choice([None, chance.randint(1, 40)])
         memory = None if chunk else chance.choice([None, "40KB"])
-        cut = {"plan": plan, "chunk": chunk, "memory": memory}
-        # That padding changes nothing is compared above, on the same devices.
-        data = sweep.run(both, over, seeds=29, key=key, check_padding=False, progress=False, **cut)
+        data = sweep.run(both, over, seeds=29, key=key, plan=plan, chunk=chunk, memory=memory, progress=False)
         assert data.attrs["devices"] == devices
         data.to_netcdf(folder / f"cut-{i}-{devices}-{plan}-{chunk}-{memory}.nc", engine="h5netcdf")
 
