@@ -23,7 +23,6 @@ PAGES = (
     "sweeps.md",
     "fits.md",
     "optim.md",
-    "muon-on-your-model.md",
     "layer-report.md",
     # It trains for minutes.
     pytest.param("transfer.md", marks=pytest.mark.slow),
@@ -91,14 +90,15 @@ def test_the_coordinate_check_takes_the_model_of_a_framework(title, framework):
     assert done.returncode == 0, done.stderr
 
 
-def test_muon_on_your_model_prints_what_it_shows(capsys):
+def test_muon_on_your_model_runs_and_prints_what_it_shows(tmp_path):
     code, shown = blocks("muon-on-your-model.md", "python"), blocks("muon-on-your-model.md", "text")
-    names = {}
-    # A reader's session has JAX's own rules of promotion.
-    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-        for block in code[: len(shown)]:
-            exec(compile(block, "muon-on-your-model.md", "exec"), names)
-    prints_what_it_shows(capsys.readouterr().out, "\n".join(shown))
+    # What follows prints more.
+    end = "the end of what is shown"
+    whole = "\n".join([*code[: len(shown)], f"print({end!r})", *code[len(shown) :]])
+    command = [sys.executable, "-W", "error", "-c", whole]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    prints_what_it_shows(done.stdout.partition(end)[0], "\n".join(shown))
 
 
 def test_the_home_page_prints_what_it_shows(capsys):

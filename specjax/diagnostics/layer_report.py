@@ -6,19 +6,21 @@ ratio of at least 2 the spectral step is the better one, with at most 1/2 the Eu
 """
 
 from collections.abc import Sequence
+from functools import partial
 from math import isnan
 from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 
 from specjax import spectral
 from specjax.diagnostics.curvature import Curvature, curvatures
 from specjax.diagnostics.linear_maps import Inputs, LinearMap, inputs_of
-from specjax.diagnostics.probe import Model, Probe, heads, listed
+from specjax.diagnostics.probe import Model, Probe, listed, shape_by_shape
 from specjax.optim.splits import Splits
-from specjax.spectral.ranks import Estimate, estimate_ranks, estimate_stable_rank, power_iteration
+from specjax.spectral.ranks import estimate_ranks, estimate_stable_rank, power_iteration
 from specjax.spectral.scaling import ratio
 
 Recommendation = Literal["spectral", "leans spectral", "leans Euclidean", "Euclidean", "undecided", "no gradient"]
@@ -29,13 +31,6 @@ SURE = 2.0
 
 Bounds = tuple[float, float, float]
 """A value and the ends of its interval."""
-
-
-# Compiled as a whole: operation by operation the first report of a model takes minutes.
-_exact_stable_rank, _exact_nuclear_rank = jax.jit(spectral.stable_rank), jax.jit(spectral.nuclear_rank)
-_estimated_stable_rank, _estimated_ranks, _iterated = (
-    jax.jit(f) for f in (estimate_stable_rank, estimate_ranks, power_iteration)
-)
 
 
 class LayerRow(NamedTuple):
@@ -112,8 +107,10 @@ def layer_report(
     key = jax.random.key(0) if key is None else key
     probe = Probe(model, params, batch, splits)
     gradients, inputs = probe.gradients_and_inputs()
-    stable = [[_stable_rank(a, key, exact_up_to) for a in heads(given)] for given in inputs]
-    nuclear = [[_nuclear_rank(g, key, exact_up_to) for g in listed(gradient)] for gradient in gradients]
+    stable, nuclear = (
+        [[_bounds(row) for row in rows] for rows in ranks]
+        for ranks in jax.device_get(_ranks(gradients, inputs, key, exact_up_to))
+    )
     bends: list[list[Curvature | None]] = (
         curvatures(probe, gradients, inputs, exact_up_to) if curvature else [[None] * len(ranks) for ranks in nuclear]
     )
@@ -147,38 +144,59 @@ def stable_ranks_of(probe: Probe, maps: Sequence[LinearMap], *, steps: int = 40)
     return probe.by_parameter(maps, [_iterated_stable_rank(inputs_of(m), steps) for m in maps], jnp.maximum)
 
 
-def _stable_rank(inputs: Inputs, key: Array, exact_up_to: int) -> Bounds:
-    if inputs.counts is not None:
-        largest = float(jnp.max(inputs.counts))
-        return _certain(float(jnp.sum(inputs.counts)) / largest if largest else 0.0)
-    if inputs.columns is not None:
-        a = inputs.columns
-        if min(a.shape) <= exact_up_to:
-            return _certain(float(_exact_stable_rank(a)))
-        return _bounds(_estimated_stable_rank(a, key))
-    assert inputs.gram is not None
-    # st(A) = tr(A Aᵀ) / ‖A Aᵀ‖_op.
-    trace = float(jnp.trace(inputs.gram))
-    if not trace:
-        return _certain(0.0)
-    if len(inputs.gram) <= exact_up_to:
-        return _certain(trace / float(spectral.spectral_norm(inputs.gram)))
-    norm = _iterated(inputs.gram, key)
-    return trace / float(norm.value), trace / float(norm.upper), trace / float(norm.lower)
+# Compiled as a whole: operation by operation the first report of a model takes minutes.
+@partial(jax.jit, static_argnames="exact_up_to")
+def _ranks(
+    gradients: list[Array], inputs: list[Inputs], key: Array, exact_up_to: int
+) -> tuple[list[Array], list[Array]]:
+    """The stable ranks of the inputs and the nuclear ranks of the gradients of all maps, the `Bounds` of each head in a row."""
+    columns = [listed(given.columns) for given in inputs if given.columns is not None]
+    grams = [listed(given.gram) for given in inputs if given.gram is not None]
+    of_columns = iter(shape_by_shape(partial(_stable_ranks, key=key, exact_up_to=exact_up_to), columns))
+    of_grams = iter(shape_by_shape(partial(_stable_ranks_of_grams, key=key, exact_up_to=exact_up_to), grams))
+    stable = [
+        _of_counts(given.counts)
+        if given.counts is not None
+        else next(of_columns if given.columns is not None else of_grams)
+        for given in inputs
+    ]
+    nuclear = partial(_nuclear_ranks, key=key, exact_up_to=exact_up_to)
+    return stable, shape_by_shape(nuclear, [listed(g) for g in gradients])
 
 
-def _nuclear_rank(g: Array, key: Array, exact_up_to: int) -> Bounds:
-    if min(g.shape) <= exact_up_to:
-        return _certain(float(_exact_nuclear_rank(g)))
-    return _bounds(_estimated_ranks(g, key).nuclear)
+def _of_counts(counts: Float[Array, " k"]) -> Float[Array, "1 3"]:
+    return _certain(ratio(jnp.sum(counts), jnp.max(counts))[None])
 
 
-def _certain(value: float) -> Bounds:
-    return value, value, value
+def _stable_ranks(columns: Float[Array, "maps k n"], key: Key[Array, ""], exact_up_to: int) -> Float[Array, "maps 3"]:
+    if min(columns.shape[1:]) <= exact_up_to:
+        return _certain(spectral.stable_rank(columns))
+    return jnp.stack(jax.vmap(partial(estimate_stable_rank, key=key))(columns), axis=-1)
 
 
-def _bounds(estimate: Estimate) -> Bounds:
-    value, lower, upper = (float(end) for end in estimate)
+def _stable_ranks_of_grams(
+    grams: Float[Array, "maps k k"], key: Key[Array, ""], exact_up_to: int
+) -> Float[Array, "maps 3"]:
+    """st(A) = tr(A Aᵀ) / ‖A Aᵀ‖_op."""
+    traces = jnp.trace(grams, axis1=-2, axis2=-1)
+    if grams.shape[-1] <= exact_up_to:
+        return _certain(ratio(traces, spectral.spectral_norm(grams)))
+    norms = jax.vmap(partial(power_iteration, key=key))(grams)
+    return jnp.stack([ratio(traces, norm) for norm in (norms.value, norms.upper, norms.lower)], axis=-1)
+
+
+def _nuclear_ranks(matrices: Float[Array, "maps m k"], key: Key[Array, ""], exact_up_to: int) -> Float[Array, "maps 3"]:
+    if min(matrices.shape[1:]) <= exact_up_to:
+        return _certain(spectral.nuclear_rank(matrices))
+    return jnp.stack(jax.vmap(lambda g: estimate_ranks(g, key).nuclear)(matrices), axis=-1)
+
+
+def _certain(values: Float[Array, " maps"]) -> Float[Array, "maps 3"]:
+    return jnp.stack([values] * 3, axis=-1)
+
+
+def _bounds(row: np.ndarray) -> Bounds:
+    value, lower, upper = (float(end) for end in row)
     return value, lower, upper
 
 

@@ -119,16 +119,17 @@ def listed(stack: Array) -> Array:
     return stack.reshape(-1, *stack.shape[-2:])
 
 
-def heads(inputs: Inputs) -> list[Inputs]:
-    """The inputs of every head; a lookup has one."""
-    if inputs.counts is not None:
-        return [inputs]
-    assert inputs.scale is not None
-    scales = inputs.scale.ravel()
-    if inputs.columns is not None:
-        return [Inputs(None, a, None, scale) for a, scale in zip(listed(inputs.columns), scales, strict=True)]
-    assert inputs.gram is not None
-    return [Inputs(a, None, None, scale) for a, scale in zip(listed(inputs.gram), scales, strict=True)]
+def shape_by_shape(function: Callable[[Array], Array], stacks: Sequence[Array]) -> list[Array]:
+    """A function of stacks of matrices, of each of these stacks: called once for all of one shape, so that it is compiled once for them."""
+    alike: dict[tuple[tuple[int, ...], jnp.dtype], list[int]] = {}
+    for place, stack in enumerate(stacks):
+        alike.setdefault((stack.shape[1:], stack.dtype), []).append(place)
+    found: dict[int, Array] = {}
+    for places in alike.values():
+        sizes = [len(stacks[place]) for place in places]
+        values = function(jnp.concatenate([stacks[place] for place in places]))
+        found.update(zip(places, jnp.split(values, np.cumsum(sizes)[:-1]), strict=True))
+    return [found[place] for place in range(len(stacks))]
 
 
 def _assembled(by_index: dict[tuple[int, ...], Array]) -> Array | None:

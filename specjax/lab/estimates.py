@@ -42,27 +42,33 @@ class Estimate:
 
     def contains(self, number: Number) -> xr.DataArray:
         """Whether a number lies in the interval, at each point."""
-        self.require_points_of(number)
-        return (self.low <= number) & (number <= self.high)
+        compared = self._compared(number)
+        return self._at_points((self.low.variable <= compared) & (self.high.variable >= compared))
 
     def distance(self, number: Number) -> xr.DataArray:
         """How far a number is from the estimate at each point, in standard errors: 4 at either end of the interval."""
-        self.require_points_of(number)
-        above = number >= self.value
-        half = xr.where(above, self.high - self.value, self.value - self.low)
+        compared = self._compared(number)
+        value, low, high = self.value.variable, self.low.variable, self.high.variable
+        half = xr.where(value <= compared, high - value, value - low)
+        away = STANDARD_ERRORS * abs(value - compared) / half.where(half > 0, np.nextafter(0, 1))
         # Without noise a number is the estimate or infinitely far from it.
-        return xr.where(
-            number == self.value,
-            0.0,
-            STANDARD_ERRORS * abs(number - self.value) / half.where(half > 0, np.nextafter(0, 1)),
-        )
+        return self._at_points(xr.where(value == compared, 0.0, away))
+
+    def _compared(self, number: Number) -> xr.Variable:
+        """A number at these points, without its labels: to match them in every operation takes longer than all else of a verdict."""
+        self.require_points_of(number)
+        return number.variable if isinstance(number, xr.DataArray) else xr.Variable((), number)
+
+    def _at_points(self, found: xr.Variable) -> xr.DataArray:
+        """With the labels of the points again."""
+        return self.value.copy(deep=False, data=found.transpose(*self.value.dims).values)
 
     def require_points_of(self, number: Number) -> None:
         """Raises ValueError for numbers at other points: arithmetic would leave points out that only one of both has."""
         if not isinstance(number, xr.DataArray):
             return
         try:
-            xr.align(self.value, number, join="exact")
+            xr.align(self.value, number, join="exact", copy=False)
         except ValueError as error:
             raise ValueError(
                 f"{self.value.name!r} is compared with numbers at other points ({' '.join(str(error).split())}); take the coordinates "

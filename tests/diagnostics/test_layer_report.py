@@ -52,6 +52,22 @@ def test_every_row_has_the_exact_ranks(network):
     assert str(report).splitlines()[0].split()[:2] == ["layer", "map"]
 
 
+def test_maps_of_one_shape_keep_their_places():
+    """Ranks are computed for all matrices of a shape at once, whatever other shapes come between them."""
+    params = mlp.init(jax.random.key(0), (6, 6, 7, 6, 6), "tanh")
+    x, y = (jax.random.normal(jax.random.key(i), (5, 6)) for i in (1, 2))
+
+    def loss(params, batch):
+        return mlp.loss(params, batch, "tanh")
+
+    gradients, inputs = jax.jit(lambda p: (jax.grad(loss)(p, (x, y)), mlp.layer_inputs(p, x, "tanh")))(params)
+    rows = layer_report(loss, params, (x, y)).rows
+    assert [row.shape for row in rows] == [(6, 6), (7, 6), (6, 7), (6, 6)]
+    for row, gradient, a in zip(rows, gradients, inputs, strict=True):
+        assert row.stable_rank[0] == pytest.approx(stable_rank(a), rel=ROUNDING)
+        assert row.nuclear_rank[0] == pytest.approx(nuclear_rank(gradient), rel=ROUNDING)
+
+
 def test_the_curvatures_are_those_of_the_explicit_hessian(network):
     model, params, batch, report = network
     layer = 1
@@ -78,6 +94,27 @@ def test_on_a_quadratic_problem_the_decrease_ratio_is_the_exact_one():
     assert row.curvature.decrease_ratio == pytest.approx(ratio, rel=1e-3)
     assert row.curvature.spectral_feature == pytest.approx(1 / 20, rel=1e-3)
     assert row.curvature.euclidean_feature == pytest.approx(1 / 20, rel=1e-3)
+
+
+def test_the_curvatures_of_heads_are_those_of_matrices_of_their_own():
+    """Of one parameter for two heads, which the loss couples, each is moved alone."""
+    w, x, y = (jax.random.normal(jax.random.key(i), s) for i, s in enumerate([(2, 4, 3), (10, 2, 3), (10, 2, 4)]))
+
+    def loss(heads):
+        return jnp.mean((jnp.tanh(heads) - y) ** 2) + jnp.mean(heads[:, 0] * heads[:, 1])
+
+    def together(w, x):
+        return loss(jnp.einsum("hmk,bhk->bhm", w, x))
+
+    def apart(parts, x):
+        return loss(jnp.stack([x[:, head] @ part.T for head, part in enumerate(parts)], axis=1))
+
+    found, expected = (
+        [row.curvature for row in layer_report(model, params, x, curvature=True).rows]
+        for model, params in ((together, w), (apart, tuple(w)))
+    )
+    assert len(found) == len(expected) == 2
+    np.testing.assert_allclose(found, expected, rtol=1e-3)
 
 
 @pytest.mark.parametrize("scale", [1e-24, 1e20])

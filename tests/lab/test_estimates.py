@@ -41,6 +41,8 @@ def test_distances_are_four_at_the_ends_of_the_interval():
     found = estimates.estimate(draws(np.random.default_rng(2).normal(size=(2, 50))))
     np.testing.assert_allclose(found.distance(found.high), 4.0)
     np.testing.assert_allclose(found.distance(found.low), 4.0)
+    lopsided = estimates.known(1.0, 0.5, 3.0, 10)
+    np.testing.assert_allclose([lopsided.distance(number) for number in (0.5, 1.0, 2.0, 3.0)], [4.0, 0.0, 2.0, 4.0])
     same = estimates.estimate(draws(np.ones((2, 5))))
     assert (same.distance(1.0) == 0).all()
     assert np.isinf(same.distance(1.0 + 1e-7)).all()
