@@ -111,17 +111,16 @@ def explain(data: xr.Dataset) -> str:
             f"explain needs the attribute {BUCKET_TABLE!r} that run adds, got {sorted(data.attrs)}; pass run's dataset."
         )
     attrs, rows = data.attrs, json.loads(data.attrs[BUCKET_TABLE])
-    header = ("bucket", "points", "seeds", "chunk", "memory", "compile s", "run s", "estimated s")
+    header = ("bucket", "points", "seeds", "chunk", "memory", "compile s", "run s")
     cells = [
         (
             row["label"] or "all",
-            str(row["points"]),
+            str(row["points"]) + (f" in {row['parts']} parts" if row["parts"] > 1 else ""),
             str(row["seeds"]),
             str(row["chunk"]),
             described(row["bytes"]) if row["bytes"] else "–",
             f"{row['compile_seconds']:.2f}",
             f"{row['run_seconds']:.2f}",
-            f"{row['estimated_seconds']:.2f}",
         )
         for row in rows
     ]
@@ -129,7 +128,7 @@ def explain(data: xr.Dataset) -> str:
     table = [
         "  ".join(cell.ljust(w) for cell, w in zip(row, columns, strict=True)).rstrip() for row in (header, *cells)
     ]
-    waste = f"padding does {attrs['padding']:.2f} times the exact FLOPs"
+    waste = f"padding does {attrs['padding']:.2f} times the exact work"
     return "\n".join(
         [
             f"plan {attrs['plan']!r} on {attrs['devices']} {attrs['platform']} device(s), memory {described(attrs['memory'])}: {waste}",

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from importlib.metadata import version
+from itertools import count
 from math import ceil, prod
 from pathlib import Path
 from typing import Any, Literal
@@ -22,16 +23,12 @@ from specjax.sweep.axes import Over
 from specjax.sweep.checks import check_arguments, check_signature, traced
 from specjax.sweep.cost import cost_model
 from specjax.sweep.devices import Machine, agreed, is_first
-from specjax.sweep.execution import Planned, Ranges, Request, execute
+from specjax.sweep.execution import Missing, Planned, Request, execute
 from specjax.sweep.grid import Grid
 from specjax.sweep.plan import Bucket, Plan
 from specjax.sweep.program import Measure, Measurement
 from specjax.sweep.sampling import EverySeed, Sampling
 from specjax.sweep.store import Description, Store, read_description
-
-# A block is what an interruption can cost at most, and its storing and logging is to cost nothing beside its computing.
-BLOCK_SECONDS = 2.0
-_LEAST_SECONDS = 1e-4  # of one call, however little it computes
 
 
 def run(
@@ -67,8 +64,8 @@ def run(
         key: The typed key from which the key of every seed is folded.
         plan: How widths share compiled code: "exact" compiles each alone, "padded" pads all to the largest, "auto" weighs compile
             time against padding (see `specjax.sweep.plan`), and pads nothing if `measure` raises a TypeError for a `Size`.
-        chunk: Seeds per call of a program; by default a fraction of a second's work, within `memory`. How many of them are computed at a
-            time is chosen by the cache, whatever this is.
+        chunk: Seeds per call of a program; by default as many as take a fraction of a second, which is measured as it runs, within
+            `memory`. How many of them are computed at a time is chosen by the cache.
         memory: What one device may hold at a time, in bytes or as "4GiB"; by default a quarter of a host's memory or three quarters
             of an accelerator's.
         reduce: None keeps every seed. "moments" keeps mean, variance, smallest and largest of at most 64 batches of seeds and
@@ -125,17 +122,16 @@ def run(
 
 def _open(
     request: Request, units: Mapping[str, str], path: str | Path | None, stack: ExitStack
-) -> tuple[Planned, Store | None, Sequence[Ranges]]:
-    """The plan, the store of the first process, and what is missing of each bucket."""
+) -> tuple[Planned, Store | None, Missing]:
+    """The plan, the store of the first process, and what is missing of each part of each bucket."""
     if path is None and keeping.folder() is None:
         planned = _planned(request, None)
-        return planned, None, [[(0, planned.samples(bucket))] for bucket in planned.plan.buckets]
+        return planned, None, planned.everything()
     if not is_first():
         told = agreed(None)
         if "refused" in told:
             raise ValueError(told["refused"])
-        missing = [[(start, stop) for start, stop in ranges] for ranges in told["missing"]]
-        return _planned(request, told["plan"]), None, missing
+        return _planned(request, told["plan"]), None, told["missing"]
     try:
         planned, path, described = _described(request, units, None if path is None else Path(path))
         opened = stack.enter_context(Store.opened(path, described))
@@ -143,9 +139,13 @@ def _open(
         # The other processes wait for the word of the first.
         agreed({"refused": str(error)})
         raise
+    numbers = count()
     missing = [
-        [(start, min(stop, samples)) for start, stop in opened.missing(i) if start < samples]
-        for i, samples in enumerate(map(planned.samples, planned.plan.buckets))
+        [
+            [(start, min(stop, samples)) for start, stop in opened.missing(next(numbers)) if start < samples]
+            for ((_, samples),) in parts
+        ]
+        for parts in planned.everything()
     ]
     agreed({"plan": _cut(planned), "missing": missing})
     return planned, opened, missing
@@ -166,7 +166,7 @@ def _described(request: Request, units: Mapping[str, str], path: Path | None) ->
     # Zeros that take no memory.
     zeros = {n: np.broadcast_to(np.zeros((), v.dtype), (*shape, *v.shape)) for n, v in planned.variables.items()}
     form = dataset.named(zeros, grid, kept, units)
-    places = [bucket.grid.places for bucket in planned.plan.buckets]
+    places = [part.places for bucket in planned.plan.buckets for part in bucket.parts]
     return planned, path, Description.of(form, kept.dim, config=config, plan=_cut(planned), places=places)
 
 
@@ -185,25 +185,24 @@ def _planned(request: Request, stored: Mapping[str, Any] | None) -> Planned:
     if request.plan == "auto" and padded is not None and not request.measurement.takes_sizes(padded):
         groups = cutting.exact(groups)
         pieces = cutting.pieces(grid, groups)
-    buckets = tuple(_bucket(request, piece, kept) for piece in pieces)
+    buckets = tuple(_bucket(request, piece) for piece in pieces)
     return Planned(request, Plan(groups, buckets), kept)
 
 
-def _bucket(request: Request, piece: Grid, kept: Sampling) -> Bucket:
-    """A piece of the grid with its seeds cut: into calls, those of a device into groups, and calls into blocks."""
-    machine, run, seconds = request.machine, kept.longest(piece.seeds), request.seconds(piece)
+def _bucket(request: Request, piece: Grid) -> Bucket:
+    """A piece of the grid with what is computed of it at a time, and in a call at most."""
+    machine, devices, seeds = request.machine, request.machine.devices, piece.seeds
     budget = machine.budget // machine.calls
-    vmapped = cutting.vmapped(piece, request.model, machine.platform, budget)
+    at_a_time = machine.side_by_side * devices if request.chunk is None else devices
+    points, vmapped = cutting.together(piece, request.model, machine.platform, budget, at_a_time)
+    result = prod(points) * sum(prod(v.shape) * np.dtype(v.dtype).itemsize for v in request.shapes.values())
+    vmapped = max(min(vmapped, budget // max(2 * result, 1)), 1)
     if request.chunk is not None:
-        chunk = ceil(min(request.chunk, run) / machine.devices) * machine.devices
-    else:
-        result = piece.points * sum(prod(v.shape) * np.dtype(v.dtype).itemsize for v in request.shapes.values())
-        room = budget // max(2 * result, 1)
-        chunk = cutting.chunk(run, vmapped, seconds, room, machine.side_by_side, machine.devices)
-    # Whole calls, so that only the last one of a bucket discards seeds, and as many blocks as that makes, of nearly equal size.
-    calls = max(round(BLOCK_SECONDS / max(seconds * chunk, _LEAST_SECONDS)), 1)
-    total = ceil(piece.seeds / chunk)
-    return Bucket(piece, chunk, vmapped, kept.block(chunk * ceil(total / ceil(total / calls))))
+        own = ceil(min(request.chunk, seeds) / devices)
+        turns = ceil(own / vmapped)
+        vmapped = ceil(own / turns)
+        return Bucket(piece, turns * vmapped * devices, vmapped, points)
+    return Bucket(piece, cutting.chunk(seeds, vmapped, result, budget // 2, devices), vmapped, points)
 
 
 def _cut(planned: Planned) -> dict[str, Any]:
@@ -266,7 +265,7 @@ def _attributes(planned: Planned, opened: Store | None, table: list[dict[str, An
         "couple": int(request.measurement.couple),
         "plan": request.plan,
         "buckets": json.dumps({dim: [grid.dims[dim].at(g).labels for g in groups[dim]] for dim in groups}),
-        "padding": cutting.padding(grid, groups, request.model.flops),
+        "padding": cutting.padding(grid, groups, request.model.seconds),
         "memory": machine.budget,
         "dtype": str(jnp.result_type(float)),
         "compile_seconds": sum(row["compile_seconds"] for row in table),

@@ -1,12 +1,15 @@
-"""How a sweep is cut: the points of its widths into buckets, each padded to its largest, and the seeds of a bucket into chunks.
+"""How a sweep is cut: the points of its widths into buckets, each padded to its largest, and a bucket into what is computed at a time.
 
-A bucket is compiled once. Few buckets compile fast and waste work on padding; many do the opposite.
+A bucket is compiled once. Few buckets compile fast and waste work on padding; many do the opposite. What is computed at a time, some of its
+points and a group of seeds, decides the last bits of the results, so it follows from the program alone; how many groups are in a call
+is found as they run.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
-from math import ceil
+from math import ceil, prod
 from typing import Any
 
 from specjax.sweep.cost import CostModel, Scaling
@@ -20,12 +23,14 @@ Groups = Mapping[str, tuple[tuple[int, ...], ...]]
 # a ReLU layer, which read what they wrote once or twice, ran within a fifth of the fastest group at widths 16 to 512, and trainings, which
 # go over the same arrays at every step, within a third at widths 16 to 256. An accelerator wants every core busy and has no such cache.
 WORKING_SET = {"cpu": 8 * 2**20}
-LOOPED_SET = {"cpu": 2**20}
+LASTING_SET = {"cpu": 2**20}
 _ACCELERATOR_WORKING_SET = 2 * 2**30
+_ENOUGH, _GROUPS = (
+    0.25,
+    8,
+)  # of the working set, above which groups are not made larger where there are fewer than so many for each call
 _LARGEST_CHUNK = 2**16
-# A call is long beside what starting it costs, and short beside what an interruption may cost; and there are enough for a bar to move.
-_CALL_SECONDS = 0.25
-_LEAST_CALLS = 8
+_RESULT_BYTES = 2**24  # of a call: it writes them all, however few groups it has
 _ROUNDS = 4  # of the alternation between dimensions; two suffice for all but contrived costs
 
 
@@ -33,14 +38,19 @@ _ROUNDS = 4  # of the alternation between dimensions; two suffice for all but co
 class Bucket:
     """A piece of the grid that is one program.
 
-    `chunk` seeds are in one call of it on all devices, of which a device computes `vmapped` at a time; `block` samples are finished,
-    logged and stored at a time.
+    A call of it has at most `chunk` seeds on all devices, of which a device computes `vmapped` at a time, at `points` along each
+    dimension: at all of them, but for a program of which one seed at all points may last.
     """
 
     grid: Grid
     chunk: int
     vmapped: int
-    block: int
+    points: tuple[int, ...]
+
+    @cached_property
+    def parts(self) -> list[Grid]:
+        """The points of which a call has some."""
+        return self.grid.parts(self.points)
 
 
 @dataclass(frozen=True)
@@ -54,17 +64,15 @@ class Plan:
         """What `from_json` reads."""
         return {
             "groups": {dim: [list(g) for g in groups] for dim, groups in self.groups.items()},
-            "chunks": [bucket.chunk for bucket in self.buckets],
-            "vmapped": [bucket.vmapped for bucket in self.buckets],
-            "blocks": [bucket.block for bucket in self.buckets],
+            "cuts": [[bucket.chunk, bucket.vmapped, [*bucket.points]] for bucket in self.buckets],
         }
 
     @staticmethod
     def from_json(stored: Mapping[str, Any], grid: Grid) -> "Plan":
         """The plan of `grid` that `to_json` wrote."""
         groups = {dim: tuple(tuple(group) for group in groups) for dim, groups in stored["groups"].items()}
-        cut = zip(pieces(grid, groups), stored["chunks"], stored["vmapped"], stored["blocks"], strict=True)
-        return Plan(groups, tuple(Bucket(*fields) for fields in cut))
+        cuts = zip(pieces(grid, groups), stored["cuts"], strict=True)
+        return Plan(groups, tuple(Bucket(piece, *sizes, tuple(points)) for piece, (*sizes, points) in cuts))
 
 
 def pieces(grid: Grid, groups: Groups) -> list[Grid]:
@@ -137,33 +145,53 @@ def cheapest_cut(points: Sequence[int], cost: Mapping[tuple[int, int], float]) -
     return best[-1][1]
 
 
-def vmapped(bucket: Grid, model: CostModel, platform: str, budget: int) -> int:
-    """How many seeds of `bucket` are computed at a time on a device: as many as keep the working set in the cache and in `budget`.
+def together(bucket: Grid, model: CostModel, platform: str, budget: int, calls: int) -> tuple[tuple[int, ...], int]:
+    """The points along each dimension and the seeds that a device computes at a time: as many as keep the working set in the cache and in
+    `budget`, as one of so many `calls` at a time.
 
-    One where a CPU decomposes matrices, since LAPACK takes them one by one anyway.
+    All points of a seed share its draws, so they stay together, unless the program may last: then what is too much for the cache at one
+    seed is done a part of the points at a time, and seeds are in several groups where these are no less efficient, so that something is
+    done soon. One seed where a CPU decomposes matrices, since LAPACK takes them one by one anyway.
     """
+    room = (LASTING_SET if model.lasts else WORKING_SET).get(platform, _ACCELERATOR_WORKING_SET)
+    working = max(model.working.of(bucket), 1.0)
+    fitting = min(int(room / working), int(budget / max(model.peak.of(bucket), 1.0)))
+    points = _divisors(bucket.shape, max(fitting, 1)) if model.lasts else bucket.shape
     if model.decomposes:
-        return 1
-    room = (LOOPED_SET if model.loops else WORKING_SET).get(platform, _ACCELERATOR_WORKING_SET)
-    fitting = (
-        int(bound / max(of.of(bucket) * bucket.points, 1.0))
-        for bound, of in ((room, model.working), (budget, model.peak))
-    )
-    return max(min(*fitting, _LARGEST_CHUNK), 1)
+        return points, 1
+    most = min(fitting // prod(points), _LARGEST_CHUNK)
+    if model.lasts:
+        enough = ceil(room * _ENOUGH / working / prod(points))
+        most = min(most, max(enough, ceil(bucket.seeds / (_GROUPS * calls))))
+    return points, evenly(bucket.seeds, max(most, 1), calls)
 
 
-def chunk(seeds: int, vmapped: int, seconds: float, most: int, calls: int, devices: int) -> int:
-    """Seeds per call, at least one group of `vmapped` on each device and else a fraction of a second of work; a multiple of `devices`.
+def _divisors(shape: Sequence[int], most: int) -> tuple[int, ...]:
+    """For each extent of a shape one that divides it, of at most so many entries together, the last ones whole first."""
+    found: list[int] = []
+    for extent in reversed(shape):
+        found.insert(0, max(k for k in range(1, extent + 1) if extent % k == 0 and k * prod(found) <= most))
+    return tuple(found)
+
+
+def chunk(seeds: int, vmapped: int, result_bytes: int, room: int, devices: int) -> int:
+    """The most seeds of a call: whole groups on each device, as many as there are, or as their results have room for.
 
     Args:
         seeds: Of the bucket.
         vmapped: How many of them a device computes at a time.
-        seconds: How long one of them is estimated to take.
-        most: How many results a device has room for.
-        calls: How many calls run at a time: each has as many seeds to run, to few.
+        result_bytes: Of one of them.
+        room: The bytes that a device has for results.
         devices: How many devices share a call.
     """
-    enough = min(int(_CALL_SECONDS / max(seconds, 1e-9)), ceil(seeds / (_LEAST_CALLS * devices)))
-    largest = min(max(enough, vmapped), ceil(seeds / (calls * devices)), most, _LARGEST_CHUNK)
-    rounds = ceil(seeds / (max(largest, 1) * devices * calls))
-    return ceil(seeds / (rounds * calls * devices)) * devices
+    fitting = min(room, _RESULT_BYTES) // max(result_bytes, 1)
+    groups = min(ceil(seeds / (vmapped * devices)), min(fitting, _LARGEST_CHUNK) // vmapped)
+    return max(groups, 1) * vmapped * devices
+
+
+def evenly(seeds: int, vmapped: int, calls: int) -> int:
+    """The size of groups of at most `vmapped` seeds that are nearly equal, as many for each of `calls` at a time, which have one each
+    where there are as many seeds.
+    """
+    rounds = ceil(seeds / (vmapped * calls))
+    return ceil(seeds / (rounds * calls))

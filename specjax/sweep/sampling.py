@@ -1,13 +1,15 @@
 """What a sweep keeps of its seeds: every one, or the moments of batches of them, and how either is cut into blocks.
 
 A sample is an entry of the dataset along its sample dimension: one seed, or one batch. A block is what is finished, logged and stored
-at a time: some samples at all points of a bucket. It takes one or more calls of the bucket's program.
+at a time: some samples at all points of a part of a bucket. It takes one or more calls of the bucket's program.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from math import ceil
+from time import perf_counter
 
 import jax
 import numpy as np
@@ -20,6 +22,10 @@ from specjax.sweep.replicates import BATCH, SEED
 BATCHES = 64
 Arrays = Mapping[str, np.ndarray]
 Shapes = Mapping[str, jax.ShapeDtypeStruct]
+Outputs = Iterator[tuple[int, int, Arrays]]
+"""For each call its first seed, the one behind its last, and its outputs; the calls follow one another."""
+Blocks = Iterator[tuple[int, int, dict[str, np.ndarray]]]
+"""For each block its first sample, the one behind its last, and its arrays."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +43,6 @@ class _Samples:
         """The first seed of a block and the one behind its last."""
         return self.edges[start], self.edges[stop]
 
-    def blocks(self, missing: Sequence[tuple[int, int]], samples: int) -> Iterator[tuple[int, int]]:
-        """The ranges `missing`, cut into blocks of at most `samples`."""
-        for start, stop in missing:
-            for first in range(start, stop, samples):
-                yield first, min(first + samples, stop)
-
 
 class EverySeed(_Samples):
     """Every seed is kept."""
@@ -55,14 +55,6 @@ class EverySeed(_Samples):
         """How many of the samples a bucket of so many seeds has."""
         return seeds
 
-    def longest(self, seeds: int) -> int:
-        """The most seeds that are computed without a stop in a bucket of so many."""
-        return seeds
-
-    def block(self, seeds: int) -> int:
-        """The samples in a block of about so many seeds."""
-        return seeds
-
     def with_failed(self, data: xr.Dataset, axes: Sequence[str], computed: xr.DataArray | None) -> xr.Dataset:
         """`data` with the seeds that failed; see `specjax.sweep.failures.mark_failed`."""
         return mark_failed(data, axes, computed)
@@ -71,10 +63,20 @@ class EverySeed(_Samples):
         """What is stored, by name, without axes and samples."""
         return outputs
 
-    def collect(self, parts: Iterable[Arrays], place: int, first: int) -> dict[str, np.ndarray]:  # noqa: ARG002
-        """A block from the outputs of its calls, whose seeds lie along the axis `place`, and the first of its seeds."""
-        whole = list(parts)
-        return {name: np.concatenate([part[name] for part in whole], axis=place) for name in whole[0]}
+    def blocks(self, outputs: Outputs, place: int, seconds: float, cut: int) -> Blocks:  # noqa: ARG002
+        """The blocks of the outputs of calls, whose seeds lie along the axis `place`: each ends when it has taken so many `seconds`.
+
+        Moments are taken of `cut` seeds at a time, wherever calls end.
+        """
+        held: list[tuple[int, int, Arrays]] = []
+        began = perf_counter()
+        for call in outputs:
+            held.append(call)
+            if perf_counter() - began >= seconds:
+                yield _block(held, place)
+                held, began = [], perf_counter()
+        if held:
+            yield _block(held, place)
 
 
 class Batches(_Samples):
@@ -100,14 +102,6 @@ class Batches(_Samples):
         """How many of the samples a bucket has: all of them."""
         return self.samples
 
-    def longest(self, seeds: int) -> int:  # noqa: ARG002
-        """The most seeds that are computed without a stop: those of a batch."""
-        return max(b - a for a, b in pairwise(self.edges))
-
-    def block(self, seeds: int) -> int:  # noqa: ARG002
-        """The samples in a block: one batch."""
-        return 1
-
     def with_failed(self, data: xr.Dataset, axes: Sequence[str], computed: xr.DataArray | None) -> xr.Dataset:  # noqa: ARG002
         """`data` with the seeds that failed; see `specjax.sweep.failures.report_failed_batches`."""
         return report_failed_batches(data, axes)
@@ -122,8 +116,21 @@ class Batches(_Samples):
         counts = {name: jax.ShapeDtypeStruct((), np.int64) for name in (COUNT, FAILED, FIRST_FAILED)}
         return {**moments, **counts}
 
-    def collect(self, parts: Iterable[Arrays], place: int, first: int) -> dict[str, np.ndarray]:
-        """A block from the outputs of its calls, whose seeds lie along the axis `place`, and the first of its seeds.
+    def blocks(self, outputs: Outputs, place: int, seconds: float, cut: int) -> Blocks:  # noqa: ARG002
+        """The blocks of the outputs of calls, each a batch; see `EverySeed.blocks`."""
+
+        def batch(seed: int) -> int:
+            return bisect_right(self.edges, seed) - 1
+
+        def end(seed: int) -> int:
+            start, stop = self.edges[batch(seed)], self.edges[batch(seed) + 1]
+            return min(start + ((seed - start) // cut + 1) * cut, stop)
+
+        for i, pieces in groupby(recut(outputs, place, end), lambda piece: batch(piece[0])):
+            yield i, i + 1, self._moments((found for *_, found in pieces), place, self.edges[i])
+
+    def _moments(self, parts: Iterator[Arrays], place: int, first: int) -> dict[str, np.ndarray]:
+        """A block from the outputs of its seeds, of which the first is `first`.
 
         Takes one part at a time, so that `parts` may be made as they are asked for.
         """
@@ -145,6 +152,32 @@ class Batches(_Samples):
 
 
 Sampling = EverySeed | Batches
+
+
+def _block(calls: Sequence[tuple[int, int, Arrays]], place: int) -> tuple[int, int, dict[str, np.ndarray]]:
+    return calls[0][0], calls[-1][1], joined([found for *_, found in calls], place)
+
+
+def joined(parts: Sequence[Arrays], place: int) -> dict[str, np.ndarray]:
+    """Outputs side by side along an axis."""
+    return {name: np.concatenate([part[name] for part in parts], axis=place) for name in parts[0]}
+
+
+def recut(outputs: Outputs, place: int, end: Callable[[int], int]) -> Outputs:
+    """The same outputs cut anew: what begins with a seed ends behind the seed `end` of it, which is not beyond the last one."""
+    held: list[Arrays] = []
+    start = None
+    for first, last, found in outputs:
+        begin = first
+        while begin < last:
+            start = begin if start is None else start
+            stop = min(end(start), last)
+            taken = (slice(None),) * place + (slice(begin - first, stop - first),)
+            held.append({name: array[taken] for name, array in found.items()})
+            begin = stop
+            if stop == end(start):
+                yield start, stop, joined(held, place)
+                held, start = [], None
 
 
 def batches(seeds: int, size: int | None = None) -> Batches:

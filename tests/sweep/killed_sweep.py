@@ -11,9 +11,9 @@ import jax
 from measures import bits, overlap
 
 from specjax import sweep
-from specjax.sweep import engine
+from specjax.sweep import execution
 
-engine.BLOCK_SECONDS = 1e-9  # every call is a block of its own
+execution.BLOCK_SECONDS = 1e-9  # every call is a block of its own
 
 
 def measure(key, d, lr):

@@ -20,7 +20,6 @@ from measures import bits, overlap, scaled_product
 
 from specjax import sizes
 from specjax.sweep import explain, run, values, widths
-from specjax.sweep.cost import Rates
 from specjax.sweep.program import in_groups
 
 KEY = jax.random.key(7)
@@ -41,7 +40,7 @@ def _all_at_once():
 @pytest.mark.parametrize(("plan", "chunk"), [("exact", 3), ("padded", 1), ("padded", 3), ("padded", 100), ("auto", 4)])
 def test_plans_and_chunks_give_the_same_dataset(plan, chunk, monkeypatch):
     # Compilation so cheap that "auto" pads some widths and not others.
-    monkeypatch.setattr("specjax.sweep.cost.RATES", {"cpu": Rates(2e11, 1.6e12, 5e-9)})
+    monkeypatch.setattr("specjax.sweep.cost._RATES", {"cpu": (2e11, 1.6e12, 5e-9)})
     data = run(overlap, {"d": widths(5, 9, 2, 4, 7, 64)}, seeds=7, key=KEY, plan=plan, chunk=chunk)
     if plan == "auto":
         assert 1 < len(json.loads(data.attrs["buckets"])["d"]) < 6
@@ -223,12 +222,14 @@ def test_progress_bar_counts_seeds_and_is_silent_off_a_terminal(capfd):
     assert "seed/s" in shown
 
 
-@pytest.mark.parametrize("number", [1, 5, 12])
-@pytest.mark.parametrize("size", [None, 1, 4, 5, 100])
-def test_groups_of_seeds_give_what_each_seed_gives(number, size):
-    seeds = jnp.arange(7, 7 + number, dtype=jnp.uint32)
-    found = in_groups(lambda s: {"a": s * jnp.arange(3, dtype=s.dtype)}, seeds, size)
-    np.testing.assert_array_equal(found["a"], np.arange(7, 7 + number)[:, None] * np.arange(3))
+@pytest.mark.parametrize(("size", "groups"), [(1, 5), (4, 0), (4, 1), (4, 3), (12, 1)])
+def test_groups_of_seeds_give_what_each_seed_gives(size, groups):
+    seeds = jnp.arange(7, 7 + 12, dtype=jnp.uint32)
+    number = jnp.asarray(groups, jnp.int32)
+    found = in_groups(lambda by, s: {"a": by * s * jnp.arange(3, dtype=s.dtype)}, (np.uint32(2),), seeds, size, number)
+    expected = 2 * np.arange(7, 7 + 12)[:, None] * np.arange(3)
+    np.testing.assert_array_equal(found["a"][: size * groups], expected[: size * groups])
+    assert (found["a"][size * groups :] == 0).all()
 
 
 # The factors of a padded matrix are no part of it, so that padding does change these numbers.

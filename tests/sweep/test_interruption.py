@@ -30,7 +30,7 @@ def start(store, result, cache):
 
 
 def blocks(store):
-    return {path.name.rpartition("-")[0] for path in store.glob("bucket*")}
+    return {path.name.rpartition("-")[0] for path in store.glob("part*")}
 
 
 def kill_and_continue(tmp_path, kills, seed):
@@ -92,7 +92,7 @@ def test_killed_at_twenty_random_moments(tmp_path):
 @pytest.fixture
 def interrupted(tmp_path, monkeypatch):
     """A sweep stopped by Ctrl-C in its third block; returns the store and the message."""
-    monkeypatch.setattr("specjax.sweep.engine.BLOCK_SECONDS", 1e-9)
+    monkeypatch.setattr("specjax.sweep.execution.BLOCK_SECONDS", 1e-9)
     from specjax.sweep.store import Store
 
     written = []
@@ -198,18 +198,18 @@ def test_another_configuration_is_refused_with_the_differing_fields(tmp_path):
 def test_a_damaged_block_is_computed_again_to_the_same_bits(tmp_path, reduce):
     store = tmp_path / "store"
     expected = run(store, reduce=reduce)
-    file = sorted(store.glob("bucket1*"))[1]
+    file = sorted(store.glob("part1*"))[1]
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 8
     file.write_bytes(content)
-    before = {path: path.stat().st_mtime_ns for path in store.glob("bucket*")}
+    before = {path: path.stat().st_mtime_ns for path in store.glob("part*")}
     with pytest.warns(
-        sweep.DamagedBlocksWarning, match=r"^1 of the blocks in .* are damaged and computed again: bucket1.*\.$"
+        sweep.DamagedBlocksWarning, match=r"^1 of the blocks in .* are damaged and computed again: part1.*\.$"
     ):
         found = run(store, reduce=reduce)
     assert_identical(found, expected)
     # No other was.
-    kept = {path for path in store.glob("bucket*") if before.get(path) == path.stat().st_mtime_ns}
+    kept = {path for path in store.glob("part*") if before.get(path) == path.stat().st_mtime_ns}
     assert kept == set(before) - {file}
     assert_identical(run(store, reduce=reduce), expected)
 

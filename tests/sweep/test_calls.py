@@ -1,0 +1,152 @@
+"""How long a call is follows from what calls took, and what they took changes nothing else. The seconds are made up, not measured."""
+
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import sizes, sweep
+from specjax.sweep import execution, plan, sampling
+
+KEY = jax.random.key(2)
+OVER = {"rate": sweep.values(0.1, 0.2, 0.4)}
+
+
+def settled(key, rate):
+    """A matrix that is halved until it is small: the number of turns depends on the draw, and no program tells it."""
+    start = rate * jnp.exp(9 * jax.random.uniform(key)) * sizes.normal(key, (32, 32))
+
+    def halved(state):
+        x, turns = state
+        return (x @ (x.T @ x) / jnp.sum(x**2) / 2, turns + 1)
+
+    x, turns = jax.lax.while_loop(lambda state: jnp.max(jnp.abs(state[0])) > 1e-3, halved, (start, 0))
+    return {"turns": turns, "norm": jnp.linalg.norm(x)}
+
+
+@pytest.fixture
+def took(monkeypatch):
+    """Lets each group of seeds take so many seconds by the clock of the engine, `took.seconds`, and notes all calls, `took.calls`."""
+
+    computed, found = execution._computed, SimpleNamespace(seconds=0.0, calls=[], now=0.0)
+
+    def timed(planned, ready, call, in_float64):
+        results, _ = computed(planned, ready, call, in_float64)
+        seconds = call.groups * (found.seconds() if callable(found.seconds) else found.seconds)
+        found.calls.append((call.part.places, call.begin, call.groups))
+        found.now += seconds
+        return results, seconds
+
+    monkeypatch.setattr(execution, "_computed", timed)
+    monkeypatch.setattr(sampling, "perf_counter", lambda: found.now)
+    # One call at a time, so that the clock of one is not moved by another.
+    monkeypatch.setattr("specjax.sweep.devices.Machine.side_by_side", 1)
+    return found
+
+
+def run(seeds=200, measure=settled, **options):
+    return sweep.run(measure, OVER, seeds=seeds, key=KEY, **options)
+
+
+def test_a_long_loop_is_cut_into_calls_that_are_stored_one_by_one(took, tmp_path):
+    """A program whose length nothing tells before it has run: its groups are those of eight calls or more, and each is kept."""
+    took.seconds = 60.0
+    run(store=tmp_path / "store")
+    assert len(took.calls) >= 8
+    assert {groups for *_, groups in took.calls} == {1}
+    assert len(list((tmp_path / "store").glob("part*"))) == len(took.calls)
+
+
+def test_quick_groups_share_calls_and_blocks(took, tmp_path):
+    took.seconds = 1e-9
+    run(seeds=2000, store=tmp_path / "store")
+    numbers = [groups for *_, groups in took.calls]
+    # The next call is handed out before the last has ended; then four times as many, and shorter calls at the end.
+    assert numbers[:3] == [1, 1, 4]
+    assert max(numbers) > 4
+    assert len(list((tmp_path / "store").glob("part*"))) == 1
+
+
+@pytest.mark.parametrize("lasting_set", [1, 2**14, 2**30])
+def test_points_are_computed_a_part_at_a_time_where_one_seed_of_all_is_too_much(
+    took, monkeypatch, tmp_path, lasting_set
+):
+    took.seconds = 60.0
+    whole = run(seeds=6)
+    took.calls.clear()
+    monkeypatch.setitem(plan.LASTING_SET, "cpu", lasting_set)
+    parted = run(seeds=6, store=tmp_path / "store")
+    places = {tuple(places[0]) for places, *_ in took.calls}
+    assert places == ({(0, 1, 2)} if lasting_set == 2**30 else {(0,), (1,), (2,)})
+    assert len(list((tmp_path / "store").glob("part*"))) == len(took.calls)
+    np.testing.assert_array_equal(parted["turns"], whole["turns"])
+    np.testing.assert_allclose(parted["norm"], whole["norm"], rtol=1e-4)
+    for name, variable in sweep.open_store(tmp_path / "store").load().data_vars.items():
+        np.testing.assert_array_equal(variable, parted[name])
+
+
+def test_padded_widths_are_parted_without_another_program(took, monkeypatch):
+    """The narrow widths of a bucket run the program of the widest."""
+    compiled = []
+    compile_program = execution.compile_program
+
+    def noted(*arguments, **options):
+        compiled.append(arguments)
+        return compile_program(*arguments, **options)
+
+    def trained(key, width, rate):
+        w = sizes.normal(key, (width, 4))
+        return {"w": jnp.sum(jax.lax.fori_loop(0, 500, lambda _, v: v - rate * v * jnp.sum(v**2), w))}
+
+    over = {"width": sweep.widths(8, 4, 16), "rate": sweep.values(1e-5, 1e-4)}
+    options = {"seeds": {"width": (4, 9, 2)}, "key": KEY, "plan": "padded"}
+    whole = sweep.run(trained, over, **options)
+    monkeypatch.setitem(plan.LASTING_SET, "cpu", 1)
+    monkeypatch.setattr(execution, "compile_program", noted)
+    parted = sweep.run(trained, over, **options)
+    assert len({tuple(map(tuple, places)) for places, *_ in took.calls}) == 1 + 6
+    assert len(compiled) == 1
+    assert parted.sizes == whole.sizes
+    np.testing.assert_allclose(parted["w"], whole["w"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("reduce", [None, "moments"])
+def test_whatever_calls_take_the_bits_are_the_same(took, tmp_path, reduce):
+    """Also where a block is missing whose edges are no edges of calls."""
+    chance = np.random.default_rng(0)
+
+    def found(seconds, **options):
+        took.seconds = seconds
+        return run(seeds=300, reduce=reduce, **options)
+
+    expected = found(60.0)
+    for seconds in (1e-9, lambda: 10 ** chance.uniform(-3, 1)):
+        xr_identical(found(seconds), expected)
+    store = tmp_path / "store"
+    took.seconds = 0.7
+    run(seeds=300, reduce=reduce, store=store)
+    files = sorted(store.glob("part*"))
+    assert len(files) > 3
+    files[1].unlink()
+    files[2].unlink()
+    before = len(took.calls)
+    xr_identical(found(1e-9, store=store), expected)
+    assert len(took.calls) > before
+
+
+def xr_identical(one, other):
+    assert set(one.variables) == set(other.variables)
+    for name, variable in one.variables.items():
+        assert variable.values.tobytes() == other[name].values.tobytes(), name
+
+
+def test_the_next_call_is_as_long_as_measured():
+    assert execution.paced(10, 0.25, 1000) == 10
+    assert execution.paced(10, 1.0, 1000) == 2
+    assert execution.paced(10, 60.0, 1000) == 1
+    assert execution.paced(10, 0.1, 1000) == 25
+    # However quick the last was, since the next seeds may not be.
+    assert execution.paced(10, 1e-9, 1000) == execution.paced(10, 0.0, 1000) == 40
+    assert execution.paced(10, 1e-9, 12) == 12
