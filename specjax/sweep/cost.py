@@ -1,7 +1,7 @@
 """What a measurement is estimated to cost before it is compiled: seconds, memory, and the length of its program.
 
 The seconds weigh compiling against padding, and one bucket against another, in the same way in every process and every time; how long
-a call takes is measured (`specjax.sweep.execution`). XLA counts the body of a loop once. The length of a `scan` is known, so here its
+a call takes is measured (`specjax.sweep.calls`). XLA counts the body of a loop once. The length of a `scan` is known, so here its
 body counts that many times; that of a `while_loop` is not.
 """
 

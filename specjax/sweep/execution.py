@@ -1,31 +1,23 @@
-"""A sweep as it was asked for, planned, and run bucket by bucket.
+"""A sweep as it was asked for, planned, and run bucket by bucket."""
 
-A call takes as long as is measured: the first has one group of seeds on each device, and each further one as many as by the last that
-ended last for a moment. Groups begin at multiples of their size, whatever is missing and however long calls are, so a seed is always
-computed beside the same others, and has the same bits.
-"""
-
-from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby
-from math import ceil
 from time import perf_counter
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
 from specjax.sweep import memory, padding_check
+from specjax.sweep.calls import Ready, calls
 from specjax.sweep.compilation_cache import persistent
 from specjax.sweep.cost import CostModel
-from specjax.sweep.devices import Machine, agreed, is_first, on_devices, on_host, shared
+from specjax.sweep.devices import Machine, is_first, shared
 from specjax.sweep.grid import Grid
 from specjax.sweep.plan import Bucket, Plan
-from specjax.sweep.program import Measurement, Shapes, bytes_of, compile_program, seed_ids
+from specjax.sweep.program import Measurement, Shapes, bytes_of, compile_program
 from specjax.sweep.progress import Progress
 from specjax.sweep.sampling import Outputs, Sampling
 from specjax.sweep.store import Block, Store
@@ -39,10 +31,6 @@ Missing = Sequence[Sequence[Ranges]]
 # A block is what an interruption can cost at most, beside the calls under way, and its storing and logging is to cost nothing beside its
 # computing.
 BLOCK_SECONDS = 2.0
-# A call is long beside what starting it costs, and short beside what an interruption may cost.
-CALL_SECONDS = 0.25
-# The first groups may be quick and others not, where a loop is as long as its data say.
-_GROWTH = 4
 # What XLA's analysis leaves out, when a chunk is cut down to fit.
 _MARGIN = 0.9
 
@@ -87,19 +75,6 @@ class Planned:
     def run_seeds(self, ranges: Ranges) -> int:
         """The seeds in ranges of samples."""
         return sum(last - first for first, last in (self.sampling.seeds(*samples) for samples in ranges))
-
-
-@dataclass(frozen=True)
-class Ready:
-    """The compiled program of a bucket, the bytes and the most seeds of a call, how many of these a device computes at a time, and how
-    many calls may be under way.
-    """
-
-    compiled: jax.stages.Compiled
-    bytes: int
-    chunk: int
-    vmapped: int
-    calls: int
 
 
 def execute(
@@ -182,16 +157,16 @@ class _Run:
         if check:
             # The part that is checked comes first, and alone: calls for its seeds are made until they suffice for the check.
             todo.sort(key=lambda asked: -parts[asked[0]].padding)
-            (i, first, stop), *todo = todo
-            calls = ((*seeds, found) for _, *seeds, found in _calls(planned, ready, parts, [(i, first, stop)]))
-            outputs = padding_check.checked(calls, planned.request.measurement, parts[i], first)
+            (i, begin, stop), *todo = todo
+            alone = ((first, last, found) for _, first, last, found in calls(ready, parts, [(i, begin, stop)]))
+            checked = padding_check.checked(alone, planned.request.measurement, parts[i], begin)
             # What is compiled for the check, and runs for one seed.
             row["compile_seconds"] += perf_counter() - start
-            start = self.blocks(row, number + i, parts[i], ready, outputs, perf_counter())
-        for asked, some in groupby(_calls(planned, ready, parts, todo), lambda call: todo[call[0]]):
-            i, _, _ = asked
-            calls = ((*seeds, found) for _, *seeds, found in some)
-            start = self.blocks(row, number + i, parts[i], ready, calls, start)
+            start = self.blocks(row, number + i, parts[i], ready, checked, perf_counter())
+        for place, some in groupby(calls(ready, parts, todo), lambda call: call[0]):
+            i = todo[place][0]
+            outputs = ((first, last, found) for _, first, last, found in some)
+            start = self.blocks(row, number + i, parts[i], ready, outputs, start)
 
     def blocks(
         self, row: dict[str, Any], number: int, part: Grid, ready: Ready, outputs: Outputs, start: float
@@ -245,22 +220,22 @@ def _fitted(planned: Planned, bucket: Bucket, compiled: jax.stages.Compiled) -> 
         ValueError: one seed does not fit, or the chunk that was asked for does not.
     """
     request, machine = planned.request, planned.request.machine
-    budget, calls, devices, chunk = machine.budget, machine.calls, machine.devices, bucket.chunk
-    vmapped = bucket.vmapped
+    budget, under_way, devices = machine.budget, machine.calls, machine.devices
+    chunk, vmapped, paced = bucket.chunk, bucket.vmapped, request.chunk is None
     while True:
         each, scratch = bytes_of(compiled)
-        if calls * each <= budget or (request.chunk is not None and request.memory is None):
-            return Ready(compiled, each, chunk, vmapped, calls)
-        share, groups = _MARGIN * budget / (calls * each), chunk // (vmapped * devices)
+        if under_way * each <= budget or not (paced or request.memory):
+            return Ready(request.measurement, machine, compiled, each, chunk, vmapped, under_way, paced)
+        share, groups = _MARGIN * budget / (under_way * each), chunk // (vmapped * devices)
         if vmapped > 1 and 2 * scratch > each:
             vmapped = max(int(vmapped * share), 1)
             groups = max(chunk // (vmapped * devices), 1)
-        elif request.chunk is None and chunk > devices and calls * scratch < budget:
+        elif paced and chunk > devices and under_way * scratch < budget:
             vmapped, groups = (vmapped, int(groups * share)) if groups > 1 else (max(int(vmapped * share), 1), 1)
         elif each <= budget:
-            return Ready(compiled, each, chunk, vmapped, budget // each)
+            return Ready(request.measurement, machine, compiled, each, chunk, vmapped, budget // each, paced)
         else:
-            asked = "one seed" if request.chunk is None or chunk == devices else f"a chunk of {chunk} seeds"
+            asked = "one seed" if paced or chunk == devices else f"a chunk of {chunk} seeds"
             raise ValueError(
                 f"The bucket {bucket.grid.label or 'of all points'} needs {memory.described(each)} for {asked} on each "
                 f"device, more than the {memory.described(budget)} of memory; "
@@ -268,93 +243,6 @@ def _fitted(planned: Planned, bucket: Bucket, compiled: jax.stages.Compiled) -> 
             )
         chunk = max(groups, 1) * vmapped * devices
         compiled = _compiled(planned, bucket, _lowered(planned, bucket, chunk, vmapped))
-
-
-@dataclass(frozen=True)
-class _Call:
-    """So many `groups` of a part, from the one that begins with seed `begin` on, of which the seeds `first` to `last - 1` are asked for."""
-
-    place: int
-    part: Grid
-    begin: int
-    groups: int
-    first: int
-    last: int
-
-
-def _calls(
-    planned: Planned, ready: Ready, parts: Sequence[Grid], todo: Sequence[tuple[int, int, int]]
-) -> Iterator[tuple[int, int, int, dict[str, np.ndarray]]]:
-    """The calls for ranges of seeds, each of a part, in order: the place of the range, the first seed, the one behind the last, and the
-    outputs on the host.
-
-    Calls under way have a thread each: XLA runs those of one thread one after the other.
-    """
-    size, in_float64 = ready.vmapped * planned.request.machine.devices, jnp.result_type(float) == jnp.float64
-    most, at_a_time = ready.chunk // size, planned.request.machine.side_by_side
-    groups = 1 if planned.request.chunk is None else most
-    under_way: deque[tuple[_Call, Future[tuple[dict[str, Array], float]]]] = deque()
-
-    def finished() -> tuple[int, int, int, dict[str, np.ndarray]]:
-        nonlocal groups
-        call, future = under_way.popleft()
-        results, seconds = future.result()
-        if planned.request.chunk is None:
-            groups = agreed(paced(call.groups, seconds, most))
-        return call.place, call.first, call.last, _asked(planned, ready, call, results)
-
-    threads = ThreadPoolExecutor(ready.calls)
-    try:
-        for place, (i, start, stop) in enumerate(todo):
-            begin = start // size * size
-            while begin < stop:
-                # Seeds behind the last one fill its group and are discarded, as are those before the first.
-                left = ceil((stop - begin) / size)
-                # The last calls get shorter, so that they end together.
-                shared = left if planned.request.chunk is not None else max(ceil(left / at_a_time), groups // _GROWTH)
-                number = min(groups, left, shared)
-                behind = begin + number * size
-                call = _Call(place, parts[i], begin, number, max(start, begin), min(stop, behind))
-                under_way.append((call, threads.submit(_computed, planned, ready, call, in_float64)))
-                begin = behind
-                if len(under_way) == ready.calls:
-                    yield finished()
-        while under_way:
-            yield finished()
-    finally:
-        threads.shutdown(cancel_futures=True)
-
-
-def paced(groups: int, seconds: float, most: int) -> int:
-    """The groups of the next call, at most so many, where the last one had `groups` and took `seconds`."""
-    enough = groups * CALL_SECONDS / max(seconds, 1e-9)
-    return max(int(min(enough, _GROWTH * groups, most)), 1)
-
-
-def _computed(planned: Planned, ready: Ready, call: _Call, in_float64: bool) -> tuple[dict[str, Array], float]:
-    """The results of a call on the devices, and the seconds that it took."""
-    machine, own = planned.request.machine, call.groups * ready.vmapped
-    ids = np.zeros((machine.devices, ready.chunk // machine.devices), np.uint32)
-    ids[:, :own] = seed_ids(call.begin, call.begin + own * machine.devices).reshape(machine.devices, own)
-    # The scope of this thread, which others do not have by themselves.
-    with jax.enable_x64(in_float64):
-        seeds, start = on_devices(ids.ravel(), machine.mesh), perf_counter()
-        key_data, coordinates = planned.request.measurement.key_data, call.part.coordinates
-        results = jax.block_until_ready(ready.compiled(key_data, seeds, coordinates, np.int32(call.groups)))
-        return results, perf_counter() - start
-
-
-def _asked(planned: Planned, ready: Ready, call: _Call, results: dict[str, Array]) -> dict[str, np.ndarray]:
-    """The results of a call, on the host, for the seeds that it is asked for."""
-    axes, devices, own = call.part.shape, planned.request.machine.devices, call.groups * ready.vmapped
-    every, asked = (slice(None),) * len(axes), slice(call.first - call.begin, call.last - call.begin)
-    found = {}
-    for name, output in on_host(results).items():
-        array = call.part.whole(output)
-        trailing = array.shape[len(axes) + 1 :]
-        array = array.reshape(*axes, devices, -1, *trailing)[(*every, slice(None), slice(own))]
-        found[name] = array.reshape(*axes, devices * own, *trailing)[(*every, asked)]
-    return found
 
 
 def _most_padded(planned: Planned, missing: Missing) -> int | None:

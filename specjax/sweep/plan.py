@@ -72,7 +72,7 @@ class Plan:
         """The plan of `grid` that `to_json` wrote."""
         groups = {dim: tuple(tuple(group) for group in groups) for dim, groups in stored["groups"].items()}
         cuts = zip(pieces(grid, groups), stored["cuts"], strict=True)
-        return Plan(groups, tuple(Bucket(piece, *sizes, tuple(points)) for piece, (*sizes, points) in cuts))
+        return Plan(groups, tuple(Bucket(piece, size, of, tuple(points)) for piece, (size, of, points) in cuts))
 
 
 def pieces(grid: Grid, groups: Groups) -> list[Grid]:

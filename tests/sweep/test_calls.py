@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from specjax import sizes, sweep
-from specjax.sweep import execution, plan, sampling
+from specjax.sweep import calls, execution, plan, sampling
 
 KEY = jax.random.key(2)
 OVER = {"rate": sweep.values(0.1, 0.2, 0.4)}
@@ -30,16 +30,16 @@ def settled(key, rate):
 def took(monkeypatch):
     """Lets each group of seeds take so many seconds by the clock of the engine, `took.seconds`, and notes all calls, `took.calls`."""
 
-    computed, found = execution._computed, SimpleNamespace(seconds=0.0, calls=[], now=0.0)
+    computed, found = calls.computed, SimpleNamespace(seconds=0.0, calls=[], now=0.0)
 
-    def timed(planned, ready, call, in_float64):
-        results, _ = computed(planned, ready, call, in_float64)
+    def timed(ready, call, in_float64):
+        results, _ = computed(ready, call, in_float64)
         seconds = call.groups * (found.seconds() if callable(found.seconds) else found.seconds)
         found.calls.append((call.part.places, call.begin, call.groups))
         found.now += seconds
         return results, seconds
 
-    monkeypatch.setattr(execution, "_computed", timed)
+    monkeypatch.setattr(calls, "computed", timed)
     monkeypatch.setattr(sampling, "perf_counter", lambda: found.now)
     # One call at a time, so that the clock of one is not moved by another.
     monkeypatch.setattr("specjax.sweep.devices.Machine.side_by_side", 1)
@@ -143,10 +143,10 @@ def xr_identical(one, other):
 
 
 def test_the_next_call_is_as_long_as_measured():
-    assert execution.paced(10, 0.25, 1000) == 10
-    assert execution.paced(10, 1.0, 1000) == 2
-    assert execution.paced(10, 60.0, 1000) == 1
-    assert execution.paced(10, 0.1, 1000) == 25
+    assert calls.paced(10, 0.25, 1000) == 10
+    assert calls.paced(10, 1.0, 1000) == 2
+    assert calls.paced(10, 60.0, 1000) == 1
+    assert calls.paced(10, 0.1, 1000) == 25
     # However quick the last was, since the next seeds may not be.
-    assert execution.paced(10, 1e-9, 1000) == execution.paced(10, 0.0, 1000) == 40
-    assert execution.paced(10, 1e-9, 12) == 12
+    assert calls.paced(10, 1e-9, 1000) == calls.paced(10, 0.0, 1000) == 40
+    assert calls.paced(10, 1e-9, 12) == 12
