@@ -66,9 +66,9 @@ class Call:
 
 def calls(
     ready: Ready, parts: Sequence[Grid], asked: Sequence[tuple[int, int, int]]
-) -> Iterator[tuple[int, int, int, dict[str, np.ndarray]]]:
+) -> Iterator[tuple[int, int, int, dict[str, np.ndarray], float]]:
     """The calls for what is asked, a part and a range of its seeds each, in order: the place of the range, the first seed, the one behind
-    the last, and the outputs on the host.
+    the last, the outputs on the host, and the seconds that it took.
 
     Calls under way have a thread each: XLA runs those of one thread one after the other.
     """
@@ -77,13 +77,13 @@ def calls(
     groups = 1 if ready.paced else most
     under_way: deque[tuple[Call, Future[tuple[dict[str, Array], float]]]] = deque()
 
-    def finished() -> tuple[int, int, int, dict[str, np.ndarray]]:
+    def finished() -> tuple[int, int, int, dict[str, np.ndarray], float]:
         nonlocal groups
         call, future = under_way.popleft()
         results, seconds = future.result()
         if ready.paced:
             groups = agreed(paced(call.groups, seconds, most))
-        return call.place, call.first, call.last, _asked(ready, call, results)
+        return call.place, call.first, call.last, _asked(ready, call, results), seconds
 
     threads = ThreadPoolExecutor(ready.calls)
     try:

@@ -158,14 +158,14 @@ class _Run:
             # The part that is checked comes first, and alone: calls for its seeds are made until they suffice for the check.
             todo.sort(key=lambda asked: -parts[asked[0]].padding)
             (i, begin, stop), *todo = todo
-            alone = ((first, last, found) for _, first, last, found in calls(ready, parts, [(i, begin, stop)]))
+            alone = ((a, b, found, took) for _, a, b, found, took in calls(ready, parts, [(i, begin, stop)]))
             checked = padding_check.checked(alone, planned.request.measurement, parts[i], begin)
             # What is compiled for the check, and runs for one seed.
             row["compile_seconds"] += perf_counter() - start
             start = self.blocks(row, number + i, parts[i], ready, checked, perf_counter())
         for place, some in groupby(calls(ready, parts, todo), lambda call: call[0]):
             i = todo[place][0]
-            outputs = ((first, last, found) for _, first, last, found in some)
+            outputs = ((first, last, found, took) for _, first, last, found, took in some)
             start = self.blocks(row, number + i, parts[i], ready, outputs, start)
 
     def blocks(
@@ -175,9 +175,9 @@ class _Run:
         kept, axes, estimated = self.planned.sampling, len(part.shape), self.planned.request.seconds(part)
 
         def told() -> Outputs:
-            for first, last, found in outputs:
+            for first, last, found, seconds in outputs:
                 self.shown.seeds(last - first, (last - first) * estimated)
-                yield first, last, found
+                yield first, last, found, seconds
 
         for first, last, arrays in kept.blocks(told(), axes, BLOCK_SECONDS, ready.chunk):
             seconds, start = perf_counter() - start, perf_counter()

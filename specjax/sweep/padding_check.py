@@ -21,8 +21,8 @@ from specjax.sweep.rounding import moved
 
 Outputs = Mapping[str, np.ndarray]
 """Arrays of shape (*dimensions, seeds, ...), with one entry along each dimension that has widths."""
-Calls = Iterator[tuple[int, int, dict[str, np.ndarray]]]
-"""For each call its first seed, the one behind its last, and its outputs."""
+Calls = Iterator[tuple[int, int, dict[str, np.ndarray], float]]
+"""For each call its first seed, the one behind its last, its outputs, and its seconds."""
 
 SEEDS = 4
 """How many seeds a difference must be seen at before it is refused, where the first call has as many."""
@@ -52,7 +52,7 @@ def checked(calls: Calls, measurement: Measurement, bucket: Grid, first: int) ->
             # A call of one seed says too little: rounding alone may change what is counted in it.
             while seen[-1][1] - first < SEEDS and (more := next(calls, None)) is not None:
                 seen.append(more)
-            ids = np.concatenate([seed_ids(start, stop) for start, stop, _ in seen])[:SEEDS]
+            ids = np.concatenate([seed_ids(start, stop) for start, stop, *_ in seen])[:SEEDS]
             whole = {name: np.concatenate([call[2][name] for call in seen], axis) for name in seen[0][2]}
             padded = {name: a[(*narrow, slice(len(ids)))] for name, a in whole.items()}
             in_ways = _outputs(_in_ways(program), measurement, alone, ids, 1) if names else {}

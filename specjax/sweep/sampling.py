@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from math import ceil
-from time import perf_counter
 
 import jax
 import numpy as np
@@ -22,8 +21,8 @@ from specjax.sweep.replicates import BATCH, SEED
 BATCHES = 64
 Arrays = Mapping[str, np.ndarray]
 Shapes = Mapping[str, jax.ShapeDtypeStruct]
-Outputs = Iterator[tuple[int, int, Arrays]]
-"""For each call its first seed, the one behind its last, and its outputs; the calls follow one another."""
+Outputs = Iterator[tuple[int, int, Arrays, float]]
+"""For each call its first seed, the one behind its last, its outputs, and its seconds; the calls follow one another."""
 Blocks = Iterator[tuple[int, int, dict[str, np.ndarray]]]
 """For each block its first sample, the one behind its last, and its arrays."""
 
@@ -64,17 +63,16 @@ class EverySeed(_Samples):
         return outputs
 
     def blocks(self, outputs: Outputs, place: int, seconds: float, cut: int) -> Blocks:  # noqa: ARG002
-        """The blocks of the outputs of calls, whose seeds lie along the axis `place`: each ends when it has taken so many `seconds`.
+        """The blocks of the outputs of calls, whose seeds lie along the axis `place`; each ends when its calls took so many `seconds`.
 
         Moments are taken of `cut` seeds at a time, wherever calls end.
         """
-        held: list[tuple[int, int, Arrays]] = []
-        began = perf_counter()
+        held: list[tuple[int, int, Arrays, float]] = []
         for call in outputs:
             held.append(call)
-            if perf_counter() - began >= seconds:
+            if sum(taken for *_, taken in held) >= seconds:
                 yield _block(held, place)
-                held, began = [], perf_counter()
+                held = []
         if held:
             yield _block(held, place)
 
@@ -154,8 +152,8 @@ class Batches(_Samples):
 Sampling = EverySeed | Batches
 
 
-def _block(calls: Sequence[tuple[int, int, Arrays]], place: int) -> tuple[int, int, dict[str, np.ndarray]]:
-    return calls[0][0], calls[-1][1], joined([found for *_, found in calls], place)
+def _block(calls: Sequence[tuple[int, int, Arrays, float]], place: int) -> tuple[int, int, dict[str, np.ndarray]]:
+    return calls[0][0], calls[-1][1], joined([found for _, _, found, _ in calls], place)
 
 
 def joined(parts: Sequence[Arrays], place: int) -> dict[str, np.ndarray]:
@@ -163,11 +161,11 @@ def joined(parts: Sequence[Arrays], place: int) -> dict[str, np.ndarray]:
     return {name: np.concatenate([part[name] for part in parts], axis=place) for name in parts[0]}
 
 
-def recut(outputs: Outputs, place: int, end: Callable[[int], int]) -> Outputs:
+def recut(outputs: Outputs, place: int, end: Callable[[int], int]) -> Iterator[tuple[int, int, Arrays]]:
     """The same outputs cut anew: what begins with a seed ends behind the seed `end` of it, which is not beyond the last one."""
     held: list[Arrays] = []
     start = None
-    for first, last, found in outputs:
+    for first, last, found, _ in outputs:
         begin = first
         while begin < last:
             start = begin if start is None else start
