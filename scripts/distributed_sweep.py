@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from specjax import sweep
+from specjax import fits, sweep
 from specjax.models import relu_network
 from specjax.sizes import AnySize
 
@@ -68,7 +68,7 @@ def main() -> None:
         print(sweep.explain(data))
         # A task of a job array may have too few widths for a fit.
         for name in ("first", "second") if len(options.widths) >= FIT else ():
-            fit = sweep.fit_power_law(data[name], "d1")
+            fit = fits.fit_power_law(data[name], "d1")
             print(f"{name}: exponent {fit.exponent:.3f} in [{fit.interval[0]:.3f}, {fit.interval[1]:.3f}]")
 
 

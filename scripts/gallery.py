@@ -27,11 +27,12 @@ SECTIONS = {
     "field": ("The field", "papers/field.md"),
 }
 """Title and page of each paper; what is under none of them is ours."""
-OURS = "What nobody had written down"
+OURS = "What no paper has"
 HEAD = """# Gallery
 
-*What every experiment draws, with its finding and the command that draws it. `python scripts/gallery.py results` makes this page from the
-results of `specjax reproduce`. In a figure without axes of its own, a statement that has no curve is a line: a black bar is its limit.*
+*The figure of every experiment, with its finding and the command that draws it. Many figures have a panel for each statement; statements
+without a curve share a panel, as lines with a black bar at the limit. `python scripts/gallery.py results` makes this page from the results
+of `specjax reproduce`.*
 """
 ENTRY = """
 <figure markdown>

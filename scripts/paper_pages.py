@@ -26,8 +26,8 @@ NUMBERS = ("statement", "estimate", "interval", "compared with", "draws", "scale
 SECTION = """
 ## Where each statement stands
 
-A row *holds* where every statement in the paper's own words is confirmed, and is *false* where one is refuted; *corrected* says that what
-is ours in its place is confirmed. `python scripts/paper_pages.py` writes this table from the ledger and the records of runs.
+A row *holds* where every statement in the paper's own words is confirmed, and is *false* where one is refuted; *corrected* means that our
+statement in its place is confirmed. `python scripts/paper_pages.py` writes this table from the ledger and the records of runs.
 
 <!-- standing -->
 <!-- end of standing -->

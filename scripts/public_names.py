@@ -1,14 +1,37 @@
-"""A hook of the documentation's builder: the API page of a package shows what its `__init__` exports, and nothing else.
+"""Hooks of the documentation's builder.
 
-A line `::: specjax.sweep` in docs/api stands for one entry for each name that specjax/sweep/__init__.py imports `as` itself, in its
-order. Lines that name a module are left as they are.
+The API page of a package shows what its `__init__` exports, and nothing else: a line `::: specjax.sweep` in docs/api stands for one
+entry for each name that specjax/sweep/__init__.py imports `as` itself, in its order. Lines that name a module are left as they are.
+
+Formulas in plain text keep their signs: an underscore makes no emphasis, and neither does the star of ‖G‖_*.
 """
 
 import ast
 import re
 from pathlib import Path
 
+from markdown import Extension, Markdown
+from markdown.inlinepatterns import SimpleTextInlineProcessor
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.plugins import event_priority
+
 ROOT = Path(__file__).parents[1]
+
+
+class PlainFormulas(Extension):
+    """Text between underscores, as in ‖A‖_F ‖B‖_F, is no emphasis, and `_*` is text; pages write emphasis with stars."""
+
+    def extendMarkdown(self, md: Markdown) -> None:
+        """Change the patterns of `md`, which calls this."""
+        # Before emphasis, of priority 60, and after code, links and HTML.
+        md.inlinePatterns.register(SimpleTextInlineProcessor(r"(_\*?)"), "plain_underscore", 65)
+
+
+# Before the plugin that reads docstrings takes the list.
+@event_priority(100)
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    config.markdown_extensions.append(PlainFormulas())
+    return config
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:

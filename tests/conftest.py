@@ -1,5 +1,6 @@
 """Settings and fixtures of every test: strict promotion, quick compilation, one hypothesis profile, float64 on request."""
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -11,6 +12,9 @@ import jax
 import jaxtyping
 import pytest
 from hypothesis import HealthCheck, settings
+
+# Importing makes almost no garbage, and every search for it would go through all that is imported.
+gc.disable()
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -29,6 +33,19 @@ jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 # What a test compiles is neither taken from the user's cache nor left there.
 os.environ["SPECJAX_COMPILATION_CACHE"] = "off"
+
+# How many objects are made between two searches for garbage, and how many searches of the young between one of the older ones. By
+# default each 700 new objects are searched, of which a trace makes many thousands that live on: a tenth of the time of what compiles.
+_COLLECTED_AFTER = (20_000, 20, 10)
+
+
+def pytest_collection_finish() -> None:
+    """What is imported stays, so that no search for garbage looks at it again."""
+    gc.enable()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_COLLECTED_AFTER)
+
 
 # No deadline: the first example compiles. Derandomized: a run fails today exactly if it failed yesterday.
 # Function-scoped fixtures are allowed: the ones here set a mode that every example shares.

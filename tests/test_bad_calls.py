@@ -15,7 +15,7 @@ import pytest
 import xarray as xr
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from specjax import diagnostics, experiments, models, optim, sizes, spectral, sweep
+from specjax import diagnostics, experiments, fits, models, optim, sizes, spectral, sweep
 from specjax.cli import main
 from specjax.lab.flags import override
 
@@ -239,15 +239,15 @@ SWEEP = [
         "/missing/folder/store holds no finished block of a sweep; give the folder of run(..., store=FOLDER).",
     ),
     (
-        lambda: sweep.fit_power_law(DATA.to_dataset(), "width"),
+        lambda: fits.fit_power_law(DATA.to_dataset(), "width"),
         "A fit needs one quantity, such as data['loss'], got a Dataset; pass a DataArray.",
     ),
     (
-        lambda: sweep.fit_offset(DATA.values, "width"),
+        lambda: fits.fit_offset(DATA.values, "width"),
         "A fit needs one quantity, such as data['loss'], got a ndarray; pass a DataArray.",
     ),
     (
-        lambda: sweep.fit_power_law(DATA, "depth"),
+        lambda: fits.fit_power_law(DATA, "depth"),
         "A fit over 'depth' needs exactly the dimensions ('depth', 'seed') or ('depth', 'batch'), got ('width', 'seed'); select or "
         "average the others first.",
     ),

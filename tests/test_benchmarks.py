@@ -10,7 +10,7 @@ import pytest
 pytestmark = pytest.mark.integration
 
 BENCHMARKS = Path(__file__).parents[1] / "scripts" / "benchmarks"
-REFERENCES = {"outer_product.py": "specjax, exact in x", "sweep.py": "one call of sweep.run"}
+REFERENCES = {"outer_product.py": "specjax, exact in x and W₂", "sweep.py": "one call of sweep.run"}
 
 
 @pytest.mark.parametrize("script", REFERENCES)

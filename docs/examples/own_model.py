@@ -7,7 +7,7 @@ two-layer network on a fixed batch, with an activation of positive mean (softplu
 import jax
 import jax.numpy as jnp
 
-from specjax import sizes, spectral, sweep
+from specjax import fits, sizes, spectral, sweep
 
 D, BATCH = 32, 64
 x = sizes.normal(jax.random.key(1), (BATCH, D))
@@ -31,6 +31,6 @@ def measure(key, width):
 data = sweep.run(measure, {"width": sweep.widths(8, 16, 32, 64, 128)}, seeds=50, key=jax.random.key(0))
 for name in ("softplus", "tanh"):
     mean, stderr = sweep.mean_and_stderr(data[name])
-    fit = sweep.fit_power_law(data[name], dim="width")
+    fit = fits.fit_power_law(data[name], dim="width")
     print(name, *(f"{m:.2f}±{e:.2f}" for m, e in zip(mean.values, stderr.values, strict=True)))
     print(f"  between the two largest widths as width^{fit.local_exponents[-1]:.2f}")

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 
-from specjax import lab, sizes, sweep
+from specjax import fits, lab, sizes, sweep
 
 D = 6
 target = jax.random.normal(jax.random.key(1), (D, D))
@@ -44,9 +44,9 @@ data
 
 # %%
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
-limit = sweep.asymptotic_exponent(data["squared_norm"], "k")
-sweep.draw_fit(limit, left)
-sweep.draw_fit(sweep.fit_power_law(data["off_over_diagonal"], "k"), right)
+limit = fits.asymptotic_exponent(data["squared_norm"], "k")
+fits.draw_fit(limit, left)
+fits.draw_fit(fits.fit_power_law(data["off_over_diagonal"], "k"), right)
 print(limit)
 
 # %% [markdown]

@@ -24,7 +24,7 @@ from mup import MuReadout, set_base_shapes
 from mup.coord_check import get_coord_data
 from timing import machine, table
 
-from specjax import scaling, sweep
+from specjax import fits, scaling
 from specjax.sizes import stream
 
 INPUTS, CLASSES, SAMPLES = 16, 10, 64
@@ -161,7 +161,7 @@ def by_mup(parametrization: str, optimizer: str, options: argparse.Namespace) ->
 
 
 def shown(draws: xr.DataArray) -> str:
-    fit = sweep.fit_power_law(draws, "width")
+    fit = fits.fit_power_law(draws, "width")
     return f"{fit.exponent:.3f} ({fit.interval[0]:.2f} to {fit.interval[1]:.2f})"
 
 

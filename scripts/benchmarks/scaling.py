@@ -28,7 +28,7 @@ import optax
 from jax import Array
 from timing import machine, minima, seconds, table
 
-from specjax import optim, scaling, sweep
+from specjax import fits, optim, scaling
 from specjax.sizes import stream
 
 INPUTS, SAMPLES = 8, 64
@@ -94,7 +94,7 @@ def step(params: Params, state: optax.OptState, batch: Batch, rate: float | Arra
 def by_transfer(options: argparse.Namespace, steps: int) -> np.ndarray:
     with warnings.catch_warnings():
         # Of the verdict nothing is wanted here.
-        warnings.simplefilter("ignore", sweep.RoughFitWarning)
+        warnings.simplefilter("ignore", fits.RoughFitWarning)
         found = scaling.transfer(
             build,
             loss,

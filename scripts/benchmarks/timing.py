@@ -26,24 +26,27 @@ class Timing(NamedTuple):
         return max(self.first - self.again, 0.0)
 
 
-def seconds(call: Callable[[], Any]) -> float:
-    """Wall-clock seconds of one call, until every JAX array in its result is there."""
-    start = perf_counter()
+def seconds(call: Callable[[], Any], clock: Callable[[], float] = perf_counter) -> float:
+    """Seconds of one call, until every JAX array in its result is there; elapsed ones, unless another clock is given."""
+    start = clock()
     jax.block_until_ready(call())
-    return perf_counter() - start
+    return clock() - start
 
 
-def measure(makers: Mapping[str, Callable[[], Callable[[], Any]]], repeats: int) -> dict[str, Timing]:
+def measure(
+    makers: Mapping[str, Callable[[], Callable[[], Any]]], repeats: int, clock: Callable[[], float] = perf_counter
+) -> dict[str, Timing]:
     """Times, in `repeats` rounds of all sides, the first and second call of what each maker returns, from empty JAX caches.
 
-    Rounds rather than one side after the other, so that a slow minute of the machine meets every side.
+    Rounds rather than one side after the other, so that a slow minute of the machine meets every side. `time.process_time` for a clock
+    counts what all threads of the process compute, and on a machine that others use as well not what they take.
     """
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in makers}
     for _ in range(repeats):
         for name, make in makers.items():
             jax.clear_caches()
             call = make()
-            taken[name].append((seconds(call), seconds(call)))
+            taken[name].append((seconds(call, clock), seconds(call, clock)))
     timings = {}
     for name, pairs in taken.items():
         first, again = zip(*pairs, strict=True)

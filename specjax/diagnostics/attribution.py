@@ -24,8 +24,8 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float, Key
 
-from specjax import spectral, sweep
-from specjax.sweep import Fit
+from specjax import fits, spectral, sweep
+from specjax.fits import Fit
 from specjax.sweep.axes import Over
 from specjax.sweep.failures import FAILED
 
@@ -155,7 +155,7 @@ def exponent_shift(
         seed: Seed of the resampling.
 
     Raises:
-        ValueError: there is no such method; and whatever `sweep.fit_power_law` refuses.
+        ValueError: there is no such method; and whatever `fits.fit_power_law` refuses.
     """
     known = data[ORTHOGONALIZER].values.tolist() if ORTHOGONALIZER in data.dims else []
     if orthogonalizer not in known or EXACT not in known:
@@ -163,7 +163,7 @@ def exponent_shift(
             f"data needs {orthogonalizer!r} and {EXACT!r} along {ORTHOGONALIZER!r}, got {known}; pass an output of attribute."
         )
     sides = [data.sel({ORTHOGONALIZER: name}, drop=True) for name in (orthogonalizer, EXACT)]
-    fitted, exact = (sweep.fit_power_law(side, dim, resamples=resamples, seed=seed) for side in sides)
+    fitted, exact = (fits.fit_power_law(side, dim, resamples=resamples, seed=seed) for side in sides)
     y = np.stack([side.sortby(dim).transpose(dim, "seed").values.astype(np.float64) for side in sides])
     log_x = np.log(fitted.widths)
     weights = (log_x - log_x.mean()) / np.sum((log_x - log_x.mean()) ** 2)

@@ -12,7 +12,8 @@ from specjax.diagnostics.probe import Model, Probe
 def first_not_finite(model: Model, params: PyTree, batch: PyTree) -> str | None:
     """What is NaN or infinite first, or None: a parameter, then the inputs of a linear map in the order of use, the loss, a gradient.
 
-    The parameters of stacked layers are told apart by their first index, as in "the inputs of blocks.down[3]".
+    Arguments are those of `layer_report`: the loss, its parameters and a batch. The parameters of stacked layers are told apart by their
+    first index, as in "the inputs of blocks.down[3]".
     """
     probe = Probe(model, params, batch)
     labels: list[str] = []

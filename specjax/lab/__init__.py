@@ -12,6 +12,7 @@ from specjax.lab.check import Check as Check
 from specjax.lab.check import attack_rows as attack_rows
 from specjax.lab.config import Config as Config
 from specjax.lab.config import ascending as ascending
+from specjax.lab.config import grid as grid
 from specjax.lab.config import integer as integer
 from specjax.lab.config import number as number
 from specjax.lab.config import numbers as numbers

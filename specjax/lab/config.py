@@ -14,9 +14,9 @@ from itertools import pairwise
 from typing import Any, dataclass_transform
 
 
-def sizes(*default: int, least: int = 1, points: int = 1, help: str) -> Any:
-    """A field of sizes in ascending order, at least `points` of them, each at least `least`."""
-    return _field(default, _ascending("sizes", least, points), help)
+def sizes(*default: int, least: int = 1, points: int = 1, count: int | None = None, help: str) -> Any:
+    """A field of sizes in ascending order, at least `points` of them, or `count` if given, each at least `least`."""
+    return _field(default, _ascending("sizes", least, points, count), help)
 
 
 def ascending(
@@ -34,7 +34,7 @@ def ascending(
 
 
 def integer(default: int, *, least: int = 1, most: int | None = None, help: str) -> Any:
-    """A field of one integer from `least` to `most`."""
+    """A field of one integer from `least` to `most`, which is a flag of the command line with the text `help`; others are refused."""
     return _field(default, _between(least, most), help)
 
 
@@ -57,13 +57,35 @@ def number(
     return _field(float(default), check, help)
 
 
-def numbers(*default: float | int, above: float | int = -math.inf, below: float | int = math.inf, help: str) -> Any:
-    """A field of one or more different finite numbers strictly between `above` and `below`."""
+def numbers(
+    *default: float | int,
+    above: float | int = -math.inf,
+    below: float | int = math.inf,
+    count: int | None = None,
+    help: str,
+) -> Any:
+    """A field of one or more different finite numbers strictly between `above` and `below`; `count` of them, if given."""
 
     def check(name: str, value: tuple[float, ...]) -> None:
         if not value or len(set(value)) < len(value) or not all(math.isfinite(v) and above < v < below for v in value):
             raise ValueError(
                 f"{name} needs one or more different finite numbers between {above:g} and {below:g}, got {value}."
+            )
+        if count is not None and len(value) != count:
+            raise ValueError(f"{name} needs {count} numbers, got {value}.")
+
+    return _field(tuple(map(float, default)), check, help)
+
+
+def grid(*default: float | int, count: int | None = None, help: str) -> Any:
+    """A field of positive numbers in ascending order, to take the best of: three or more, so that one lies inside, or `count`."""
+
+    def check(name: str, value: tuple[float, ...]) -> None:
+        in_order = all(low < high for low, high in pairwise((0.0, *value, math.inf)))
+        if not in_order or (len(value) < 3 if count is None else len(value) != count):
+            number = "3 or more" if count is None else f"{count}"
+            raise ValueError(
+                f"{name} needs {number} positive numbers in ascending order, so that one lies inside, got {value}."
             )
 
     return _field(tuple(map(float, default)), check, help)
@@ -87,7 +109,7 @@ def switch(default: bool, *, help: str) -> Any:
 @dataclass_transform(
     frozen_default=True,
     kw_only_default=True,
-    field_specifiers=(sizes, ascending, integer, number, numbers, seeds, text, switch),
+    field_specifiers=(sizes, ascending, integer, number, numbers, grid, seeds, text, switch),
 )
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
@@ -110,12 +132,16 @@ class Config:
                 field.metadata["check"](field.name, getattr(self, field.name))
 
 
-def _ascending(called: str, least: float | int, points: int) -> Callable[[str, Any], None]:
+def _ascending(called: str, least: float | int, points: int, count: int | None = None) -> Callable[[str, Any], None]:
     def check(name: str, value: Any) -> None:
         in_order = all(low < high for low, high in pairwise(value))
-        if len(value) < points or not in_order or not all(least <= each < math.inf for each in value):
-            number = f"{points} or more different {called}" if points > 1 else f"different {called}"
-            raise ValueError(f"{name} needs {number} in ascending order, each at least {least:g}, got {tuple(value)}.")
+        enough = len(value) >= points if count is None else len(value) == count
+        if not enough or not in_order or not all(least <= each < math.inf for each in value):
+            number = f"{points} or more " if points > 1 else ""
+            number = number if count is None else f"{count} "
+            raise ValueError(
+                f"{name} needs {number}different {called} in ascending order, each at least {least:g}, got {tuple(value)}."
+            )
 
     return check
 

@@ -1,21 +1,24 @@
 """The marks that figures share."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
-from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
-from specjax import sweep
+from specjax import fits, sweep
 from specjax.lab.estimates import Estimate, Number, estimate
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Okabe and Ito's, which colour-blind readers tell apart; where there are several curves, `MARKERS` go with them."""
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
+_APART = 0.09
+"""The least distance of ticks, as a share of the axis, at which numbers of three or four digits do not touch."""
 _LETTERS = 30
 """Labels of more letters, all together, would touch each other side by side."""
 
@@ -43,15 +46,26 @@ def draw_estimates(axes: Axes, found: Estimate, dim: str | None, scale: Number =
         axes.set_xticks(x, x, rotation=20, ha="right")
     if np.issubdtype(x.dtype, np.number) and x.min() > 0 and x.max() >= 8 * x.min():
         axes.set_xscale("log", base=2)
-        axes.set_xticks(x, [f"{tick:g}" for tick in x])
+        ticks = apart(axes, x.tolist(), _APART)
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.minorticks_off()
+
+
+def apart(axes: Axes, ticks: Iterable[float | int], least: float) -> list[float | int]:
+    """Of these ticks of x those in view that are as far apart as `least`, a share of the axis; the ones nearest to zero first."""
+    places: dict[float | int, float] = {}
+    for tick in sorted(ticks, key=abs):
+        place = float(axes.transLimits.transform(axes.transScale.transform((tick, axes.get_ylim()[0])))[0])
+        if 0 <= place <= 1 and all(abs(place - other) >= least for other in places.values()):
+            places[tick] = place
+    return sorted(places)
 
 
 def draw_power(axes: Axes, draws: xr.DataArray, dim: str, name: str | None = None) -> None:
     """Means against a size on logarithmic axes with the power law fitted to them, or the means alone where none can be fitted."""
     try:
-        fit = sweep.fit_power_law(draws, dim)
-        sweep.draw_fit(replace(fit, name=name or fit.name), axes)
+        fit = fits.fit_power_law(draws, dim)
+        fits.draw_fit(replace(fit, name=name or fit.name), axes)
         readable_decades(axes)
     except ValueError:
         draw_estimates(axes, estimate(draws), dim)
@@ -91,6 +105,41 @@ def draw_curves(
         axes.errorbar(x, y, bars, label=label(at), fmt=marker + fmt, color=color, capsize=2, markersize=4, linewidth=1)
 
 
+def draw_panels(
+    draws: xr.DataArray,
+    along: str,
+    curves: str,
+    label: Callable[[Any], str],
+    titles: Mapping[Any, str],
+    *,
+    over: str,
+    ylabel: str,
+    ticks: bool = True,
+    fmt: str = "-",
+) -> tuple[Figure, dict[Any, Axes]]:
+    """`draw_curves` on logarithmic axes in a panel for each coordinate of `over`, which `titles` name, side by side with one y axis.
+
+    With `ticks` every coordinate of `along` has one. The panels are returned by coordinate, for what else belongs into them.
+    """
+    places = draws[over].values.tolist()
+    drawn = Figure(figsize=(4.2 * len(places), 4), layout="constrained")
+    panels = dict(zip(places, drawn.subplots(1, len(places), sharey=True), strict=True))
+    for at, axes in panels.items():
+        draw_curves(axes, draws.sel({over: at}), along, curves, label, fmt=fmt)
+        log_axes(axes, draws[along].values if ticks else ())
+        axes.set(xlabel=along, ylabel=ylabel, title=titles[at])
+        axes.legend(fontsize="small")
+    return drawn, panels
+
+
+def draw_shares(axes: Axes, shares: xr.DataArray) -> None:
+    """A heat map of numbers from 0 to 1, rows by columns, each written into its cell."""
+    axes.imshow(shares, vmin=0, vmax=1, cmap="Blues", aspect="auto")
+    for (row, column), share in np.ndenumerate(shares.values):
+        color = "white" if share > 0.6 else "black"
+        axes.text(column, row, f"{share:.2g}", ha="center", va="center", fontsize="x-small", color=color)
+
+
 def draw_slopes(axes: Axes, draws: xr.DataArray, dim: str, curves: str, exponents: Sequence[float]) -> None:
     """Powers of `dim` through the last mean of each of the first curves, dashed, in the colours of `draw_curves`."""
     mean = draws.astype(float).mean("seed")
@@ -114,8 +163,8 @@ def readable_decades(axes: Axes) -> None:
     low, high = axes.get_ylim()
     if axes.get_yscale() != "log" or high >= 100 * low:
         return
-    subs = (1.0, 2.0, 5.0) if high > 4 * low else tuple(np.arange(1.0, 10.0, 1.0 if high > 2 * low else 0.2))
-    axes.yaxis.set_major_locator(LogLocator(subs=subs))
+    subs = (1.0, 2.0, 5.0) if high > 4 * low else tuple(np.arange(1.0, 10.0))
+    axes.yaxis.set_major_locator(LogLocator(subs=subs) if high > 2 * low else MaxNLocator(6))
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
-from specjax import sweep
+from specjax import fits, sweep
 from specjax.lab.finding import Finding, Point, labelled
 
 POINTS = "What each verdict follows from"
@@ -49,10 +49,10 @@ def table_by_size(title: str, values: Mapping[str, xr.DataArray], dim: str, of_l
     shown: list[tuple[xr.DataArray, ...]]
     for name, draws in values.items():
         if "seed" in draws.dims:
-            slope = sweep.slopes(draws, dim) if of_logs else sweep.jackknife(draws, lambda mean: _slopes(mean, dim))
+            slope = fits.slopes(draws, dim) if of_logs else fits.jackknife(draws, lambda mean: _slopes(mean, dim))
             shown = [sweep.mean_and_stderr(part.astype(float)) for part in (draws, slope)]
         else:
-            shown = [(draws,), (sweep.slopes(draws, dim) if of_logs else _slopes(draws, dim),)]
+            shown = [(draws,), (fits.slopes(draws, dim) if of_logs else _slopes(draws, dim),)]
         means, ends = shown
         for place, where in labelled(ends[0]):
             at = dict(zip(ends[0].dims, place, strict=True))
@@ -65,7 +65,7 @@ def table_by_size(title: str, values: Mapping[str, xr.DataArray], dim: str, of_l
 
 def _slopes(means: xr.DataArray, dim: str) -> xr.DataArray:
     with np.errstate(divide="ignore", invalid="ignore"):
-        return sweep.slopes(xr.ufuncs.log(means), dim)
+        return fits.slopes(xr.ufuncs.log(means), dim)
 
 
 def _cells(point: Point) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from specjax.models import associative_memory as associative_memory
 from specjax.models import conditioned as conditioned
 from specjax.models import decoder_block as decoder_block
 from specjax.models import deep_linear as deep_linear
+from specjax.models import descent as descent
 from specjax.models import factorization_spectra as factorization_spectra
 from specjax.models import in_context_regression as in_context_regression
 from specjax.models import layerwise_descent as layerwise_descent

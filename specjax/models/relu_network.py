@@ -1,17 +1,18 @@
 """Two-layer ReLU networks f(x) = W_2 σ(W_1 x) learning a linear map Φ: L = ½ E_x ‖f(x) - Φ x‖², x ~ N(0, I).
 
 Loss and gradient of the population are exact given the weights: the average over x is done by the arc-cosine kernels, not by
-samples (outer-product, Appendix C).
+samples (outer-product, Appendix C). Where E[G Gᵀ] is asked for, two functions average it over part of the weights as well.
 """
 
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Key
 
 from specjax.models.targets import check_target
-from specjax.sizes import AnySize, normal
+from specjax.sizes import AnySize, active, block_mask, normal
 from specjax.theory.angles import arc_cosine_0, arc_cosine_1_of, arccos
 
 
@@ -20,6 +21,13 @@ class Params(NamedTuple):
 
     w1: Float[Array, "d1 d0"]
     w2: Float[Array, "d2 d1"]
+
+
+class OuterProducts(NamedTuple):
+    """G_1 G_1ᵀ and G_2 G_2ᵀ of the population gradient, or means of them."""
+
+    p1: Float[Array, "d1 d1"]
+    p2: Float[Array, "d2 d2"]
 
 
 def init(key: Key[Array, ""], d0: AnySize, d1: AnySize, d2: AnySize) -> Params:
@@ -65,6 +73,59 @@ def gradient(params: Params, target: Float[Array, "d2 d0"]) -> Params:
 def hidden_gram(w1: Float[Array, "d1 d0"]) -> Float[Array, "d1 d1"]:
     """H = E_x[σ(W_1 x) σ(W_1 x)ᵀ] = ‖w_a‖‖w_b‖ g(θ_ab) (Cho and Saul 2009; outer-product, Lemma 19)."""
     return _gram(*_norms_and_angles(w1))
+
+
+def symmetrized_outer_products(params: Params, target: Float[Array, "d2 d0"]) -> OuterProducts:
+    """The mean of (G_1 G_1ᵀ, G_2 G_2ᵀ) over all signs of the rows of W_1 and of the entries of W_2, in closed form.
+
+    Unbiased: where signs leave the law of the weights alone, as they do of `init`, the mean over them has the expectation of what it
+    is a mean of. It takes from W_2 the squares of its entries, and from the angles what is left of them under θ -> π - θ. Raises as
+    `sampled_loss`.
+    """
+    _check(params, target)
+    squares = params.w2**2
+    own = jnp.eye(squares.shape[1], dtype=bool)
+    overlaps = jnp.where(own, jnp.sum(squares, axis=0) ** 2, squares.T @ squares)
+    return _over_signs(params.w1, target, squares, overlaps, squares.T @ jnp.sum(target**2, axis=1))
+
+
+def expected_outer_products(w1: Float[Array, "d1 d0"], target: Float[Array, "d2 d0"], d2: AnySize) -> OuterProducts:
+    """E[G_1 G_1ᵀ] and E[G_2 G_2ᵀ] over W_2 and the signs of the rows of W_1, given W_1 up to these, in closed form.
+
+    W_2 has independent N(0, 1) entries and d2 rows. Unbiased by the tower rule: the expectation of `symmetrized_outer_products` given
+    W_1 takes that of its squares, which is 1, and of (W_2ᵀ W_2)_ac², which is d_2 (d_2 + 2) for a = c and else d_2 (outer-product,
+    Lemma 26). So far fewer W_1 are needed for the same standard error. Raises ValueError for a target of another shape than d2 and W_1
+    have, or with non-finite entries.
+    """
+    squares = jnp.asarray(block_mask((d2, w1.shape[0])), w1.dtype)
+    _check(Params(w1, squares), target)
+    rows, own = jnp.asarray(active(d2), w1.dtype), jnp.eye(w1.shape[0], dtype=bool)
+    # Padded units are rows of zeros.
+    real = jnp.any(w1 != 0, axis=1)
+    overlaps = jnp.where(real[:, None], jnp.where(own, rows * (rows + 2), rows), 0)
+    return _over_signs(w1, target, squares, overlaps, jnp.where(real, jnp.sum(target**2), 0))
+
+
+def _over_signs(w1: Array, target: Array, squares: Array, overlaps: Array, signal: Array) -> OuterProducts:
+    """Both, from the means of (W_2)_ia², of O_ac², where O = W_2ᵀ W_2, and of ‖Φᵀ (W_2)_·a‖².
+
+    The signs leave of (G_1 G_1ᵀ)_aa only Σ_k O_ak² ‖F(w_a, w_k)‖² + ‖Φᵀ (W_2)_·a‖²/4, of (G_1 G_1ᵀ)_ac only O_ac² F(w_a, w_c)·F(w_c, w_a),
+    and of G_2 G_2ᵀ only Σ_k (W_2)_ik² (H²)_kk on its diagonal, and Φ W_1ᵀ W_1 Φᵀ/4: the rest is odd in entries of W_2 or, where it is
+    O_aa O_cc w_aᵀ w_c/4, in a row of W_1. What is left turns with the sign of w_c as with that of φ = π/2 - θ: its even part stays.
+    """
+    norms, angles = _norms_and_angles(w1)
+    own = jnp.eye(w1.shape[0], dtype=bool)
+    phi, lengths = np.pi / 2 - angles.theta, norms**2
+    mixed, level = angles.sine**2 + 2 * phi * angles.sine * angles.cosine, np.pi**2 / 4 + phi**2
+    # The even parts of ‖F(u, v)‖²/‖v‖², of g(θ)² and of F(u, v)·F(v, u)/(‖u‖‖v‖); w_a has no sign beside itself.
+    f_squared = jnp.where(own, 1 / 4, (mixed + level) / (4 * np.pi**2))
+    g_squared = jnp.where(own, 1 / 4, (mixed + level * angles.cosine**2) / (4 * np.pi**2))
+    crossed = (angles.sine + phi * angles.cosine) / (4 * np.pi)
+    diagonal = (overlaps * f_squared) @ lengths + signal / 4
+    p1 = jnp.where(own, diagonal, overlaps * crossed * norms[:, None] * norms[None, :])
+    through = target @ w1.T
+    p2 = jnp.diag(squares @ (lengths * (g_squared @ lengths))) + through @ through.T / 4
+    return OuterProducts(p1, p2)
 
 
 class _Angles(NamedTuple):

@@ -17,7 +17,8 @@ Monomial = tuple[tuple[str, Exact], ...]
 class Polynomial:
     """A sum of rational coefficients times monomials. Operators +, -, *, ** and / take exact numbers and polynomials alike.
 
-    A power that is no positive integer, and a divisor, must be one monomial: k**-1 and (4 * k)**Fraction(1, 2) are, (d + 1)**-1 is not.
+    A power that is no positive integer, and a divisor, must be one monomial: `k**-1` and `(4 * k)**Fraction(1, 2)` are, `(d + 1)**-1` is
+    not.
     """
 
     terms: Mapping[Monomial, Exact]

@@ -87,7 +87,7 @@ def decay_on_plateau(factor: ArrayLike = 0.5, patience: ArrayLike = 10) -> optax
         if "value" not in extra_args:
             raise ValueError("decay_on_plateau needs the loss: update(updates, state, params, value=loss).")
         value = jnp.asarray(extra_args["value"]).astype(state.best.dtype)
-        # Not by jnp.minimum: one NaN would stay the best for ever.
+        # Not by jnp.minimum: one NaN would stay the best to the end.
         improved = value < state.best
         bad = jnp.where(improved, 0, state.bad + 1)
         stuck = bad >= jnp.asarray(patience, bad.dtype)

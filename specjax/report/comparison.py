@@ -25,4 +25,5 @@ def differing(results: Sequence[Result], recorded: Mapping[str, Result]) -> list
 
 
 def _told(check: Check) -> str:
-    return f"{check.verdict}, {number(check.estimate)} {interval(check.interval)}"
+    turns = ", as it depends on the length" if check.depends else ""
+    return f"{check.verdict}{turns}, {number(check.estimate)} {interval(check.interval)}"

@@ -6,9 +6,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 import xarray as xr
 
-from specjax import lab, sweep
+from specjax import fits, lab
+from specjax.fits import RoughFitWarning
 from specjax.lab.relations import Relation
-from specjax.sweep import RoughFitWarning
 
 Verdict = Literal["stable", "grows", "vanishes", "zero", "not decided"]
 LEAST_WIDTHS = 3
@@ -48,7 +48,7 @@ def behaviour(draws: xr.DataArray) -> Behaviour:
         warnings.simplefilter("ignore", RoughFitWarning)
         verdict, reason = _verdict(draws)
         try:
-            fit = sweep.fit_power_law(draws, "width")
+            fit = fits.fit_power_law(draws, "width")
         except ValueError as error:
             return Behaviour(verdict, *nothing, reason or str(error))
     return Behaviour(verdict, fit.exponent, fit.interval, reason)

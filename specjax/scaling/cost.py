@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import xarray as xr
 
-from specjax import lab, sweep
+from specjax import fits, lab
+from specjax.fits import Optimum
 from specjax.lab.relations import Relation
-from specjax.sweep import Optimum
 
 
 def optima_of(loss: xr.DataArray, dim: str) -> dict[str, Optimum]:
@@ -17,13 +17,13 @@ def optima_of(loss: xr.DataArray, dim: str) -> dict[str, Optimum]:
         dim: The size.
 
     Raises:
-        ValueError: as `sweep.optimum`.
+        ValueError: as `fits.optimum`.
     """
     scalars = [str(name) for name in loss.dims if name not in (dim, "seed")]
     means = loss.mean("seed", skipna=False)
     best = means.where(xr.ufuncs.isfinite(means), float("inf")).argmin(scalars)
     return {
-        name: sweep.optimum(
+        name: fits.optimum(
             loss.isel({other: best[other] for other in scalars if other != name}).drop_vars(
                 [other for other in scalars if other != name]
             ),

@@ -18,11 +18,12 @@ import xarray as xr
 from jaxtyping import Array, Key, PyTree
 from matplotlib.axes import Axes
 
-from specjax import sweep
+from specjax import fits, sweep
+from specjax.fits import Optimum, RoughFitWarning
 from specjax.lab.finding import Finding
 from specjax.scaling.cost import cost_of_narrowest, costs_less, optima_of
 from specjax.scaling.problem import Build, Dim, Loss, Optimizer, Problem, checked
-from specjax.sweep import FailedSeedsWarning, Optimum, RoughFitWarning
+from specjax.sweep import FailedSeedsWarning
 
 Transferring = Literal["transfers", "does not transfer", "not decided"]
 _VERDICTS: Mapping[str, Transferring] = {
@@ -56,7 +57,7 @@ class Transfer:
 
     @classmethod
     def of(cls, data: xr.Dataset, tolerance: float) -> "Transfer":
-        """What the losses of trainings say, `data["loss"]` over (width or depth, scalars, seed); raises ValueError as `sweep.optimum`."""
+        """What the losses of trainings say, `data["loss"]` over (width or depth, scalars, seed); raises ValueError as `fits.optimum`."""
         dim = "depth" if "depth" in data["loss"].dims else "width"
         loss = data["loss"].sortby([name for name in data["loss"].dims if name != "seed"])
         optima = optima_of(loss, dim)
@@ -120,7 +121,7 @@ class Transfer:
         if over is not None and over not in self.optima:
             raise ValueError(f"There is no scalar {over!r}; there are {', '.join(self.optima)}.")
         optimum = self.optimum if over is None else self.optima[over]
-        ax = sweep.draw_optimum(optimum, ax)
+        ax = fits.draw_optimum(optimum, ax)
         ax.axvline(optimum.grid[optimum.best[0]], color="black", linewidth=0.8, linestyle=":")
         return ax
 

@@ -5,11 +5,13 @@ from specjax.spectral.accuracy import factor_error as factor_error
 from specjax.spectral.accuracy import method_error as method_error
 from specjax.spectral.dominance import diagonal_mean as diagonal_mean
 from specjax.spectral.dominance import dominance_ratio as dominance_ratio
+from specjax.spectral.dominance import off_block_energy as off_block_energy
 from specjax.spectral.dominance import off_diagonal as off_diagonal
 from specjax.spectral.dominance import off_diagonal_coefficient as off_diagonal_coefficient
 from specjax.spectral.dominance import off_diagonal_energy as off_diagonal_energy
 from specjax.spectral.dominance import off_diagonal_mean as off_diagonal_mean
 from specjax.spectral.dominance import row_dominance as row_dominance
+from specjax.spectral.dominance import traceless_cosine as traceless_cosine
 from specjax.spectral.maps import spectral_map as spectral_map
 from specjax.spectral.maps import spectral_power as spectral_power
 from specjax.spectral.maps import stabilized_sign as stabilized_sign

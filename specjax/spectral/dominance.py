@@ -4,7 +4,10 @@ Zero padding is not part of P, so the averages take the active size: an int or a
 All of them raise ValueError for a matrix that is not square. Half precision is measured in float32.
 """
 
+from itertools import product
+
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from specjax.sizes import AnySize, active
@@ -12,19 +15,25 @@ from specjax.spectral.scaling import at_least_float32, ratio, scaled
 
 
 def diagonal_mean(p: Float[Array, "*batch m m"], size: AnySize | None = None) -> Float[Array, "*batch"]:
-    """The mean of the diagonal entries P_aa."""
+    """The mean of the diagonal entries P_aa; `size` is the number of rows that are no padding, by default all."""
     p = at_least_float32(p)
     return _trace(p) / _number(p, size)
 
 
 def off_diagonal_mean(p: Float[Array, "*batch m m"], size: AnySize | None = None) -> Float[Array, "*batch"]:
-    """The mean of the signed off-diagonal entries P_ac, a != c (0 for a 1×1 matrix, which has none)."""
+    """The mean of the signed off-diagonal entries P_ac, a != c (0 for a 1×1 matrix, which has none).
+
+    `size` is the number of rows that are no padding, by default all.
+    """
     p = at_least_float32(p)
     return jnp.sum(off_diagonal(p), axis=(-2, -1)) / _pairs(p, size)
 
 
 def dominance_ratio(p: Float[Array, "*batch m m"], size: AnySize | None = None) -> Float[Array, "*batch"]:
-    """Mean |P_ac| over the off-diagonal entries divided by the mean of the diagonal; 0 for a diagonal or zero matrix."""
+    """Mean |P_ac| over the off-diagonal entries divided by the mean of the diagonal; 0 for a diagonal or zero matrix.
+
+    `size` is the number of rows that are no padding, by default all.
+    """
     unit, _ = scaled(p)
     off = jnp.sum(jnp.abs(off_diagonal(unit)), axis=(-2, -1)) / _pairs(unit, size)
     return ratio(off, diagonal_mean(unit, size))
@@ -56,10 +65,44 @@ def off_diagonal_coefficient(
     return coefficient * (scale_p / scale)[..., 0, 0]
 
 
+def off_block_energy(p: Float[Array, "*batch m m"]) -> Float[Array, "*batch"]:
+    """The least share of ‖P‖_F² outside of two diagonal blocks, over all ways to divide the rows and columns into two sets.
+
+    0 where P is block-diagonal in some order of its columns, or zero. There are 2^(m-1) - 1 ways: for m up to 12 or so.
+
+    Raises:
+        ValueError: fewer than two columns, which cannot be divided.
+    """
+    if _extent(p) < 2:
+        raise ValueError(f"Two blocks need two columns or more, got shape {p.shape}.")
+    # The first column is in the first set, which must not be all of them.
+    sides = np.array([(False, *others) for others in product((False, True), repeat=_extent(p) - 1)][1:])
+    unit, _ = scaled(p)
+    across = jnp.asarray((sides[:, :, None] != sides[:, None, :]).astype(float), unit.dtype)
+    squares = ratio(unit**2, jnp.sum(unit**2, (-2, -1), keepdims=True))
+    return jnp.min(jnp.einsum("...ij,sij->...s", squares, across), axis=-1)
+
+
+def traceless_cosine(a: Float[Array, "*batch m m"], b: Float[Array, "*batch m m"]) -> Float[Array, "*batch"]:
+    """The cosine of the angle between A - (tr A/m) I and B - (tr B/m) I: 1 for equal patterns, 0 for unrelated ones.
+
+    NaN for a multiple of I, which has no pattern.
+    """
+    m = _extent(a)
+    (a, _), (b, _) = scaled(a), scaled(b)
+    a, b = (x - jnp.where(_on_diagonal(x), _trace(x)[..., None, None] / m, 0) for x in (a, b))
+    return jnp.sum(a * b, (-2, -1)) / jnp.sqrt(jnp.sum(a**2, (-2, -1)) * jnp.sum(b**2, (-2, -1)))
+
+
 def off_diagonal(p: Float[Array, "*batch m m"]) -> Float[Array, "*batch m m"]:
-    """P with its diagonal set to zero."""
+    """P with its diagonal set to zero; ValueError for a matrix that is not square."""
+    return jnp.where(_on_diagonal(p), 0, p)
+
+
+def _on_diagonal(p: Array) -> Array:
+    """Where the diagonal of P is, with as many axes as P."""
     m = _extent(p)
-    return jnp.where(jnp.eye(m, dtype=bool).reshape((1,) * (p.ndim - 2) + (m, m)), 0, p)
+    return jnp.eye(m, dtype=bool).reshape((1,) * (p.ndim - 2) + (m, m))
 
 
 def _trace(p: Array) -> Array:

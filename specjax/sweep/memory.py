@@ -30,9 +30,7 @@ def parse(memory: str | int) -> int:
 
 
 def default_budget(device: jax.Device, devices: int) -> int:
-    """The bytes that a sweep takes on each of `devices` local devices unless told: a quarter of the host's memory shared among
-    them, or three quarters of an accelerator's own.
-    """
+    """The bytes for each of `devices` local devices: a quarter of the host's shared among them, or three quarters of its own."""
     if device.platform == "cpu":
         return int(host_memory() * _HOST_SHARE) // devices
     statistics = device.memory_stats() or {}

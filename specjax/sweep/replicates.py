@@ -5,11 +5,6 @@ import xarray as xr
 
 SEED, BATCH = "seed", "batch"
 SEEDS = "seeds"  # the coordinate that says how many seeds each width has
-FEW = 10  # replicates below which a standard error is itself uncertain by a quarter, and a bootstrap rough
-
-
-class RoughFitWarning(UserWarning):
-    """A fit rests on so few points or replicates that its interval is rough, or cannot show misfit."""
 
 
 def replicate_dim(data: xr.DataArray | xr.Dataset) -> str:

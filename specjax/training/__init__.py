@@ -1,5 +1,6 @@
 """Training one network on real data: texts, loops that record and stop at NaN, telemetry of ranks, checkpoints, several devices."""
 
+from specjax.training import in_context as in_context
 from specjax.training import text as text
 from specjax.training.checkpoints import Checkpoints as Checkpoints
 from specjax.training.loop import DATA as DATA

@@ -3,33 +3,38 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from specjax.diagnostics import first_not_finite
 from specjax.models import transformer
 from specjax.models.transformer import Architecture, Sequences
 
-MODEL = transformer.init(jax.random.key(0), Architecture(7, 8, 6, activation="relu_squared"))
-BATCH = Sequences(jax.random.randint(jax.random.key(1), (8, 7), 0, 7))
+
+def second(factor):
+    """One for the matrices of the first of two blocks."""
+    return np.array([1, factor], np.float32).reshape(2, 1, 1)
 
 
 def times(where, factor):
-    return eqx.tree_at(where, MODEL, where(MODEL) * factor)
+    return lambda model: eqx.tree_at(where, model, where(model) * factor)
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize(
-    ("model", "culprit"),
+    ("spoiled", "culprit"),
     [
-        (MODEL, None),
-        (times(lambda m: m.blocks.down, jnp.ones((2, 1, 1)).at[1].set(jnp.nan)), "the parameter blocks.down[1]"),
-        (times(lambda m: m.positions, jnp.inf), "the parameter positions"),
-        (times(lambda m: m.blocks.up, jnp.ones((2, 1, 1)).at[1].set(1e25)), "the inputs of blocks.down[1]"),
-        (times(lambda m: m.head, 1e38 / jnp.abs(MODEL.head).max()), "the loss"),
+        (lambda model: model, None),
+        (times(lambda m: m.blocks.down, second(np.nan)), "the parameter blocks.down[1]"),
+        (times(lambda m: m.positions, np.float32(np.inf)), "the parameter positions"),
+        (times(lambda m: m.blocks.up, second(1e25)), "the inputs of blocks.down[1]"),
+        (lambda model: times(lambda m: m.head, 1e38 / jnp.abs(model.head).max())(model), "the loss"),
     ],
 )
-def test_what_is_not_finite_first(model, culprit):
-    assert first_not_finite(transformer.loss, model, BATCH) == culprit
+def test_what_is_not_finite_first(spoiled, culprit):
+    model = eqx.filter_jit(transformer.init)(jax.random.key(0), Architecture(7, 8, 6, activation="relu_squared"))
+    batch = Sequences(jax.random.randint(jax.random.key(1), (8, 7), 0, 7))
+    assert first_not_finite(transformer.loss, spoiled(model), batch) == culprit
 
 
 def test_a_gradient_can_be_the_first():

@@ -64,11 +64,12 @@ def by_optax():
     gradient = jax.jit(jax.grad(loss))
     losses, momenta = {}, {}
     for name, optimizer in optimizers.items():
-        own, state = tuple(weights), optimizer.init(tuple(weights))
+        own, state = tuple(weights), jax.jit(optimizer.init)(tuple(weights))
+        update = jax.jit(optimizer.update)
         losses[name], momenta[name] = [], []
         for t, batch in enumerate(batches):
             with jax.numpy_dtype_promotion("standard"):  # optax's Adam raises a float to an int
-                moves, state = optimizer.update(gradient(own, batch), state)
+                moves, state = update(gradient(own, batch), state)
             own = jax.tree.map(lambda w, move, t=t, name=name: w - RATES[name] / np.sqrt(t + 1) * move, own, moves)
             losses[name].append(float(loss(own, x[:HELD_OUT])))
             momenta[name].append(optax.tree.get(state, "mu" if name == "adam" else "trace"))

@@ -82,13 +82,18 @@ def test_a_training_is_that_of_muon_with_the_method():
     )
     with jax.numpy_dtype_promotion("standard"):  # optax's Adam
         found = filter_training.trained(key, task, (3,), *map(jnp.asarray, (share, power, rate)))
-        model = transformer.init(sizes.stream(key, "weights"), task.architecture)
-        state = muon.init(model)
-        for t in range(3):
+
+        @jax.jit
+        def step(model, state, t):
             batch = task.batch(jax.random.fold_in(sizes.stream(key, "batches"), t))
             updates, state = muon.update(jax.grad(transformer.loss)(model, batch), state, model)
-            model = optax.apply_updates(model, updates)
-        expected = transformer.loss(model, task.held_out)
+            return optax.apply_updates(model, updates), state
+
+        model = jax.jit(lambda: transformer.init(sizes.stream(key, "weights"), task.architecture))()
+        state = jax.jit(muon.init)(model)
+        for t in range(3):
+            model, state = step(model, state, t)
+        expected = jax.jit(transformer.loss)(model, task.held_out)
     np.testing.assert_allclose(found["loss"], [expected], rtol=1e-5)
 
 
@@ -114,7 +119,7 @@ def verdicts(data):
 @pytest.mark.parametrize(
     ("data", "names"),
     [
-        (made_up(recall=(-0.02, 0.12, 0.12, -0.05, -0.2)), {"recalls-more"}),
+        (made_up(recall=(0.1, -0.02, 0.12, -0.05, -0.2)), {"recalls-more"}),
         (made_up(recall=(0.1, 0.12, 0.12, 0.0, -0.2)), {"large-values-are-forgotten"}),
         (made_up(gpt=(-0.01, -0.02, -0.13, 0.02, 0.1)), {"changes-little"}),
         (made_up(gpt=(0.13, -0.02, -0.01, 0.02, 0.1)), {"changes-little"}),

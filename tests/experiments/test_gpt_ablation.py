@@ -106,9 +106,9 @@ def test_the_judged_draws_are_those_of_the_middle_rate(smoke_data):
     ("changes", "sentence"),
     [
         ({"cooldown": 0}, "cooldown must be at least 1, got 0."),
-        ({"adamw_rates": (0.1, 0.2)}, r"adamw_rates needs 3 rates in ascending order, the middle one to be judged"),
-        ({"muon_rates": (0.2, 0.1, 0.3)}, r"muon_rates needs 3 rates in ascending order"),
-        ({"adamw_rates": (0.0, 0.1, 0.2)}, r"adamw_rates needs one or more different finite numbers between 0 and inf"),
+        ({"adamw_rates": (0.1, 0.2)}, r"adamw_rates needs 3 positive numbers in ascending order"),
+        ({"muon_rates": (0.2, 0.1, 0.3)}, r"muon_rates needs 3 positive numbers in ascending order"),
+        ({"adamw_rates": (0.1, 0.2, 0.3, 0.4)}, r"adamw_rates needs 3 positive numbers in ascending order"),
     ],
 )
 def test_configurations_that_could_not_be_judged_are_refused(changes, sentence):

@@ -86,9 +86,9 @@ def ranks(**changed):
     rng = np.random.default_rng(0)
     dims = {"seed": 12, "step": 4, "matrix": 8, "block": 2}
     shape = tuple(dims.values())
-    stable = 3 * np.exp(0.05 * rng.standard_normal(shape))
+    stable = 3 * np.exp(0.02 * rng.standard_normal(shape))
     stable[:, :, 6] = 5.0
-    nuclear = 9 * np.exp(0.05 * rng.standard_normal(shape))
+    nuclear = 7.45 * np.exp(0.02 * rng.standard_normal(shape))
     nuclear[:, :, 6] = 15.0
     nuclear[:, 0, 2] = 2.0
     found = xr.Dataset(
@@ -124,6 +124,7 @@ def of(name, factor, *matrices, after=0):
         ({"stable_rank": of("stable_rank", 0.3, "up", "query", after=1)}, {"no-fall"}),
         ({"nuclear_rank": of("nuclear_rank", 0.5, "up")}, {"gradients-have-large-ranks"}),
         ({"nuclear_rank": of("nuclear_rank", 0.5, "output")}, {"gradients-have-large-ranks"}),
+        ({"nuclear_rank": of("nuclear_rank", 0.5, "key")}, {"gradients-have-large-ranks"}),
         ({"nuclear_rank": of("nuclear_rank", 0.45, "value")}, {"values-are-as-large"}),
         ({"nuclear_rank": of("nuclear_rank", 0.3, "head")}, {"ends-have-margins"}),
         ({"embedded": lambda found: found["embedded"] / 2}, {"embedded-near-indicators"}),

@@ -94,17 +94,6 @@ def test_arrivals_that_come_and_go_with_the_patience_are_no_verdict():
     assert found["all arrive"].verdict == "confirmed"
 
 
-def test_the_best_division_into_two_blocks_is_found_in_any_order_of_the_columns():
-    rng = np.random.default_rng(0)
-    blocks = np.zeros((5, 5))
-    blocks[:2, :2], blocks[2:, 2:] = rng.uniform(1, 2, (2, 2)), rng.uniform(1, 2, (3, 3))
-    order = rng.permutation(5)
-    joined = blocks.copy()
-    joined[0, 4] = joined[4, 0] = 0.1
-    found = preconditioners._outside(jnp.asarray(np.stack([blocks[order][:, order], joined[order][:, order]])))
-    np.testing.assert_allclose(found, [0, 0.02 / np.sum(joined**2)], atol=1e-6)
-
-
 @pytest.mark.usefixtures("x64")
 def test_drawn_schedules_never_increase_and_differ():
     found = np.asarray(

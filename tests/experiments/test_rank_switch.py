@@ -127,9 +127,9 @@ def test_nr_is_above_st_at_the_start_on_features_and_below_it_in_the_control():
         ({"inputs": 2}, r"inputs must be at least 3, got 2\."),
         (
             {"rates": (0.1, 0.2)},
-            r"rates needs 3 or more in ascending order, so that one lies inside, got \(0\.1, 0\.2\)\.",
+            r"rates needs 3 or more positive numbers in ascending order, so that one lies inside, got \(0\.1, 0\.2\)\.",
         ),
-        ({"rates": (0.1, 0.4, 0.2)}, r"rates needs 3 or more in ascending order"),
+        ({"rates": (0.1, 0.4, 0.2)}, r"rates needs 3 or more positive numbers in ascending order"),
         ({"lengths": (25,)}, r"lengths needs 2 or more different sizes"),
         ({"seeds": 5}, r"seeds must be at least 16, got 5\."),
         ({"seed": -1}, r"seed must be from 0 to"),

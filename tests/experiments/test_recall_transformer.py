@@ -1,4 +1,4 @@
-"""The recall experiment: training with padding and divergence, rates chosen by other draws, verdicts that follow the data."""
+"""The recall experiment: rates chosen by other draws, verdicts that follow the data."""
 
 import jax
 import jax.numpy as jnp
@@ -6,94 +6,18 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from specjax import optim
-from specjax.experiments.associative_memory import recall_training, recall_transformer
-from specjax.experiments.associative_memory.recall_training import OPTIMIZERS
+from specjax.experiments.associative_memory import recall_transformer
 from specjax.experiments.associative_memory.recall_transformer import Config
 from specjax.models import recall
 from specjax.models.recall import Recall
-from specjax.models.transformer import Architecture, Blocks
-from specjax.sizes import Size
+from specjax.training import in_context
+from specjax.training.in_context import OPTIMIZERS
 
 RATES = dict.fromkeys(("muon_rates", "adamw_rates", "sgd_rates"), (0.01, 0.1))
 CONFIG = Config(dims=(8, 16), iterations=(64, 128), batches=(16, 64), seeds=40, choosing=4, **RATES)
 QUANTITIES = ("inside", "outside", "recalled")
 ACCURACY = {"muon": 0.97, "adamw": 0.6, "sgd": 0.2}
 """Of made-up runs at the best rate, but for what a test changes."""
-
-
-def train(width):
-    """Two runs of three steps by three optimizers, SGD diverging in the second."""
-
-    def runs(rates):
-        return recall_training.train(
-            jax.random.key(0),
-            Recall(4, 10),
-            Architecture(8, width, 10, activation=None, project=False),
-            rates,
-            Size(4, 3),
-            exponents=(jnp.asarray(0.5), jnp.asarray(1.0)),
-            iterations=(3, 6),
-            evaluation=8,
-        )
-
-    rates = jnp.array([[0.03, 0.01, 0.1], [0.03, 0.01, jnp.inf]])
-    with jax.numpy_dtype_promotion("standard"):  # optax's Adam raises a float to an int
-        return jax.tree.map(np.asarray, jax.jit(jax.vmap(runs))(rates))
-
-
-@pytest.fixture(scope="module")
-def trained():
-    return train(5)
-
-
-@pytest.mark.integration
-def test_a_run_that_diverges_stops_alone(trained):
-    for values in trained.values():
-        np.testing.assert_array_equal(values[1, :, :2], values[0, :, :2])
-    assert not trained["diverged"][0].any()
-    np.testing.assert_array_equal(trained["diverged"][1], [[False] * 3, *[[False, False, True]] * 2])
-    # One start for all; then the three go ways of their own, but for the one that has stopped.
-    for values in (trained[name] for name in recall_training.RECORDED[:-1]):
-        np.testing.assert_array_equal(values[:, 0], values[:1, 0, :1].repeat(2, 0).repeat(3, 1))
-
-
-@pytest.mark.slow
-def test_padding_changes_no_run(trained):
-    for name, values in train(Size(8, 5)).items():
-        np.testing.assert_allclose(values, trained[name], rtol=2e-4, err_msg=name)
-
-
-def test_muon_scales_by_the_active_extents():
-    rng = np.random.default_rng(0)
-
-    def blocks(pad):
-        square, up, down = (
-            jnp.pad(jnp.asarray(one, jnp.float32), [(0, 0), *((0, n // 5 * pad) for n in one.shape[1:])])
-            for one in (drawn[:, :5], drawn, drawn.swapaxes(1, 2))
-        )
-        return Blocks(square, square, square, output=None, up=up, gate=None, down=down)
-
-    drawn = rng.standard_normal((2, 20, 5))
-
-    @jax.jit
-    def steps(small, large):
-        found = []
-        for gradient, width in ((small, 5), (large, Size(8, 5))):
-            fans = recall_training._fans(gradient, width)
-            step = optim.orthogonalize(scale="point_two_sqrt_max", dimension_numbers=optim.OUT_IN, sizes=fans)
-            found.append(step.update(gradient, step.init(gradient))[0])
-        return found
-
-    plain, padded = steps(blocks(0), blocks(3))
-    for name in ("query", "up", "down"):
-        expected, found = np.asarray(getattr(plain, name)), np.asarray(getattr(padded, name))
-        np.testing.assert_allclose(
-            found[:, : expected.shape[1], : expected.shape[2]], expected, rtol=1e-3, atol=1e-4, err_msg=name
-        )
-        # As long as AdamW's step: a root mean square of 0.2, up to the spread of five Newton-Schulz steps.
-        assert 0.68 < np.sqrt(np.mean(expected**2)) / 0.2 < 1.21
-        assert np.sum(found**2) == pytest.approx(np.sum(expected**2), rel=1e-4)
 
 
 def made_up(change=None, noise=0.02):
@@ -198,7 +122,7 @@ def test_cells_are_taken_apart_in_the_order_in_which_they_were_swept():
     shape = (len(CONFIG.dims) * len(CONFIG.settings) * len(CONFIG.muon_rates), 2, 3, 3)
     counted = np.arange(np.prod(shape)).reshape(shape)
     dims = ("cell", "seed", "record", "optimizer")
-    found = xr.Dataset(dict.fromkeys(recall_training.RECORDED, (dims, counted)), {"seed": [0, 1]})
+    found = xr.Dataset(dict.fromkeys(in_context.RECORDED, (dims, counted)), {"seed": [0, 1]})
     runs = recall_transformer.labelled(CONFIG, found)
     at = {"d": 16, "setting": "triggers", "rate": 1, "seed": 1, "iteration": 64, "optimizer": "sgd"}
     cell = (1 * len(CONFIG.settings) + 1) * len(CONFIG.muon_rates) + 1
@@ -230,14 +154,19 @@ def test_configurations_that_cannot_be_judged_are_refused(changes, sentence):
 
 def test_a_head_that_is_moved_on_predicts_the_next_item():
     task = Recall(4, 10)
-    head = recall.induction_head(task)
-    tokens, counted = recall.sample(jax.random.key(0), task, 20)
-    of = [
-        jnp.argmax(jax.vmap(model)(tokens[:, :-1]), axis=-1) for model in (head, recall_training.moved_on(head, task))
-    ]
+
+    @jax.jit
+    def predicted(key):
+        head = recall.induction_head(task)
+        tokens, counted = recall.sample(key, task, 20)
+        shifted = in_context.moved_on(head, task)
+        of = [jnp.argmax(jax.vmap(model)(tokens[:, :-1]), axis=-1) for model in (head, shifted)]
+        return of, counted, recall.memory_recall(shifted, task)
+
+    of, counted, recalled = predicted(jax.random.key(0))
     right, moved = (np.asarray(found)[np.asarray(counted)] for found in of)
     np.testing.assert_array_equal(moved, 4 + (right - 4 + 1) % 4)
-    assert float(recall.memory_recall(recall_training.moved_on(head, task), task)) == 0
+    assert float(recalled) == 0
 
 
 def test_the_figures_are_drawn():

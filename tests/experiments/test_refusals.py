@@ -191,17 +191,17 @@ BAD_CONFIGS = [
     (
         "after-initialization",
         {"factors": (1.0, 2.0)},
-        "factors needs 3 or more in ascending order, so that one can lie inside, got (1.0, 2.0).",
+        "factors needs 3 or more positive numbers in ascending order, so that one lies inside, got (1.0, 2.0).",
     ),
     (
         "after-initialization",
         {"factors": (2.0, 1.0, 4.0)},
-        "factors needs 3 or more in ascending order, so that one can lie inside, got (2.0, 1.0, 4.0).",
+        "factors needs 3 or more positive numbers in ascending order, so that one lies inside, got (2.0, 1.0, 4.0).",
     ),
     (
         "after-initialization",
         {"factors": (0.0, 1.0, 2.0)},
-        "factors needs one or more different finite numbers between 0 and inf",
+        "factors needs 3 or more positive numbers in ascending order, so that one lies inside, got (0.0, 1.0, 2.0).",
     ),
     ("row-normalization", {"momentum": 1.0}, f"momentum {FINITE} 1, ends excluded, got 1.0."),
     ("row-normalization", {"momentum": -0.1}, f"momentum {FINITE} 1, ends excluded, got -0.1."),

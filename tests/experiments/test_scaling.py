@@ -158,7 +158,8 @@ def test_a_configuration_that_cannot_be_judged_is_refused(name, changes, sentenc
 
 
 def test_tokens_follow_one_chain_whatever_the_seed():
-    tokens = np.stack([ours.MODELS["transformer"].draw(jax.random.key(seed)).tokens for seed in range(40)])
+    draw = jax.jit(jax.vmap(lambda seed: ours.MODELS["transformer"].draw(jax.random.key(seed)).tokens))
+    tokens = np.asarray(draw(np.arange(40)))
     assert tokens.shape == (40, ours.SEQUENCES, ours.CONTEXT + 1)
     table = np.asarray(jax.nn.softmax(2 * jax.random.normal(jax.random.key(0), (ours.VOCABULARY,) * 2)))
     before, after = tokens[..., :-1].ravel(), tokens[..., 1:].ravel()

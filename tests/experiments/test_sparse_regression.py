@@ -105,7 +105,10 @@ def test_the_problem_is_that_described():
             r"spectral_rates needs one or more different finite numbers between 0 and inf",
         ),
         ({"gated_gd_rates": (0.1, 0.2)}, r"gated_gd_rates needs 3 numbers, got \(0\.1, 0\.2\)\."),
-        ({"gated_samples": (96, 192, 384)}, r"gated_samples needs 2 numbers, got \(96, 192, 384\)\."),
+        (
+            {"gated_samples": (96, 192, 384)},
+            r"gated_samples needs 2 different sizes in ascending order, each at least 8, got \(96, 192, 384\)\.",
+        ),
         ({"seeds": 9}, r"seeds must be at least 16, got 9\."),
         ({"seed": -1}, r"seed must be from 0 to"),
     ],

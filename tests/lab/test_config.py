@@ -17,6 +17,10 @@ class Config(lab.Config):
     alphas: tuple[float, ...] = lab.numbers(1.25, 2, above=1, help="exponents")
     kappas: tuple[float, ...] = lab.ascending(1, 10.5, least=1, points=2, help="condition numbers")
     factors: tuple[float, ...] = lab.ascending(0, 0.5, least=0, first=0, help="factors")
+    betas: tuple[float, ...] = lab.numbers(0.5, 0.9, count=2, help="two of them")
+    batches: tuple[int, ...] = lab.sizes(8, 16, count=2, help="two sizes")
+    rates: tuple[float, ...] = lab.grid(0.1, 1, 10, help="to be tuned on")
+    three: tuple[float, ...] = lab.grid(0.1, 1, 10, count=3, help="the middle one is judged")
     ratio: float = lab.number(2.0, least=1, below=10, help="one of them")
     draws: int = lab.seeds(100)
     target: str = lab.text("", help="a file")
@@ -33,6 +37,10 @@ def test_the_defaults_are_a_configuration_and_its_fields_are_flags():
         "alphas": (1.25, 2.0),
         "kappas": (1.0, 10.5),
         "factors": (0.0, 0.5),
+        "betas": (0.5, 0.9),
+        "batches": (8, 16),
+        "rates": (0.1, 1.0, 10.0),
+        "three": (0.1, 1.0, 10.0),
         "ratio": 2.0,
         "draws": 100,
         "target": "",
@@ -64,6 +72,16 @@ def test_the_defaults_are_a_configuration_and_its_fields_are_flags():
         ({"kappas": (1.0, float("inf"))}, "ascending order"),
         ({"kappas": (float("nan"), 2.0)}, "ascending order"),
         ({"kappas": (2.0,)}, "2 or more"),
+        ({"betas": (0.5, 0.6, 0.7)}, "betas needs 2 numbers, got"),
+        ({"betas": (0.5, 0.5)}, "different finite numbers"),
+        ({"batches": (8, 16, 32)}, "batches needs 2 different sizes in ascending order, each at least 1, got"),
+        ({"batches": (16, 8)}, "batches needs 2 different sizes in ascending order"),
+        ({"rates": (0.1, 1.0)}, "rates needs 3 or more positive numbers in ascending order, so that one lies inside"),
+        ({"rates": (0.0, 1.0, 2.0)}, "rates needs 3 or more positive"),
+        ({"rates": (0.1, 2.0, 1.0)}, "rates needs 3 or more positive"),
+        ({"rates": (0.1, 1.0, float("inf"))}, "rates needs 3 or more positive"),
+        ({"rates": (0.1, 1.0, float("nan"))}, "rates needs 3 or more positive"),
+        ({"three": (0.1, 1.0, 2.0, 3.0)}, "three needs 3 positive numbers in ascending order"),
         ({"ratio": 0.5}, "ratio must be a finite number of at least 1 between -inf and 10, ends excluded, got 0.5"),
         ({"ratio": 10.0}, "ratio must be a finite number"),
         ({"draws": 1}, "draws must be at least 2, got 1"),

@@ -7,6 +7,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from specjax import lab
+from specjax.lab.drawing import apart
 from specjax.lab.figure import default_figure
 
 mpl.use("agg")
@@ -478,6 +479,25 @@ def test_statements_without_a_curve_share_a_panel():
     # The errors of the first one are beyond its tolerance, those of the second one are not, and all are to be seen.
     low, high = panels[1].get_xlim()
     assert low < float(abs(y).min()) / 1000 < 1 < float(abs(labels).max()) < high
+
+
+def test_ticks_whose_labels_would_touch_are_left_out():
+    axes = Figure().subplots()
+    axes.set_xscale("log", base=2)
+    axes.set_xlim(4, 1024)
+    # An octave is an eighth of this axis; 2048 is beyond its end.
+    assert apart(axes, [128, 4, 5, 8, 2048], least=0.1) == [4, 8, 128]
+    assert apart(axes, [128, 4, 5, 8, 2048], least=0.2) == [4, 128]
+
+
+@pytest.mark.parametrize(("ratio", "scale"), [(0.9, "linear"), (-3000.0, "symlog")])
+def test_ratios_far_from_their_limit_make_a_logarithmic_axis(ratio, scale):
+    y = noisy(SIZES).isel(d=slice(2)).assign_coords(d=["a", "b"])
+    bounds = {name: (lab.always(share * y, y, slack=0.6), {}) for name, share in {"near": 0.5, "it": ratio}.items()}
+    (panel,) = default_figure(bounds).axes
+    assert panel.get_xscale() == scale
+    low, high = panel.get_xlim()
+    assert low < min(ratio, 0.5) < 1 < high
 
 
 def test_a_form_that_is_zero_is_drawn_in_half_widths():

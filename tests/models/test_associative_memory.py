@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from specjax import spectral
 from specjax.models import associative_memory as memory
 from specjax.models.associative_memory import gradients
 from specjax.sizes import Size
@@ -51,13 +52,16 @@ def test_the_newton_direction_is_that_of_the_dense_hessian(problem):
     """At a W where the scores are far from uniform; at zero it is the Newton step."""
     u, v, q, w = problem
     u, v, q = u[:60], v[:60], q[:60] / q[:60].sum()
-    hessian = jax.hessian(dense_loss)(w / 5, u, v, q).reshape(D * D, D * D)
-    slope = jax.grad(dense_loss)(w / 5, u, v, q).reshape(D * D)
+    hessian = np.asarray(jax.jit(jax.hessian(dense_loss))(w / 5, u, v, q)).reshape(D * D, D * D)
+    slope = np.asarray(jax.jit(jax.grad(dense_loss))(w / 5, u, v, q)).reshape(D * D)
+    direction = jax.jit(memory.newton_direction)
     for ridge in (0.0, 0.1):
-        dense = -jnp.linalg.solve(hessian + ridge * jnp.eye(D * D), slope).reshape(D, D)
-        np.testing.assert_allclose(memory.newton_direction(w / 5, u, v, q, ridge), dense, rtol=1e-6, atol=1e-8)
-    step = memory.newton_step(memory.gradient_at_zero(u, v, q), memory.hessian_at_zero(u, v, q))
-    np.testing.assert_allclose(memory.newton_direction(0 * w, u, v, q), step, rtol=1e-6, atol=1e-8)
+        dense = -np.linalg.solve(hessian + ridge * np.eye(D * D), slope).reshape(D, D)
+        np.testing.assert_allclose(direction(w / 5, u, v, q, ridge), dense, rtol=1e-6, atol=1e-8)
+    step = jax.jit(
+        lambda u, v, q: memory.newton_step(memory.gradient_at_zero(u, v, q), memory.hessian_at_zero(u, v, q))
+    )(u, v, q)
+    np.testing.assert_allclose(direction(0 * w, u, v, q, 0.0), step, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.usefixtures("x64")
@@ -314,4 +318,46 @@ def test_the_count_of_few_is_that_of_what_is_recovered():
     rng = np.random.default_rng(3)
     u, v = jnp.asarray(rng.standard_normal((2, 50, 8)), jnp.float32)
     w = u.T @ v
-    assert int(memory.count_of_few(u, v, w)) == int(memory.count(memory.recovered(u, v, w))) > 0
+    few, all_of_them = jax.jit(lambda u, v, w: (memory.count_of_few(u, v, w), memory.count(memory.recovered(u, v, w))))(
+        u, v, w
+    )
+    assert int(few) == int(all_of_them) > 0
+
+
+@pytest.mark.usefixtures("x64")
+def test_signals_are_those_of_each_spike_by_itself():
+    rng = np.random.default_rng(6)
+    without, u, v, spikes = rng.standard_normal((D, D)), *rng.standard_normal((2, D)), np.array([0.0, 0.5, 4.0])
+    expected = []
+    for q in spikes:
+        left, s, right = np.linalg.svd(without + q * np.outer(u, v))
+        expected.append(u @ (left * np.tanh(s)) @ right @ v)
+    found = memory.signals(*map(jnp.asarray, (without, u, v, spikes)), lambda x: spectral.spectral_map(x, jnp.tanh))
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+def test_singular_values_of_the_gradient_are_those_of_float64():
+    u, v = np.random.default_rng(7).standard_normal((2, 400, 12)).astype(np.float32)
+    q = np.asarray(memory.power_law(400, 3.0))
+    centred = u.astype(float) - u.astype(float).mean(0)
+    expected = np.linalg.svd(centred.T @ (v.astype(float) * q[:, None]), compute_uv=False)
+    found = memory.gradient_singular_values(*map(jnp.asarray, (u, v, q)))
+    # One rounding of the largest in float32 would be seen in the smallest.
+    assert np.finfo(np.float32).eps * expected[0] > 1e-3 * expected[-1]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_thresholded_steps_leave_out_what_has_left():
+    rng = np.random.default_rng(8)
+    n, d, bounds, rates = 40, 6, [0.0, 2.5, 7.0], [1.0, 2.0, 5.0]
+    u, v = rng.standard_normal((2, n, d)).astype(np.float32)
+    q = np.asarray(memory.power_law(n, 1.5))
+    muon = memory.thresholded_muon(*map(jnp.asarray, (u, v, q)), jnp.asarray(bounds))
+    descent = memory.thresholded_descent(*map(jnp.asarray, (u, v, q)), jnp.asarray(bounds), jnp.asarray(rates))
+    w_muon, w_descent = np.zeros((2, d, d))
+    for t, first in enumerate((0, 2, 7)):
+        down = (u[first:].astype(float) * q[first:, None].astype(float)).T @ v[first:]
+        left, _, right = np.linalg.svd(down)
+        w_muon, w_descent = w_muon + left @ right, w_descent + rates[t] * down
+        np.testing.assert_allclose(muon[t], w_muon, atol=1e-5)
+        np.testing.assert_allclose(descent[t], w_descent, atol=1e-5)

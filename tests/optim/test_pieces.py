@@ -321,12 +321,12 @@ def test_shampoo_begins_with_the_polar_factor_and_keeps_its_roots_in_between():
 
 def test_inverse_roots_and_their_derivatives():
     x = jnp.asarray(DRAWS[0])
-    close(inverse_root(x @ x.T, 2) @ x, polar(DRAWS[0]), 1e-9)
-    h = x.T @ x
-    close(inverse_root(h, 3, 0.5), power(np.asarray(h) + 0.5 * np.eye(3), -1 / 3), 1e-12)
+    close(jax.jit(lambda x: inverse_root(x @ x.T, 2) @ x)(x), polar(DRAWS[0]), 1e-9)
+    h = np.asarray(x).T @ np.asarray(x)
+    close(jax.jit(lambda h: inverse_root(h, 3, 0.5))(h), power(h + 0.5 * np.eye(3), -1 / 3), 1e-12)
     # Repeated and zero eigenvalues: along the identity the root of c H is c^(-1/2) that of H.
-    flat = jnp.diag(jnp.array([2.0, 2.0, 0.0]))
-    root, change = jax.jvp(lambda h: inverse_root(h, 2), (flat,), (flat,))
+    flat = np.diag([2.0, 2.0, 0.0])
+    root, change = jax.jit(lambda h: jax.jvp(lambda h: inverse_root(h, 2), (h,), (h,)))(flat)
     close(change, -0.5 * root)
 
 

@@ -137,6 +137,10 @@ def test_verdicts_that_differ_are_told_with_both_intervals(run, result, folder):
         "(at scale quick, recorded at paper)"
     )
     assert differing([run("paper", "refuted")], recorded)[0].endswith("(both at scale paper)")
+    there = recorded[NAME]
+    checks = tuple(dataclasses.replace(check, verdict="inconclusive", depends=True) for check in there.checks)
+    told = differing([run("quick")], {NAME: dataclasses.replace(there, checks=checks)})
+    assert "the record says inconclusive, as it depends on the length, 1.98 [1.9, 2.1]" in told[1]
 
 
 def test_the_records_that_there_are_can_be_read_and_say_what_is_expected():

@@ -12,9 +12,9 @@ import xarray as xr
 from matplotlib import pyplot as plt
 
 from specjax import optim, scaling
+from specjax.fits import RoughFitWarning
 from specjax.scaling.coordinates import QUANTITIES
 from specjax.sizes import stream
-from specjax.sweep import RoughFitWarning
 
 D, OUT, SAMPLES = 8, 4, 6
 X = jax.random.normal(jax.random.key(7), (SAMPLES, D))

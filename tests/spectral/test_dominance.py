@@ -81,3 +81,32 @@ def test_leading_axes_are_batch_axes(name):
     batched = f(x)
     for i in np.ndindex(3, 2):
         np.testing.assert_allclose(batched[i], f(x[i]), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.usefixtures("x64")
+def test_off_block_energy_is_the_least_over_all_divisions():
+    found = []
+    for p in (gram(4), gram(4, seed=1)):
+        shares = [
+            sum(p[i, j] ** 2 for i in range(4) for j in range(4) if (i in first) != (j in first)) / np.sum(p**2)
+            for first in ({0}, {1}, {2}, {3}, {0, 1}, {0, 2}, {0, 3})
+        ]
+        found.append(min(shares))
+    np.testing.assert_allclose(spectral.off_block_energy(jnp.stack([gram(4), gram(4, seed=1)])), found, rtol=1e-12)
+    # Blocks of columns that are not neighbours are blocks too.
+    blocks = np.zeros((4, 4))
+    blocks[np.ix_([0, 2], [0, 2])] = blocks[np.ix_([1, 3], [1, 3])] = gram(2)
+    assert spectral.off_block_energy(jnp.asarray(blocks)) == 0 < min(found)
+    assert spectral.off_block_energy(jnp.zeros((3, 3))) == 0
+    with pytest.raises(ValueError, match="Two blocks need two columns or more, got shape"):
+        spectral.off_block_energy(jnp.ones((1, 1)))
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_traceless_cosine_sees_patterns_alone():
+    p, other = gram(4), gram(4, seed=1)
+    moved = jnp.stack([3 * p + 2 * np.eye(4), np.eye(4) - p, other])
+    without = [x - np.trace(x) / 4 * np.eye(4) for x in (p, other)]
+    expected = np.sum(without[0] * without[1]) / np.linalg.norm(without[0]) / np.linalg.norm(without[1])
+    found = spectral.traceless_cosine(jnp.asarray(np.stack([p] * 3)), moved)
+    np.testing.assert_allclose(found, [1, -1, expected], rtol=1e-12)

@@ -57,6 +57,8 @@ MEASURES = {
     "dominance_ratio": (spectral.dominance_ratio, SQUARE, 0),
     "row_dominance": (spectral.row_dominance, SQUARE, 0),
     "off_diagonal_energy": (spectral.off_diagonal_energy, SQUARE, 0),
+    "off_block_energy": (spectral.off_block_energy, SQUARE, 0),
+    "traceless_cosine": (lambda p: spectral.traceless_cosine(p, p.T), SQUARE, 0),
     "off_diagonal_coefficient": (lambda p: spectral.off_diagonal_coefficient(p, p.T), SQUARE, 0),
     "off_diagonal_coefficient-of": (
         lambda p: spectral.off_diagonal_coefficient(p, jnp.arange(16).reshape(4, 4).astype(p.dtype)),
@@ -156,14 +158,24 @@ def test_what_is_not_finite_stays_visible(name, dtype, bad):
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)], ids=str)
 def test_an_empty_matrix_has_norm_and_rank_zero(shape):
-    for name, (f, x, _) in MEASURES.items():
-        if x is WIDE and name != "direction_error" and "-map" not in name:
-            assert not np.asarray(f(jnp.zeros(shape))).any(), name
-    for f in (spectral.spectral_norm, spectral.nuclear_norm, spectral.stable_rank):
-        assert f(jnp.zeros((2, *shape))).tolist() == [0, 0]
-    assert spectral.power_iteration(jnp.zeros((2, *shape)), KEY).value.tolist() == [0, 0]
-    for f in (spectral.normalize_rows, spectral.normalize_columns, spectral.polar):
-        assert f(jnp.zeros(shape)).shape == shape
+    @jax.jit
+    def measured(x, stack):
+        numbers = {
+            name: f(x)
+            for name, (f, given, _) in MEASURES.items()
+            if given is WIDE and name != "direction_error" and "-map" not in name
+        }
+        of_each = [f(stack) for f in (spectral.spectral_norm, spectral.nuclear_norm, spectral.stable_rank)]
+        of_each.append(spectral.power_iteration(stack, KEY).value)
+        matrices = [f(x) for f in (spectral.normalize_rows, spectral.normalize_columns, spectral.polar)]
+        return numbers, of_each, matrices
+
+    numbers, of_each, matrices = measured(jnp.zeros(shape), jnp.zeros((2, *shape)))
+    assert len(numbers) > 10
+    for name, found in numbers.items():
+        assert not np.asarray(found).any(), name
+    assert [found.tolist() for found in of_each] == [[0, 0]] * 4
+    assert [found.shape for found in matrices] == [shape] * 3
 
 
 @pytest.mark.parametrize("name", [name for name in EVERY if not name.startswith("estimate_ranks")])

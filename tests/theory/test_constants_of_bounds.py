@@ -342,6 +342,7 @@ BATCHES = {
 @pytest.mark.parametrize("name", BATCHES)
 def test_leading_axes_are_batch_axes(name, rng):
     f, *shapes = BATCHES[name]
+    f = jax.jit(f)
     arrays = [jnp.asarray(rng.uniform(0.2, 0.9, (3, *shape))) for shape in shapes]
     each = [f(*slices) for slices in zip(*arrays, strict=True)]
     np.testing.assert_allclose(f(*arrays), each, rtol=1e-12, atol=1e-15)

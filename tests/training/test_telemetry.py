@@ -83,11 +83,12 @@ def test_the_model_is_opened_up_once():
 
 
 def test_ranks_of_a_transformer():
-    model = transformer.init(jax.random.key(0), Architecture(9, 16, 12, heads=2, activation="swiglu"))
+    architecture = Architecture(9, 16, 12, heads=2, activation="swiglu")
+    model = jax.jit(lambda key: transformer.init(key, architecture))(jax.random.key(0))
     tokens = np.array(jax.random.randint(jax.random.key(1), (5, 13), 0, 9))
     batch = Sequences(jnp.asarray(tokens))
     ranks = jax.jit(lambda m: measure_ranks(transformer.loss, m, batch))(model)
-    gradient = jax.tree.map(np.asarray, jax.grad(transformer.loss)(model, batch))
+    gradient = jax.tree.map(np.asarray, jax.jit(jax.grad(transformer.loss))(model, batch))
     seen = [reference.forward(jax.tree.map(np.asarray, model), row[:-1])[1] for row in tokens]
     for name, layer in seen[0]:
         in_blocks = layer is not None

@@ -9,12 +9,10 @@ import jax
 import numpy as np
 import xarray as xr
 from jaxtyping import Array, Key
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from specjax import lab, sweep
+from specjax import fits, lab
 from specjax.experiments.ledgers import ledger
-from specjax.lab.drawing import draw_curves, log_axes
+from specjax.lab.drawing import draw_panels
 from specjax.theory import finite_capacity
 
 LEDGER = ledger("associative-memory")
@@ -34,7 +32,7 @@ def log(counts: xr.DataArray) -> xr.DataArray:
 
 
 def slopes(values: xr.DataArray, dim: str = "d") -> xr.DataArray:
-    return sweep.slopes(values, dim)
+    return fits.slopes(values, dim)
 
 
 def straight(counts: xr.DataArray) -> xr.DataArray:
@@ -44,7 +42,7 @@ def straight(counts: xr.DataArray) -> xr.DataArray:
 
 def pseudo_slopes(counts: xr.DataArray, dim: str = "d") -> xr.DataArray:
     """The slope of the logarithm of the mean over draws, as pseudo-values."""
-    return sweep.jackknife(counts, lambda mean: slopes(log(mean), dim)).rename(f"slope of {counts.name}")
+    return fits.jackknife(counts, lambda mean: slopes(log(mean), dim)).rename(f"slope of {counts.name}")
 
 
 @lru_cache(maxsize=1024)
@@ -182,21 +180,4 @@ FAR_CONTROLS = {
 }
 
 
-def panels(
-    counts: xr.DataArray,
-    along: str,
-    curves: str,
-    label: Callable[[Any], str],
-    names: Mapping[str, str] = NAMES,
-    fmt: str = "-",
-) -> tuple[Figure, dict[str, Axes]]:
-    """A panel for each optimizer: counts on logarithmic axes."""
-    optimizers = counts.optimizer.values.tolist()
-    drawn = Figure(figsize=(4.2 * len(optimizers), 4), layout="constrained")
-    grid = dict(zip(optimizers, drawn.subplots(1, len(optimizers), sharey=True), strict=True))
-    for name, axes in grid.items():
-        draw_curves(axes, counts.sel(optimizer=name), along, curves, label, fmt=fmt)
-        log_axes(axes, counts.d.values if along == "d" else ())
-        axes.set(xlabel=along, ylabel="items recovered", title=names[name])
-        axes.legend(fontsize="small")
-    return drawn, grid
+panels = partial(draw_panels, over="optimizer", ylabel="items recovered")

@@ -91,24 +91,20 @@ def _added_back(config: Config, u: Array, v: Array, q: Array, lam: Array) -> dic
     spikes = jnp.asarray(config.spikes) * lam
     points = jnp.concatenate([spikes, jnp.asarray([1.0, -1.0, 2.0, -2.0]) * (STEP * lam)])
 
+    def falls(x: Array) -> Array:
+        return spectral.spectral_map(x, lambda s: lam * s / (s**2 + lam**2))
+
     def of_item(inputs: tuple[Array, Array, Array]) -> dict[str, Array]:
         own, query, frequency = inputs
-        spike = jnp.outer(own, query)
-        without = gradient - frequency * spike
-
-        def phi(q: Array) -> Array:
-            return own @ spectral.stabilized_sign(without + q * spike, lam) @ query
-
-        def phi_falling(q: Array) -> Array:
-            return own @ spectral.spectral_map(without + q * spike, lambda s: lam * s / (s**2 + lam**2)) @ query
-
-        values = jax.lax.map(phi, points)
+        without = gradient - frequency * jnp.outer(own, query)
+        values = memory.signals(without, own, query, points, lambda x: spectral.stabilized_sign(x, lam))
+        falling = memory.signals(without, own, query, spikes, falls)
         one, minus_one, two, minus_two = values[len(spikes) :]
         sums = memory.signal_slope(without, own, query, lam)
         # Slopes in units of 1/λ, which float32 holds.
         return {
             "phi": values[: len(spikes)],
-            "phi_falling": jax.lax.map(phi_falling, spikes),
+            "phi_falling": falling,
             "difference": (8 * (one - minus_one) - (two - minus_two)) / (12 * STEP),
             **{name: term * lam for name, term in zip(TERMS, sums, strict=True)},
         }

@@ -11,7 +11,7 @@ import xarray as xr
 from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
-from specjax import lab, sizes, sweep
+from specjax import fits, lab, sizes
 from specjax.experiments.associative_memory import judging, sweeps
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize, active
@@ -86,7 +86,7 @@ def critical(data: xr.Dataset, optimizer: str) -> xr.DataArray:
         return count.isel(batch=0, drop=True).copy(data=reached)
 
     count = data["descent"] if optimizer == "gd" else data["count"].sel(optimizer=optimizer, drop=True)
-    return sweep.jackknife(count, half).rename("log of the critical batch")
+    return fits.jackknife(count, half).rename("log of the critical batch")
 
 
 def half_seen(config: Config, optimizer: str) -> xr.DataArray:
@@ -150,7 +150,7 @@ def resolution_of_the_batch(config: Config, data: xr.Dataset) -> lab.Relation:
     """With λ = max(d^-α, 1/B), the theorem's but for logarithms, a step recovers more than half as many items as with the polar factor,
     at every batch and d.
     """
-    logs = sweep.jackknife(data["count"], judging.log)
+    logs = fits.jackknife(data["count"], judging.log)
     resolved, polar = (logs.sel(optimizer=name, drop=True) for name in ("resolved", "muon"))
     return lab.above((resolved - polar).rename("log of the ratio"), float(np.log(0.5)), "half")
 
@@ -192,7 +192,8 @@ def tables(config: Config, data: xr.Dataset) -> list[lab.Table]:
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
     """Figure 3: counts against the batch size, with the population's and the number of distinct items."""
-    drawn, panels = judging.panels(data["count"].isel(batch=slice(None, -1)), "batch", "d", "d = {}".format)
+    counts = data["count"].isel(batch=slice(None, -1))
+    drawn, panels = judging.panels(counts, "batch", "d", "d = {}".format, judging.NAMES, ticks=False)
     seen = [distinct_items(config.n, config.alpha, b) for b in config.batches]
     for optimizer, axes in panels.items():
         axes.plot(config.batches, seen, "k--", linewidth=1)

@@ -84,8 +84,9 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         v = memory.isotropic(of_items, config.n, d)
 
         def smallest(q: Array) -> Array:
-            moment = jnp.matmul(v.T, v * q[:, None], precision=jax.lax.Precision.HIGHEST)
-            return jnp.linalg.eigvalsh(moment + jnp.diag(jnp.where(mask(d), 0.0, 1.0)))[0]
+            # The eigenvalues of its other factor do not depend on the batch.
+            factor = memory.hessian_at_zero(v, v, q).right
+            return jnp.linalg.eigvalsh(factor + jnp.diag(jnp.where(mask(d), 0.0, 1.0)))[0]
 
         found = jax.lax.map(smallest, jnp.concatenate([memory.minibatches(of_batch, p, tried), p[None]]))
         return {"draws": jnp.asarray(tried, float)[jnp.argmax(4 * found[:-1] > found[-1])]}

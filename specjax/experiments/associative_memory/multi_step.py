@@ -15,11 +15,12 @@ import xarray as xr
 from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
-from specjax import lab, sizes, spectral, sweep
+from specjax import fits, lab, sizes, spectral, sweep
 from specjax.experiments.associative_memory import judging, sweeps
 from specjax.experiments.associative_memory.judging import Data, changed, first
 from specjax.lab.drawing import COLORS, draw_curves, draw_slopes, log_axes
 from specjax.models import associative_memory as memory
+from specjax.models import descent
 from specjax.sizes import AnySize, active
 from specjax.theory import capacity
 from specjax.theory.closed_forms import in_float64
@@ -81,14 +82,9 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     }
 
 
-def path(direction: Callable[[Array], Array], u: Array, rates: Array) -> Array:
-    """W after each step from zero against a direction, (T, ..., d, d), with learning rates (T, ...)."""
-
-    def step(w: Array, rate: Array) -> tuple[Array, Array]:
-        w = w - rate[..., None, None] * direction(w)
-        return w, w
-
-    return jax.lax.scan(step, jnp.zeros((*rates.shape[1:], u.shape[1], u.shape[1]), u.dtype), rates)[1]
+def zero(u: Array, *runs: int) -> Array:
+    """W = 0 of as many runs."""
+    return jnp.zeros((*runs, u.shape[1], u.shape[1]), u.dtype)
 
 
 def few(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
@@ -108,7 +104,7 @@ def few(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
             gradient = memory.loss_and_gradient(w, u, v, q).gradient
             return jax.lax.cond(is_descent, lambda: gradient, lambda: spectral.polar(gradient))
 
-        return path(direction, u, rates)
+        return descent.path(zero(u), rates, direction)
 
     def error(w: Array) -> Array:
         gradient = memory.loss_and_gradient(w, u, v, qs[0]).gradient
@@ -134,7 +130,8 @@ def many(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
 
     of_gd = growing(d, config.alpha, config.many_steps)
     of_muon = jnp.full_like(of_gd, 2 * jnp.sqrt(jnp.asarray(active(d), u.dtype)))
-    return {"count": sweeps.capacities(u, v, path(directions, u, jnp.stack([of_muon, of_gd], axis=1)))["count"]}
+    ws = descent.path(zero(u, 2), jnp.stack([of_muon, of_gd], axis=1), directions)
+    return {"count": sweeps.capacities(u, v, ws)["count"]}
 
 
 def unstable(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
@@ -145,7 +142,7 @@ def unstable(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
         q = memory.power_law(config.newton_n, alpha)
 
         def last(rates: Array) -> Array:
-            w = path(lambda w: memory.loss_and_gradient(w, u, v, q).gradient, u, rates)[-1]
+            w = descent.path(zero(u), rates, lambda w: memory.loss_and_gradient(w, u, v, q).gradient)[-1]
             return jnp.log(memory.loss(w, u, v, q) / jnp.log(config.newton_n))
 
         rates = growing(d, alpha, 12)  # the last few are near the largest
@@ -171,8 +168,8 @@ def newton_and_muon(u: Array, v: Array, q: Array, length: Array) -> Array:
         newton = -memory.newton_direction(ws[0], u, v, q, 1e-8)  # the ridge of Figure 6
         return jnp.stack([newton, spectral.polar(memory.loss_and_gradient(ws[1], u, v, q).gradient)])
 
-    rates = length / jnp.linalg.norm(directions(jnp.zeros((2, u.shape[1], u.shape[1]), u.dtype)), axis=(1, 2))
-    return path(directions, u, jnp.stack([rates] * STEPS)).astype(jnp.float32)
+    rates = length / jnp.linalg.norm(directions(zero(u, 2)), axis=(1, 2))
+    return descent.path(zero(u, 2), jnp.stack([rates] * STEPS), directions).astype(jnp.float32)
 
 
 def counts(data: Data, run: str = "muon") -> xr.DataArray:
@@ -319,7 +316,7 @@ def muon_matches_newton(config: Config, data: Data) -> lab.Relation:
     """Muon matches Newton's method: they recover numbers of items within a factor of 2 of each other after each of four steps,
     at every d.
     """
-    logs = sweep.jackknife(data["newton"]["count"], judging.log)
+    logs = fits.jackknife(data["newton"]["count"], judging.log)
     muon, newton = (logs.sel(optimizer=name, drop=True) for name in ("muon", "newton"))
     return judging.within_a_factor_of_2((muon - newton).rename("log of Muon / Newton"))
 

@@ -202,7 +202,7 @@ def tables(config: Config, data: Data) -> list[lab.Table]:
 def figure(config: Config, data: Data) -> Figure:
     """Figure 2: counts against d, with the formula as lines and the theorem's slope dashed."""
     count = data["capacity"]["count"]
-    drawn, panels = judging.panels(count, "d", "alpha", "α = {:g}".format, fmt="")
+    drawn, panels = judging.panels(count, "d", "alpha", "α = {:g}".format, judging.NAMES, fmt="")
     formula = judging.formula(count, config.n).transpose("d", "alpha", "optimizer")
     for optimizer, axes in panels.items():
         slopes = [capacity.one_step_exponent(optimizer, alpha) for alpha in config.alphas]

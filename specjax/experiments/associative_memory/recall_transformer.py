@@ -21,12 +21,12 @@ from matplotlib.figure import Figure
 from specjax import lab, sizes, sweep
 from specjax.experiments.associative_memory import judging
 from specjax.experiments.associative_memory.judging import Control, Data
-from specjax.experiments.associative_memory.recall_training import OPTIMIZERS, RECORDED, moved_on, train
 from specjax.lab.drawing import draw_curves
 from specjax.models import recall, transformer
 from specjax.models.recall import Recall
 from specjax.models.transformer import Architecture
 from specjax.sizes import AnySize, Size
+from specjax.training.in_context import OPTIMIZERS, RECORDED, moved_on, paper_optimizers, train_to_recall
 
 CLEAR = 0.1  # The smallest lead that counts; accuracies that differ by less are alike.
 LEAST = "a tenth, the smallest lead that counts,"
@@ -83,8 +83,8 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     ) -> dict[str, Array]:
         architecture = Architecture(task.vocabulary, d, config.length, activation=None, project=False)
         batch, lengths = Size(config.batches[-1], sequences), (config.iterations, config.evaluation)
-        rates, exponents = jnp.stack([muon, adamw, sgd]), (trigger, output)
-        return train(key, task, architecture, rates, batch, exponents, *lengths)
+        optimizers = paper_optimizers(jnp.stack([muon, adamw, sgd]), d)
+        return train_to_recall(key, task, architecture, optimizers, batch, (trigger, output), *lengths)
 
     # One axis for all, since batched products of more than eight axes fail on a CPU (jaxlib 0.10).
     points = list(product(config.dims, config.settings.values(), zip(*config.rates, strict=True)))

@@ -14,7 +14,6 @@ from specjax.experiments.associative_memory.judging import Data
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize, active, mask
 from specjax.theory import capacity
-from specjax.theory.closed_forms import in_float64
 
 HALF = 0.25  # Half of 1/2: exponents that are off by 1/2 are farther than this from the right ones.
 SHARP = 0.01  # λ over d^(-α-1), the order of the smallest singular value, that is far below it.
@@ -53,7 +52,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
 
     def spectrum(key: Array, d: AnySize) -> dict[str, Array]:
         u, v = sweeps.draw(key, config.spectrum_n, d)
-        s = singular_values(u, v, memory.power_law(config.spectrum_n, config.alpha))
+        s = memory.gradient_singular_values(u, v, memory.power_law(config.spectrum_n, config.alpha))
         inverse_sum = jnp.sum(jnp.where(mask(d), 1 / s, 0))
         return {"s_bulk": s[active(d) // 2], "s_min": s[active(d) - 1], "inverse_sum": inverse_sum}
 
@@ -64,14 +63,6 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         "spectrum": sweeps.run(spectrum, config.dims, config.spectrum_seeds, of_spectrum),
         "iterations": _iterations(points),
     }
-
-
-@in_float64
-@jax.jit
-def singular_values(u: Array, v: Array, q: Array) -> Array:
-    """Of the gradient at zero, in float64."""
-    gradient = memory.gradient_at_zero(*(a.astype(jnp.float64) for a in (u, v, q)))
-    return jnp.linalg.svd(gradient, compute_uv=False).astype(jnp.float32)
 
 
 def iterate(name: str, z: Float[np.ndarray, "..."], steps: int) -> Float[np.ndarray, "..."]:

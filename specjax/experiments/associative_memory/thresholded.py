@@ -62,13 +62,8 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     def muon(key: Array, d: AnySize) -> dict[str, Array]:
         def of_alpha(key: Array, alpha: Array, exponent: Array) -> Array:
             u, v = sweeps.draw(key, config.n, d)
-            q, item = memory.power_law(config.n, alpha), jnp.arange(1, config.n + 1, dtype=u.dtype)
-
-            def step(w: Array, bound: Array) -> tuple[Array, Array]:
-                w = w + memory.polar_step(u, v, jnp.where(item > bound, q, 0))
-                return w, memory.count(memory.recovered(u, v, w))
-
-            return jax.lax.scan(step, jnp.zeros((u.shape[1], u.shape[1])), bounds("muon", d, exponent))[1]
+            q = memory.power_law(config.n, alpha)
+            return sweeps.capacities(u, v, memory.thresholded_muon(u, v, q, bounds("muon", d, exponent)))["count"]
 
         return {"count": sweeps.at_alphas(of_alpha, config.alphas, key, powers_of["muon"])}
 
@@ -76,13 +71,14 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         def of_alpha(key: Array, alpha: Array, exponent: Array) -> Array:
             of_items, of_rates = jax.random.split(key)
             u, v = sweeps.draw(of_items, config.descent_n, d)
-            q, item = memory.power_law(config.descent_n, alpha), jnp.arange(1, config.descent_n + 1, dtype=u.dtype)
-            rates = powers(d, alpha * exponent[1:])
+            q, rates = memory.power_law(config.descent_n, alpha), powers(d, alpha * exponent[1:])
             others = rates * OTHER ** jax.random.uniform(of_rates, (STEPS,), minval=-1.0, maxval=1.0)
-            left = item[None, None, :] > bounds("gd", d, exponent)[None, :, None]
-            cs = q[None, None, :] * jnp.cumsum(jnp.where(left, jnp.stack([rates, others])[:, :, None], 0), axis=1)
-            counts = jax.lax.map(lambda c: memory.count_of_few(u, v, (u * c[:, None]).T @ v), cs.reshape(-1, len(item)))
-            return counts.reshape(2, STEPS)
+
+            def counts(rates: Array) -> Array:
+                ws = memory.thresholded_descent(u, v, q, bounds("gd", d, exponent), rates)
+                return jax.lax.map(lambda w: memory.count_of_few(u, v, w), ws)
+
+            return jnp.stack([counts(rates), counts(others)])
 
         # Draws of their own at every d too, so that means over them have as little noise as they can.
         of_d = jax.random.fold_in(key, sizes.active(d))

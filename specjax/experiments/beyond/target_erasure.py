@@ -14,8 +14,8 @@ import xarray as xr
 from jaxtyping import Array, Float, Key
 from matplotlib.figure import Figure
 
-from specjax import lab, sizes, spectral, sweep
-from specjax.lab.drawing import COLORS, draw_estimates
+from specjax import fits, lab, sizes, spectral, sweep
+from specjax.lab.drawing import COLORS, draw_estimates, readable_decades
 from specjax.lab.estimates import estimate
 from specjax.models import deep_linear, matrix_factorization, relu_network
 from specjax.models.targets import sign_target
@@ -217,7 +217,7 @@ def momentum_delays(config: Config, data: Data) -> lab.Relation:
 )
 def same_order_in_layers(config: Config, data: Data) -> lab.Relation:
     # Slopes of logarithms: the least singular value of W₂ W₁ - Φ gives the parts of Muon a heavy tail.
-    slope = sweep.slopes(xr.ufuncs.log(data["layers"]["part"]), "h").rename("exponent in h")
+    slope = fits.slopes(xr.ufuncs.log(data["layers"]["part"]), "h").rename("exponent in h")
     return lab.near(slope, -0.5, within=0.15, called="0.15")
 
 
@@ -278,6 +278,7 @@ def figure(config: Config, data: Data) -> Figure:
     )
     widths.set_xticks(config.hs, map(str, config.hs))
     widths.minorticks_off()
+    readable_decades(widths)
     for axes in (first, later, widths):
         axes.legend(fontsize="small")
     return drawn

@@ -12,7 +12,7 @@ import xarray as xr
 from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
-from specjax import lab, sizes, sweep
+from specjax import fits, lab, sizes, sweep
 from specjax.experiments.field.dynamics import N, descend, gaussian, spectrum
 from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import draw_curves, log_axes
@@ -103,7 +103,7 @@ def conserved(config: Config, data: xr.Dataset) -> lab.Relation:
 def descent_drifts(config: Config, data: xr.Dataset) -> lab.Relation:
     drift = data["drift"].sel(of=DRIFTS[-1], drop=True)
     # Rounding, the drift of another quantity, has a logarithm too.
-    slope = sweep.slopes(xr.ufuncs.log(drift + 1e-16), "steps").rename("exponent in the number of steps")
+    slope = fits.slopes(xr.ufuncs.log(drift + 1e-16), "steps").rename("exponent in the number of steps")
     return lab.near(slope, -1.0, 0.1, "0.1")
 
 

@@ -7,7 +7,7 @@ import xarray as xr
 from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
-from specjax import lab, sizes, sweep
+from specjax import fits, lab, sizes, sweep
 from specjax.experiments.field import steepest
 from specjax.experiments.field.controls import everywhere, exchanged
 from specjax.experiments.field.ratios import NEAR, draw_ratios, quarters
@@ -85,7 +85,7 @@ def settles(method: str, cites: str, controls: dict[str, Any]) -> None:
 
     def slope(config: Config, data: xr.Dataset) -> lab.Relation:
         late = of(data, method).isel(step=-1, drop=True)
-        slopes = sweep.slopes(xr.ufuncs.log(late / late["rate"]), "rate")
+        slopes = fits.slopes(xr.ufuncs.log(late / late["rate"]), "rate")
         return lab.near(slopes.rename("exponent in η"), -1.0, 0.25, "1/4")
 
     says = f"The sharpness of {method} in its own norm is 2/η to a fifth, in every quarter but the first."

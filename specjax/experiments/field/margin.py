@@ -6,7 +6,7 @@ import xarray as xr
 from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
-from specjax import lab, sizes, sweep
+from specjax import fits, lab, sizes, sweep
 from specjax.experiments.field.controls import exchanged
 from specjax.experiments.field.separable import EVERY, Method, descend
 from specjax.experiments.ledgers import ledger
@@ -57,7 +57,7 @@ def late(data: xr.Dataset, by: str) -> xr.DataArray:
     """The exponent in t of a method's gap."""
     gap = data["gap"].sel(by=by, drop=True)
     gap = gap.sel(step=slice(int(gap.step[-1]) // LATE, None))
-    return sweep.slopes(xr.ufuncs.log(gap), "step").rename("exponent in t")
+    return fits.slopes(xr.ufuncs.log(gap), "step").rename("exponent in t")
 
 
 def converges(name: str, cites: str | tuple[str, ...], by: str) -> None:

@@ -7,7 +7,7 @@ preconditioner K^(q-1): none at q = 1, the square root at q = 1/2, the inverse a
 import numpy as np
 import xarray as xr
 
-from specjax import sweep
+from specjax import fits
 
 OCTAVES = 4
 """The modes are cut at n/16, n/8, n/4 and n/2."""
@@ -36,4 +36,4 @@ def exponents(data: xr.Dataset, optimizer: str, batch: str | list[str], parts: s
         return -slope / data["alpha"]
 
     draws = data["response"].sel(optimizer=optimizer, batch=batch, drop=True).isel(part=parts)
-    return sweep.jackknife(draws, of).rename(f"exponent q, {optimizer}")
+    return fits.jackknife(draws, of).rename(f"exponent q, {optimizer}")

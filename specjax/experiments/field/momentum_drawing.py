@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
-from specjax import lab, sweep
+from specjax import fits, lab, sweep
 from specjax.experiments.field import language
 from specjax.experiments.field.language import BLOCKS, KINDS
 from specjax.experiments.field.momentum_spectra import MEDIAN
@@ -36,7 +36,7 @@ def figure(widths: Sequence[int], data: xr.Dataset) -> Figure:
         ylabel="median singular value / Frobenius norm",
         title="medians fall faster than M^-1/4, not as M^-0.96",
     )
-    found = sweep.slopes(xr.ufuncs.log(last["quantile"].sel(q=MEDIAN)), "width") / 2
+    found = fits.slopes(xr.ufuncs.log(last["quantile"].sel(q=MEDIAN)), "width") / 2
     for b, color, marker in zip(found["block"].values, COLORS, MARKERS, strict=False):
         mean, stderr = sweep.mean_and_stderr(found.sel(block=b))
         at = np.arange(len(KINDS)) + 0.12 * (b - 2.5)
@@ -55,7 +55,7 @@ def figure(widths: Sequence[int], data: xr.Dataset) -> Figure:
 def tables(data: xr.Dataset) -> list[lab.Table]:
     """Exponents of the median by kind and block, and errors of the methods by block at the largest width, after the last step."""
     last = data.isel(step=-1)
-    slope = sweep.slopes(xr.ufuncs.log(last["quantile"].sel(q=MEDIAN)), "width") / 2
+    slope = fits.slopes(xr.ufuncs.log(last["quantile"].sel(q=MEDIAN)), "width") / 2
     error, rows = last["error"].isel(width=-1).mean("kind"), []
     for title, values, dim in (
         ("exponent in M of the median", slope, "kind"),

@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float, Key
 
-from specjax import sizes, sweep
+from specjax import fits, sizes
 from specjax.experiments.field import language
 from specjax.experiments.field.language import BLOCKS, KINDS
 from specjax.models import transformer
@@ -94,7 +94,7 @@ def logs(data: xr.Dataset, quantity: str = "quantile") -> xr.DataArray:
 
 def exponent(values: xr.DataArray) -> xr.DataArray:
     """The power of M = 48 d² by which something goes whose logarithms are given."""
-    return (sweep.slopes(values, "width") / 2).rename("exponent in M")
+    return (fits.slopes(values, "width") / 2).rename("exponent in M")
 
 
 def others(values: xr.DataArray) -> xr.DataArray:

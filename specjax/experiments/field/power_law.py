@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import xarray as xr
 from jaxtyping import Array, Float, Key
 
-from specjax import lab, sizes, sweep
+from specjax import fits, lab, sizes, sweep
 from specjax.experiments.field.controls import exchanged
 from specjax.spectral.one_by_one import eigh
 from specjax.sweep.axes import Axis, Over
@@ -112,7 +112,7 @@ def swept(
 
 def exponent(loss: xr.DataArray, part: slice = slice(None)) -> xr.DataArray:
     """α in every draw: minus the slope of the logarithm of the loss over that of the number of features."""
-    return (-sweep.slopes(xr.ufuncs.log(loss.isel(width=part)), "width")).rename("exponent α")
+    return (-fits.slopes(xr.ufuncs.log(loss.isel(width=part)), "width")).rename("exponent α")
 
 
 def lead(exponents: xr.DataArray, optimizer: str = NATURAL) -> xr.DataArray:

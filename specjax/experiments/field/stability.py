@@ -82,7 +82,8 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
         draw_sweep(axes, values, "over", label=f"{name}, {kind} steps", color=color, marker=marker, line=True)
     axes.axhline(1, color="black", linewidth=0.7)
     axes.set(xlabel="length of steps / (2 / sharpness)", ylabel="last loss / loss of zero", title="10⁶: diverged")
-    axes.legend(fontsize="small")
+    # Between what stays and what is annealed away.
+    axes.legend(fontsize="small", loc="center", bbox_to_anchor=(0.5, 0.33))
     return drawn
 
 

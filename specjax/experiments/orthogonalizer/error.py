@@ -16,7 +16,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float, Key
 
-from specjax import lab, sizes, spectral, sweep
+from specjax import fits, lab, sizes, spectral, sweep
 from specjax.sizes import AnySize
 from specjax.spectral import CUBIC, NewtonSchulz, PolarExpress
 
@@ -97,7 +97,7 @@ def predicted(config: Config, power: int, fewer: int = 0) -> xr.DataArray:
 
 def slope(values: xr.DataArray) -> xr.DataArray:
     """The exponent of a straight line through the logarithms, in every draw."""
-    return sweep.slopes(xr.ufuncs.log(values), "width")
+    return fits.slopes(xr.ufuncs.log(values), "width")
 
 
 def shift(data: xr.Dataset, **at: Any) -> xr.DataArray:

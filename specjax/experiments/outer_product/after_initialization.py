@@ -40,16 +40,12 @@ class Config(lab.Config):
     steps: int = lab.integer(64, help="steps of the first length")
     batch: int = lab.integer(64, help="inputs of a step")
     momentum: float = lab.number(0.95, above=0, below=1, help="β of the moving average V")
-    factors: tuple[float, ...] = lab.numbers(0.25, 0.5, 1, 2, 4, above=0, help="factors of the step sizes, ascending")
+    factors: tuple[float, ...] = lab.grid(0.25, 0.5, 1, 2, 4, help="factors of the step sizes")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if odd := [width for width in self.widths if width % 2]:
             raise ValueError(f"widths must be even, since half of the units are inputs, got {odd[0]}.")
-        if len(self.factors) < 3 or list(self.factors) != sorted(self.factors):
-            raise ValueError(
-                f"factors needs 3 or more in ascending order, so that one can lie inside, got {self.factors}."
-            )
 
 
 states = lab.Statements()

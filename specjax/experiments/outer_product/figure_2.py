@@ -15,7 +15,7 @@ import xarray as xr
 from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
-from specjax import lab, sizes, sweep
+from specjax import fits, lab, sizes, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.outer_product import statistics
 from specjax.experiments.outer_product.statistics import PARTS, QUANTITIES, ROWS, THEOREM
@@ -66,8 +66,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     def exact(key: Key[Array, ""], d0: AnySize, d1: AnySize, d2: AnySize) -> dict[str, Array]:
         target = sign_target(target_key, d2, d0, SCALE)
         params = relu_network.init(key, d0, d1, d2)
-        gradient = relu_network.gradient(params, target)
-        found = statistics.controlled_relu_statistics(params, gradient, target, d1, d2)
+        found = statistics.rows_of(relu_network.symmetrized_outer_products(params, target), target, d1, d2)
         return found | {"alpha": jnp.sum(relu_network.hidden_gram(params.w1) ** 2)}
 
     def sampled(key: Key[Array, ""], d0: AnySize, d1: AnySize, d2: AnySize) -> dict[str, Array]:
@@ -224,7 +223,7 @@ def tables(config: Config, data: Data) -> list[lab.Table]:
         far = xr.ufuncs.log2(statistics.closed_forms(*point(dim, 2**13)) / statistics.closed_forms(*point(dim, 2**12)))
         lines = []
         for quantity, label in QUANTITIES.items():
-            local = sweep.fit_power_law(data[f"exact-{dim}"][quantity], dim)
+            local = fits.fit_power_law(data[f"exact-{dim}"][quantity], dim)
             cells = (f"{b:.2f} ± {e:.2f}" for b, e in zip(local.local_exponents, local.local_stderrs, strict=True))
             lines.append((label, *cells, f"{float(far.sel(row=quantity)):.3f}"))
         results.append(lab.Table(f"Local exponents in {NAMES[dim]}, ± one standard error", header, tuple(lines)))

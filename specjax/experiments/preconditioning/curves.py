@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from specjax import lab, sizes, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.preconditioning import runs
-from specjax.lab.drawing import draw_band
+from specjax.lab.drawing import draw_band, draw_shares
 from specjax.models import conditioned
 from specjax.sizes import AnySize
 from specjax.theory.preconditioning.conditions import check_ranks
@@ -197,10 +197,7 @@ def figure(config: Config, data: Any) -> Figure:
 
 def _draw_map(axes: Axes, shares: xr.DataArray) -> None:
     columns = shares.stack(setting=("kappa", "patience")).transpose("factor", "setting")
-    axes.imshow(columns, vmin=0, vmax=1, cmap="Blues", aspect="auto")
-    for (row, column), share in np.ndenumerate(columns.values):
-        color = "white" if share > 0.6 else "black"
-        axes.text(column, row, f"{share:.2g}", ha="center", va="center", fontsize="x-small", color=color)
+    draw_shares(axes, columns)
     labels = [f"{patience}\nκ = {kappa:g}" for kappa, patience in columns["setting"].values]
     axes.set_xticks(range(len(labels)), labels, fontsize="x-small")
     axes.set_yticks(range(len(FACTORS)), [f"{factor:g}" for factor in FACTORS])

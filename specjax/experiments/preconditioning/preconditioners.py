@@ -1,7 +1,6 @@
 """Figure 3 and Appendix A: Muon's preconditioner (GᵀG)^(-1/2) beside ScaledGD's (XᵀX)⁻¹ along a run of Muon."""
 
 from functools import partial
-from itertools import product
 from typing import Any
 
 import jax
@@ -58,13 +57,14 @@ def _path(config: Config, key: Array, kappa: Array) -> dict[str, Array]:
     p = jnp.stack([muon, scaled], axis=1)
     # Controls: what joins the first column to the others is left out, and all that is not on the diagonal.
     blocks, diagonal = p.at[..., 0, 1:].set(0).at[..., 1:, 0].set(0), p * jnp.eye(r)[None, None]
-    found = {"p": p, "outside": _outside(p), "outside_of_blocks": _outside(blocks)}
+    outside = spectral.off_block_energy
+    found = {"p": p, "outside": outside(p), "outside_of_blocks": outside(blocks)}
     found |= {"off": spectral.off_diagonal_energy(p), "off_diagonals": spectral.off_diagonal_energy(diagonal)}
     # Stacked row by row the step is I ⊗ (GᵀG)^(-1/2) applied to the gradient, so each row by itself is multiplied.
     steps, shifted = spectral.polar(g), jnp.roll(muon, 1, axis=(1, 2))
     size = jnp.linalg.norm(steps, axis=(1, 2))
     for end, p in (("", muon), ("_shifted", shifted)):
-        found[f"likeness{end}"] = _likeness(p, scaled)
+        found[f"likeness{end}"] = spectral.traceless_cosine(p, scaled)
         found[f"step_gap{end}"] = jnp.linalg.norm(steps - g @ p, axis=(1, 2)) / size
     return found
 
@@ -99,23 +99,6 @@ def _inverse_power(x: Array, power: float) -> Array:
     """(xᵀx)^(-power) of matrices of full column rank."""
     _, s, vt = svd(x)
     return (jnp.swapaxes(vt, -1, -2) * s[..., None, :] ** (-2 * power)) @ vt
-
-
-def _outside(p: Array) -> Array:
-    """The least share of ‖P‖² outside of two diagonal blocks, over all ways to divide the columns into two sets."""
-    # The first column is in the first set, which must not be all of them.
-    sides = np.array([(False, *others) for others in product((False, True), repeat=p.shape[-1] - 1)][1:])
-    across = jnp.asarray((sides[:, :, None] != sides[:, None, :]).astype(float))
-    squares = p**2 / jnp.sum(p**2, (-2, -1), keepdims=True)
-    return jnp.min(jnp.einsum("...ij,sij->...s", squares, across), axis=-1)
-
-
-def _likeness(a: Array, b: Array) -> Array:
-    """The cosine of the angle between the traceless parts: 1 for equal patterns, 0 for unrelated ones."""
-    a, b = (
-        x - jnp.trace(x, axis1=1, axis2=2)[:, None, None] * jnp.eye(x.shape[-1])[None] / x.shape[-1] for x in (a, b)
-    )
-    return jnp.sum(a * b, (1, 2)) / jnp.sqrt(jnp.sum(a**2, (1, 2)) * jnp.sum(b**2, (1, 2)))
 
 
 states = lab.Statements()

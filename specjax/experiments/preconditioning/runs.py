@@ -10,7 +10,7 @@ import optax
 from jaxtyping import Array, ArrayLike, Float
 
 from specjax import optim, spectral
-from specjax.models import factorization_spectra
+from specjax.models import descent, factorization_spectra
 from specjax.models.conditioned import Map, Problem
 from specjax.optim.scaled import scale_by_factor_gram
 from specjax.optim.schedules import decay_on_plateau, random_geometric
@@ -71,12 +71,7 @@ def transformation(
 
 def muon(start: Array, rates: Array, gradient: Map, project: Map = lambda x: x) -> Float[Array, "steps m n"]:
     """The iterates x_1, x_2, ... of simplified Muon with a rate for each step."""
-
-    def advance(x: Array, rate: Array) -> tuple[Array, Array]:
-        x = project(x - rate * spectral.polar(gradient(x)))
-        return x, x
-
-    return jax.lax.scan(advance, start, rates)[1]
+    return descent.path(start, rates, lambda x: spectral.polar(gradient(x)), project)
 
 
 def muon_of_many_digits(

@@ -8,7 +8,7 @@ import xarray as xr
 from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
-from specjax import lab, scaling, sizes, sweep
+from specjax import fits, lab, scaling, sizes
 from specjax.experiments.scaling import ours
 from specjax.optim import SCALES
 from specjax.scaling.cost import cost_of_narrowest, costs_less, optima_of
@@ -60,7 +60,7 @@ class MuonConfig(Config):
 
 def slopes(values: xr.DataArray) -> xr.DataArray:
     """The slope of a line through the logarithms over the widths, in every seed."""
-    return sweep.slopes(xr.ufuncs.log(values), "width").rename("exponent")
+    return fits.slopes(xr.ufuncs.log(values), "width").rename("exponent")
 
 
 def _losses(data: Mapping[str, xr.Dataset]) -> xr.DataArray:

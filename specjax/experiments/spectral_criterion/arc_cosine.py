@@ -213,11 +213,8 @@ FEATURES(bounded, "conditioned", "theorem-3-4", "covariance", {"A Aᵀ/n with it
 EDGES(_near, "edges", "theorem-3-4", ("lower", "upper"), {"the edge of the limit": "limit"}, corrected=True)(
     "At finite d the bulk of Σ ends within a twentieth of where two Wishart matrices, of V Vᵀ and of its squares, put its edges."
 )
-WITH_MEAN, ODD, SLOWER = (
-    ("absolute", "squared_relu", "gelu"),
-    {"tanh, which is odd": ("tanh",) * 3},
-    {"√d": 0.5, "no spike": 0.0},
-)
+WITH_MEAN, ODD = ("absolute", "squared_relu", "gelu"), {"tanh, which is odd": ("tanh",) * 3}
+SLOWER = {"√d": 0.5, "no spike": 0.0}
 FEATURES(power(1), "activations", "section-3-1-activations", WITH_MEAN, ODD, rivals=SLOWER)(
     "With |t|, squared ReLU and GELU, too, the largest eigenvalue of A Aᵀ/n is of order d times the second one."
 )

@@ -92,9 +92,7 @@ def figure(config: Config, data: Data) -> Figure:
             axes[place].plot(times(config), mean, color=f"C{index}", marker=".", linewidth=1, label=f"k = {k}")
             if k in PEAKS[name]:
                 axes[place].axhline(PEAKS[name][k], color=f"C{index}", linestyle="--", linewidth=1)
-        axes[place].set(
-            xlabel="step t", ylabel=f"nr(∇L(W_t)), {label}; dashed: Figure 14's peak", xlim=(0, config.steps)
-        )
+        axes[place].set(xlabel="step; dashed: peaks of Figure 14", ylabel=f"nr(∇L), {label}", xlim=(0, config.steps))
         axes[place].set_xscale("symlog", linthresh=1)
         for stage, marker in (("before", "o"), ("after", "s")):
             mean = data["ranks"][f"{name}.{stage}"].mean("seed")

@@ -168,6 +168,11 @@ def swiglu_rule_violated(config: Config, data: Data) -> lab.Relation:
     return _mostly(data["swiglu"]["gd_holds"] == 0)
 
 
+PAPER: dict[str, tuple[dict[int, float], dict[int, float]]] = {
+    "relu gap": ({1000: 4e-3}, {1000: 4e-5}), "relu rank": ({0: 7, 57: 62, 1000: 25}, {}),
+    "swiglu gap": ({400: 3e-15}, {400: 2e-5}), "swiglu rank": ({0: 52, 400: 1}, {}),
+}  # fmt: skip
+"""By iteration what can be read off the figures, of k = 100, of GD and of SpecGD."""
 WIDTHS = Quantities(states, "widths", "k")
 OTHER = {"√k": 0.5, "k^(3/2)": 1.5}
 WIDTHS(power(1), "swiglu-stable-rank", "section-1-2-2-width", "swiglu", {"ReLU features": "relu"}, rivals=OTHER)(
@@ -176,7 +181,7 @@ WIDTHS(power(1), "swiglu-stable-rank", "section-1-2-2-width", "swiglu", {"ReLU f
 
 
 def figure(config: Config, data: Data) -> Figure:
-    """The paper's panels, of the first draw: rows ReLU (Figure 3) and SwiGLU (Figure 11), columns gap and nuclear rank."""
+    """The paper's panels, of the first draw: rows ReLU (Figure 3) and SwiGLU (Figure 11), columns gap and nuclear rank; ×: the paper."""
     drawn = Figure(figsize=(10, 7), layout="constrained")
     for row, name in zip(drawn.subplots(2, 2), FEATURES, strict=True):
         first = data[name].isel(seed=0)
@@ -187,7 +192,10 @@ def figure(config: Config, data: Data) -> Figure:
             times = rank_times(steps) if quantity == "rank" else np.arange(steps + 1)
             axes.plot(times, first[f"gd_{quantity}"], color="C0", label="GD")
             axes.plot(first[f"spectral_{quantity}"], color="C1", linewidth=0.7, label="SpecGD")
-            axes.set(title=f"{name}: {quantity}", xlabel="iteration", ylabel=quantity)
+            for color, printed in zip(("C0", "C1"), PAPER[f"{name} {quantity}"], strict=True):
+                reached = [t for t in printed if t <= steps]
+                axes.plot(reached, [printed[t] for t in reached], "x", color=color)
+            axes.set(title=f"{name}: {quantity}; ×: the paper, k = 100", xlabel="iteration", ylabel=quantity)
         row[0].set_yscale("log")
         row[1].axhline(float(first["stable_rank"]), color="black", linestyle="--", linewidth=1, label="st(A)")
         row[1].legend(fontsize="small")

@@ -33,17 +33,11 @@ class Config(gpt_runs.Training):
     records: int = lab.integer(2, least=2, help="equally long parts of a training, each of which ends with a record")
     cooldown: int = lab.integer(30, least=1, help="further steps before a record in which the rates fall to zero")
     stretches: int = lab.integer(128, help="sequences of the validation text")
-    adamw_rates: tuple[float, ...] = lab.numbers(0.0012, 0.006, 0.03, above=0, help="of AdamW on the blocks")
-    muon_rates: tuple[float, ...] = lab.numbers(0.002, 0.01, 0.05, above=0, help="of Muon, in all of its arms")
+    adamw_rates: tuple[float, ...] = lab.grid(0.0012, 0.006, 0.03, count=3, help="of AdamW on the blocks")
+    muon_rates: tuple[float, ...] = lab.grid(0.002, 0.01, 0.05, count=3, help="of Muon, in all of its arms")
     seeds: int = lab.seeds(2, help="draws at each rate")
     seed: int = lab.integer(3, least=0, help="root of all randomness; smaller ones were seen while sizes were chosen")
     parts: int = lab.integer(6, help="times as many draws at the middle rate, which is judged")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, rates in (("adamw_rates", self.adamw_rates), ("muon_rates", self.muon_rates)):
-            if len(rates) != 3 or list(rates) != sorted(rates):
-                raise ValueError(f"{name} needs 3 rates in ascending order, the middle one to be judged, got {rates}.")
 
     def cell(self, arm: str, place: int, part: int) -> Cell:
         """A training with the rate of AdamW or of Muon at a place of its grid."""
@@ -74,17 +68,19 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     return found
 
 
+def by_kind(found: list[xr.DataArray], kinds: tuple[str, ...] = tuple(KINDS)) -> xr.DataArray:
+    return xr.concat(found, xr.DataArray(list(kinds), dims="perceptron", name="perceptron"))
+
+
 def losses(data: Data, arm: str) -> xr.DataArray:
-    kinds = xr.DataArray(list(KINDS), dims="perceptron", name="perceptron")
-    return xr.concat([data[kind]["loss"].sel(arm=arm, drop=True) for kind in KINDS], kinds).rename(arm)
+    return by_kind([data[kind]["loss"].sel(arm=arm, drop=True) for kind in KINDS]).rename(arm)
 
 
 def inside(relation: lab.Relation, data: Data, *kinds: str) -> lab.Relation:
     """The relation, unless the best rate of AdamW or Muon is an end of its grid, for some kinds of perceptrons or both."""
     kinds = kinds or tuple(KINDS)
     grids = [data[f"{kind}, grid"]["loss"].mean("seed").argmin("place") for kind in kinds]
-    chosen = xr.concat(grids, xr.DataArray(list(kinds), dims="perceptron", name="perceptron"))
-    return lab.within_grid(relation, chosen, 3)
+    return lab.within_grid(relation, by_kind(grids, kinds), 3)
 
 
 def exchanging(first: str, second: str) -> Callable[[Config, Data], Data]:
@@ -138,13 +134,10 @@ def fractions(config: Config, data: Data) -> lab.Relation:
     return inside(lab.ahead(fraction(data, "non-gated"), fraction(data, "gated"), least=0), _last(data))
 
 
-@states(
-    "section-1-2-1-embedding-muon",
-    along="step",
-    holds=None,
-    controls={"AdamW on all": exchanging("adamw", "embedded")},
-    post_hoc=CHANGED,
-)
+EMBEDDED = {"AdamW on all": exchanging("adamw", "embedded")}
+
+
+@states("section-1-2-1-embedding-muon", along="step", holds=None, controls=EMBEDDED, post_hoc=CHANGED)
 def embedding_changes_little(config: Config, data: Data) -> lab.Relation:
     """Muon on the embedding as well changes the validation loss only slightly, by less than half of what Muon on the blocks gains over
     AdamW, at both lengths.
@@ -182,7 +175,7 @@ EXPERIMENT = lab.Experiment(
             "width": 16, "blocks": 1, "heads": 1, "context": 16, "batch": 4, "steps": 40, "cooldown": 10, "stretches": 32,
         },
         "paper": {
-            "width": 256, "blocks": 4, "heads": 4, "context": 256, "batch": 32, "steps": 2000, "cooldown": 500,
+            "seed": 7, "width": 256, "blocks": 4, "heads": 4, "context": 256, "batch": 32, "steps": 2000, "cooldown": 500,
             "adamw_rates": (0.0006, 0.003, 0.015), "muon_rates": (0.0012, 0.006, 0.03), "seeds": 4, "parts": 8,
         },
     },

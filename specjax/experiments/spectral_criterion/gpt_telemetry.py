@@ -126,12 +126,12 @@ def no_fall(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.above(ranks.isel(step=slice(1, None)) / ranks.isel(step=0, drop=True), HALF, "0.5")
 
 
-@states(("eq-1-8", "section-1-3-trajectory"), along="step", controls=VALUE)
+@states("eq-1-8", along="step", controls=VALUE, holds=None)
 def inequality(config: Config, data: xr.Dataset) -> lab.Relation:
     """From the first record after initialization on nr(G) is at least st(A) for every matrix of every block, in every draw."""
     found = trained(data, *BLOCK)
-    # A bound ten times as large breaks: no gradient has so large a nuclear rank at these sizes.
-    return lab.always(found["stable_rank"], found["nuclear_rank"], slack=0.9)
+    # Of the weakest matrix nr is about twice st: a rule that asks for two and a half times as much breaks.
+    return lab.always(found["stable_rank"], found["nuclear_rank"], slack=0.6)
 
 
 def value_for_query(config: Config, data: xr.Dataset) -> xr.Dataset:
@@ -145,7 +145,7 @@ def not_from_the_start(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.below(geometric(start["nuclear_rank"] / start["stable_rank"]).rename("nr/st of W_V"), 1, "1")
 
 
-@states(("figure-5", "figure-8", "figure-9"), along="step", controls=VALUE)
+@states(("figure-5", "figure-8", "figure-9"), along="step", controls=VALUE, holds=None)
 def gradients_have_large_ranks(config: Config, data: xr.Dataset) -> lab.Relation:
     """The gradients of both matrices of the perceptrons, and those of W_Q, W_K and W_O, typically have a large nuclear rank."""
     return lab.above(margin(data, "up", "down", "query", "key", "output"), LARGE, f"{LARGE:g}")
@@ -177,7 +177,7 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
     margins = {"(1.8)": 1.0, "up, paper": 110.0, "head, paper": 20.0, "embedding, paper": 14.0}  # Figures 5 to 7 and 10
     panels = {
         "st(A)": (data["stable_rank"], {"peak of Figure 2": PEAK, "end of Figure 2": END}),
-        "nr(G)": (data["nuclear_rank"], {}),
+        "nr(G)": (data["nuclear_rank"], {"up, Figure 5": 220.0, "head, Figure 7": 20.0}),
         "nr(G)/st(A)": (data["nuclear_rank"] / data["stable_rank"], margins),
     }
     drawn = Figure(figsize=(14, 5), layout="constrained")
@@ -203,7 +203,7 @@ EXPERIMENT = lab.Experiment(
         "quick": {"seed": 7},
         "smoke": {"width": 32, "blocks": 1, "heads": 1, "context": 16, "steps": 100, "records": 2, "seeds": 4},
         "paper": {
-            "width": 384, "blocks": 6, "heads": 6, "context": 256, "batch": 64, "steps": 5000, "records": 10,
+            "seed": 7, "width": 384, "blocks": 6, "heads": 6, "context": 256, "batch": 64, "steps": 5000, "records": 10,
             "muon_rate": 0.005, "table_rate": 0.003,
         },
     },

@@ -68,14 +68,10 @@ WITH = {"with ReLU's mean put in": "moved", "ReLU features": "ReLU"}
 FEATURES(lab.grows, "gated-grows", "section-1-2-2-mean", "gated", WITH)(
     "Gated features have no such spike: their st(A) grows with the width."
 )
+EXCHANGED = {"the two methods exchanged": lab.replacing("lead", lambda data: -data["lead"], of="mean")}
 
 
-@states(
-    "section-1-2-2-mean",
-    corrected=True,
-    controls={"the two methods exchanged": lab.replacing("lead", lambda data: -data["lead"], of="mean")},
-    along="t",
-)
+@states("section-1-2-2-mean", corrected=True, controls=EXCHANGED, along="t")
 def who_is_ahead(config: Config, data: Data) -> lab.Relation:
     """On A = I + λ 1 1ᵀ gradient descent is ahead without a mean and SpecGD with a strong one, in most draws and at every length."""
     lead = data["mean"]["lead"]

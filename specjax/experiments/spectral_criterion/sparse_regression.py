@@ -243,7 +243,7 @@ def figure(config: Config, data: Data) -> Figure:
                     axes.plot([iteration] * np.size(printed), np.atleast_1d(printed), "x", color=color)
         axes.set(title=title, xlabel="iteration", ylabel=quantity.replace("_", " "))
         axes.set_yscale("log" if quantity == "loss" else "linear")
-        axes.legend(fontsize="x-small")
+        axes.legend(fontsize="x-small", loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
     return drawn
 
 

@@ -14,6 +14,9 @@ from specjax.lab.finding import Finding, Verdict
 from specjax.lab.relations.line import Line, has_curve
 from specjax.lab.relations.relation import Relation
 
+_FAR = 20.0
+"""Ratios beyond which an axis is logarithmic."""
+
 
 @dataclass(frozen=True, eq=False)
 class Always(Relation):
@@ -56,9 +59,13 @@ class Always(Relation):
         axes.set_ylabel("smaller / larger side (all draws)")
 
     def line(self) -> Line | None:
-        """The same ratios."""
+        """The same ratios; an axis of those far from 1, as where a bound is near 0, is logarithmic beyond 2."""
         middle = self._ratios()
-        return None if has_curve(middle.value) else Line("smaller / larger side in all draws", middle, 1.0)
+        if has_curve(middle.value):
+            return None
+        far = max(float(abs(end).max()) for end in (middle.low, middle.high)) > _FAR
+        ticks = (-1000, -100, -10, 0, 1, 10, 100, 1000)
+        return Line("smaller / larger side in all draws", middle, 1.0, linear_to=2.0 if far else None, ticks=ticks)
 
     def _ratios(self) -> Estimate:
         ratio = self.smaller / self.larger

@@ -1,6 +1,6 @@
 """What a quantity does as a size grows: vanish, stay bounded, approach a limit, or grow like a power; rivals of one another.
 
-Growth and limits are told by the curves that the data do not contradict (`specjax.sweep.ends`), of two models: E + A xᵇ, and
+Growth and limits are told by the curves that the data do not contradict (`specjax.fits.ends`), of two models: E + A xᵇ, and
 a xᵇ (1 + c/x). A model that the data contradict says nothing, and where they contradict both nothing is decided. What vanishes or stays
 bounded has a local exponent between the two largest sizes, which a fit to all sizes would blur; neither is confirmed where the
 curves say otherwise.
@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
-from specjax import sweep
+from specjax import fits
 from specjax.lab import finding
 from specjax.lab.drawing import draw_estimates, draw_power
 from specjax.lab.estimates import TAIL, Estimate, Number, draw_dim, estimate, known, student
@@ -64,7 +64,7 @@ class _Local(_Ends):
         """Confirmed if the whole interval of the local exponent lies in the range, unless the curves confirm the other behaviour."""
         reason, (low, high) = "", self.range
         try:
-            fit = sweep.fit_power_law(self.draws, self.dim)
+            fit = fits.fit_power_law(self.draws, self.dim)
             exponent, half = float(fit.local_exponents[-1]), student(self.seeds) * float(fit.local_stderrs[-1])
         except ValueError as error:
             exponent, half, reason = np.nan, np.inf, str(error)
@@ -177,7 +177,7 @@ class _Curves(_Ends):
     def judge(self, rivals: Mapping[str, Number]) -> Finding:
         """The verdict of the curves that the data do not contradict."""
         try:
-            both = sweep.ends(self.draws, self.dim, significance=_MISFIT)
+            both = fits.ends(self.draws, self.dim, significance=_MISFIT)
         except ValueError as error:
             nothing = known(np.nan, -np.inf, np.inf, self.seeds)
             return Finding(
@@ -204,10 +204,10 @@ class _Curves(_Ends):
     _rule: str
 
     @abstractmethod
-    def _decided(self, borne: list[sweep.End]) -> Verdict: ...
+    def _decided(self, borne: list[fits.End]) -> Verdict: ...
 
     @abstractmethod
-    def _estimated(self, both: tuple[sweep.End, sweep.End]) -> tuple[Estimate, tuple[Distance, ...]]: ...
+    def _estimated(self, both: tuple[fits.End, fits.End]) -> tuple[Estimate, tuple[Distance, ...]]: ...
 
 
 _OPENINGS = {
@@ -217,7 +217,7 @@ _OPENINGS = {
 _FORMULAS = {"offset": "E + A xᵇ", "subleading": "a xᵇ (1 + c/x)"}
 
 
-def _told(end: sweep.End) -> str:
+def _told(end: fits.End) -> str:
     limit = "" if end.limits is None else f", E from {end.limits[0]:.3g} to {end.limits[1]:.3g}"
     low, high = end.exponents
     return f"{_FORMULAS[end.model]}: b from {low:.3g} to {high:.3g}{limit} (misfit p = {end.p_misfit:.2g})."
@@ -231,14 +231,14 @@ class Grows(_Curves):
         "one have b < 0 or fall"
     )
 
-    def _decided(self, borne: list[sweep.End]) -> Verdict:
+    def _decided(self, borne: list[fits.End]) -> Verdict:
         growing = [end.rises and end.exponents[0] > 0 for end in borne]
         if all(growing):
             return "confirmed"
         ending = any(end.exponents[1] < 0 or (end.exponents[0] > 0 and not end.rises) for end in borne)
         return "refuted" if ending and not any(growing) else "inconclusive"
 
-    def _estimated(self, both: tuple[sweep.End, sweep.End]) -> tuple[Estimate, tuple[Distance, ...]]:
+    def _estimated(self, both: tuple[fits.End, fits.End]) -> tuple[Estimate, tuple[Distance, ...]]:
         borne = [end for end in both if end.p_misfit >= _MISFIT] or list(both)
         # The one that is nearest to the other verdict.
         last = min(borne, key=lambda end: end.exponents[0])
@@ -266,14 +266,14 @@ class Saturates(_Curves):
             axes.axhspan(limit.low, limit.high, color="black", alpha=0.15, label="limit")
         axes.set_ylabel(str(self.draws.name or "mean"))
 
-    def _decided(self, borne: list[sweep.End]) -> Verdict:
+    def _decided(self, borne: list[fits.End]) -> Verdict:
         approaching = [_may_approach(end) for end in borne]
         if not any(approaching):
             return "refuted"
         limited = any(end.limits is not None and end.limits[0] > 0 and end.limits[1] < np.inf for end in borne)
         return "confirmed" if limited and all(approaching) else "inconclusive"
 
-    def _estimated(self, both: tuple[sweep.End, sweep.End]) -> tuple[Estimate, tuple[Distance, ...]]:
+    def _estimated(self, both: tuple[fits.End, fits.End]) -> tuple[Estimate, tuple[Distance, ...]]:
         offset, _ = both
         assert offset.limit is not None
         assert offset.limits is not None
@@ -283,7 +283,7 @@ class Saturates(_Curves):
         return known(offset.limit, *offset.limits, self.seeds), (growth, nothing)
 
 
-def _may_approach(end: sweep.End) -> bool:
+def _may_approach(end: fits.End) -> bool:
     """Whether some curve that the data allow has a limit above 0; a xᵇ (1 + c/x) has one at b = 0."""
     if end.limits is None:
         return end.exponents[0] <= 0 <= end.exponents[1]

@@ -7,13 +7,15 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
-from specjax.lab.drawing import COLORS, first_dim
+from specjax.lab.drawing import COLORS, apart, first_dim
 from specjax.lab.estimates import STANDARD_ERRORS, Estimate
 
 _SPREAD = 0.3
 """How far the points of a line lie above or below it, where lines are 1 apart."""
 _LEAST = 4
 """Lines for which a panel has place at least."""
+_APART = 0.15
+"""The least distance of ticks, as a share of the axis, at which labels such as -1000 do not touch."""
 _MOST = 1000.0
 """Standard errors that stand for all larger numbers, as where there is no noise."""
 
@@ -44,13 +46,16 @@ def draw_lines(axes: Axes, lines: Mapping[str, Line]) -> None:
     blank = max(_LEAST - len(lines), 0) / 2
     axes.set_yticks(heights, list(lines))
     axes.set(xlabel=line.axis, ylim=(0.4 - blank, len(lines) + 0.6 + blank))
-    if line.linear_to is not None:
-        axes.set_xscale("symlog", linthresh=line.linear_to, linscale=1.0)
-        axes.set_xticks(line.ticks, [f"{tick:g}" for tick in line.ticks], minor=False)
-        axes.minorticks_off()
-        # Ticks widen an axis, which ends a little beyond zero and the data.
+    # One line that reaches far makes the axis that all of them share.
+    far = next(((line.linear_to, line.ticks) for line in lines.values() if line.linear_to is not None), None)
+    if far is not None:
+        linear_to, wanted = far
+        axes.set_xscale("symlog", linthresh=linear_to, linscale=1.0)
         ends = [(float(line.found.low.min()), float(line.found.high.max()), line.limit) for line in lines.values()]
-        axes.set_xlim(2 * min(0.0, *map(min, ends)) - line.linear_to / 2, 2 * max(map(max, ends)))
+        axes.set_xlim(2 * min(0.0, *map(min, ends)) - linear_to / 2, 2 * max(map(max, ends)))
+        ticks = apart(axes, wanted, _APART)
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks], minor=False)
+        axes.minorticks_off()
 
 
 def has_curve(values: xr.DataArray) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
-from specjax import sweep
+from specjax import fits
 from specjax.lab import finding
 from specjax.lab.drawing import draw_power
 from specjax.lab.estimates import TAIL, Estimate, Number, draw_dim, student
@@ -77,19 +77,19 @@ class ScalesAs(Relation):
         """The exponent at each point, and why it says nothing there, empty where it does."""
         dim = draw_dim(self.draws)
         frame = self.draws.isel({self.dim: 0, dim: 0}, drop=True)
-        fits = [self._fitted_at(self.draws.isel(point)) for point in self._points()]
+        fitted = [self._fitted_at(self.draws.isel(point)) for point in self._points()]
         value, low, high, reasons = (
-            frame.copy(data=np.reshape(np.array(part), frame.shape)) for part in zip(*fits, strict=True)
+            frame.copy(data=np.reshape(np.array(part), frame.shape)) for part in zip(*fitted, strict=True)
         )
         return Estimate(value, low, high, self.draws.sizes[dim]), reasons
 
     def _fitted_at(self, draws: xr.DataArray) -> tuple[float, float, float, str]:
         try:
             if self.fit == "asymptotic":
-                limit = sweep.asymptotic_exponent(draws, self.dim)
+                limit = fits.asymptotic_exponent(draws, self.dim)
                 half = student(draws.sizes[draw_dim(draws)]) * limit.stderr + abs(limit.shift)
                 return limit.exponent, limit.exponent - half, limit.exponent + half, self._unlike(draws)
-            line = sweep.fit_power_law(draws, self.dim)
+            line = fits.fit_power_law(draws, self.dim)
             half = student(draws.sizes[draw_dim(draws)]) * line.stderr
             return line.exponent, line.exponent - half, line.exponent + half, self._unlike(draws)
         except ValueError as error:
@@ -98,14 +98,14 @@ class ScalesAs(Relation):
 
     def _unlike(self, draws: xr.DataArray) -> str:
         """Why the data do not follow the model, empty where they do."""
-        choice = sweep.choose_model(draws, self.dim, significance=2 * TAIL)
+        choice = fits.choose_model(draws, self.dim, significance=2 * TAIL)
         if choice.model == "power law":
             return ""
         if self.fit == "power law":
             return choice.reason
         if choice.model == "offset":
             # An offset of what grows is one more subleading term, and at exponent 1 the very same one; of what does not, its limit.
-            offset, _ = sweep.ends(draws, self.dim, significance=2 * TAIL)
+            offset, _ = fits.ends(draws, self.dim, significance=2 * TAIL)
             if not (offset.rises and offset.exponents[0] > 0):
                 return choice.reason
         return ""
@@ -126,7 +126,7 @@ def scales_as(draws: xr.DataArray, dim: str, exponent: Number, *, fit: Fit = "as
     """The mean of `draws` grows as the power `exponent` of the size `dim`, at every point.
 
     With "power law" the data must follow y = a xᵇ at the sizes swept; with "asymptotic", y = a xᵇ (1 + c/x + …) at large sizes. Where
-    `sweep.choose_model` says at four standard deviations that they do not, or settle at an offset, nothing is decided.
+    `fits.choose_model` says at four standard deviations that they do not, or settle at an offset, nothing is decided.
 
     Args:
         draws: Dimensions `dim` and "seed" or "batch", and those of the points; at least 5 sizes, and more seeds than sizes.

@@ -52,7 +52,7 @@ class OnOneSide(Relation):
         found = self._estimate()
         dim = first_dim(found.value)
         draw_estimates(axes, found, dim)
-        draw_line(axes, xr.DataArray(self.threshold), found.value, dim, label=self.called, color="black")
+        draw_line(axes, xr.DataArray(self.threshold), found.value, dim, label=self.called.rstrip(","), color="black")
         axes.set_ylabel(str(self.draws.name or "estimate"))
 
     def line(self) -> Line | None:

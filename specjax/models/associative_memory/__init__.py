@@ -27,7 +27,11 @@ from specjax.models.associative_memory.recovery import queries as queries
 from specjax.models.associative_memory.recovery import recovered as recovered
 from specjax.models.associative_memory.signals import largest_interaction as largest_interaction
 from specjax.models.associative_memory.signals import signal_slope as signal_slope
+from specjax.models.associative_memory.signals import signals as signals
+from specjax.models.associative_memory.steps import gradient_singular_values as gradient_singular_values
 from specjax.models.associative_memory.steps import mapped_steps as mapped_steps
 from specjax.models.associative_memory.steps import one_step as one_step
 from specjax.models.associative_memory.steps import polar_step as polar_step
 from specjax.models.associative_memory.steps import stabilized_steps as stabilized_steps
+from specjax.models.associative_memory.thresholded import thresholded_descent as thresholded_descent
+from specjax.models.associative_memory.thresholded import thresholded_muon as thresholded_muon

@@ -1,5 +1,7 @@
 """Logits of a memory: how an item's signal grows with its frequency, and the largest interaction (associative-memory, Appendix B.2)."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -29,6 +31,18 @@ def signal_slope(
         0.25 * jnp.sum(differences * (cross + cross.T) ** 2),
         jnp.sum(derivative * (a * b) ** 2),
     )
+
+
+def signals(
+    without: Float[Array, "d d"],
+    u: Float[Array, " d"],
+    v: Float[Array, " d"],
+    spikes: Float[Array, " spikes"],
+    step: Callable[[Float[Array, "d d"]], Float[Array, "d d"]],
+) -> Float[Array, " spikes"]:
+    """φ(q) = uᵀ h(G + q u vᵀ) v with G = `without` and h = `step`, a map of matrices, at every q in `spikes` (Appendix B.2)."""
+    spike = jnp.outer(u, v)
+    return jax.lax.map(lambda q: u @ step(without + q * spike) @ v, spikes)
 
 
 def largest_interaction(u: Float[Array, "n d"], v: Float[Array, "n d"], w: Float[Array, "d d"]) -> Float[Array, ""]:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from specjax import spectral
+from specjax.models.associative_memory.gradients import gradient_at_zero
 from specjax.models.associative_memory.newton import HessianAtZero, newton_step
 from specjax.spectral.scaling import exactly_scaled
 from specjax.theory.closed_forms import in_float64
@@ -54,7 +55,8 @@ def stabilized_steps(
 ) -> Float[Array, "k d d"]:
     """h_λ(-∇L(0)) for each λ >= 0, h_λ(s) = s/√(s² + λ²), as exact as in `one_step`, and not scaled; λ = 0 is the polar factor."""
     down = _frequent_in_float64(u - jnp.mean(u, axis=0)[None, :], v, q)
-    maps = jax.lax.map(lambda lam: spectral.stabilized_sign(down, lam), lambdas.astype(jnp.float64))
+    # Not one after the other: mapped over λ alone, the gradient is decomposed once.
+    maps = jax.vmap(lambda lam: spectral.stabilized_sign(down, lam))(lambdas.astype(jnp.float64))
     return maps.astype(jnp.float32)
 
 
@@ -81,6 +83,16 @@ def mapped_steps(
         return ((left * (h / jnp.max(jnp.abs(h)))[None, :]) @ right).astype(jnp.float32)
 
     return jax.lax.map(step, maps(jnp.where(inside, s / median, 1), *arguments))
+
+
+@in_float64
+@jax.jit
+def gradient_singular_values(
+    u: Float[Array, "n d"], v: Float[Array, "n d"], q: Float[Array, " n"]
+) -> Float[Array, " d"]:
+    """The singular values of ∇L(0), in descending order: in float64, since the smallest are d^(-α-1) of the largest (Lemma C.3)."""
+    gradient = gradient_at_zero(*(a.astype(jnp.float64) for a in (u, v, q)))
+    return jnp.linalg.svd(gradient, compute_uv=False).astype(jnp.float32)
 
 
 @in_float64

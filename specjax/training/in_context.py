@@ -1,9 +1,9 @@
-"""Transformers that learn to recall in context, by Muon, AdamW and SGD on the same batches (associative-memory, Appendix D.2).
+"""Transformers that learn to recall in context, by several optimizers on the same batches (associative-memory, Appendix D.2).
 
-Batches are drawn inside the training loop. What the paper leaves unsaid: W_O is folded into W_V, as in Bietti et al. (2023) and in R(W_V);
-Muon's steps have the root mean square of AdamW's, 0.2 √max(out, in), so that its learning rate serves the AdamW of embedding, positions and
-head too; weight decay is decoupled for Muon and AdamW, and part of the gradient for SGD, as in torch.
+Batches are drawn inside the training loop. The task is `specjax.models.recall`; `paper_optimizers` are the three that the paper compares.
 """
+
+from collections.abc import Sequence
 
 import equinox as eqx
 import jax
@@ -11,12 +11,13 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, Key, PyTree
 
-from specjax import optim, spectral, training
+from specjax import optim, spectral
 from specjax.models import recall, transformer
 from specjax.models.recall import Recall
 from specjax.models.transformer import Architecture, Sequences, Transformer
 from specjax.optim.matrices import Fans
 from specjax.sizes import AnySize, padded, stream, times
+from specjax.training.side_by_side import train_side_by_side
 
 OPTIMIZERS = ("muon", "adamw", "sgd")
 MOMENTUM, ADAM_DECAYS, WEIGHT_DECAY = 0.9, (0.9, 0.99), 0.01
@@ -26,20 +27,30 @@ RECORDED = ("inside", "outside", "recalled", "shuffled", "diverged")
 block, and with the items to be recalled moved on by one; whether the loss was once not finite: the run has stopped before."""
 
 
-def train(
+def train_to_recall(
     key: Key[Array, ""],
     task: Recall,
     architecture: Architecture,
-    rates: Float[Array, " 3"],
+    optimizers: Sequence[optax.GradientTransformation],
     batch: AnySize,
     exponents: tuple[Float[Array, ""], Float[Array, ""]],
     iterations: tuple[int, ...],
     evaluation: int,
 ) -> dict[str, Array]:
-    """What is `RECORDED`, (records, 3), of the three from one initialization on one batch a step, at the start and after `iterations`.
+    """What is `RECORDED` of each optimizer, all from one initialization on one batch a step, at the start and after `iterations`.
 
-    `rates` are of Muon, AdamW and SGD, `exponents` α_t and α_o, `evaluation` sequences of each distribution. Weights, batches and
-    evaluation, of which those of step t do not depend on the number of steps, are drawn from `key`.
+    Args:
+        key: Of weights, batches and evaluation, of which those of step t do not depend on the number of steps.
+        task: Sequences whose items are to be recalled.
+        architecture: Of the transformer, with a head.
+        optimizers: Of the whole model, as `paper_optimizers` makes them.
+        batch: Sequences of a step.
+        exponents: α_t of the triggers and α_o of the outputs in training; power laws, 0 where they are uniform.
+        iterations: Steps after which to evaluate, ascending.
+        evaluation: Sequences of each evaluation, of the distribution of training and of the uniform one.
+
+    Returns:
+        Arrays (1 + len(iterations), len(optimizers)) by the names in `RECORDED`.
     """
     width = architecture.width
     held_out = jax.vmap(lambda one, trigger, output: recall.sample(one, task, evaluation, trigger, output))(
@@ -64,10 +75,19 @@ def train(
         shuffled = jax.vmap(lambda model: recall.memory_recall(moved_on(model, task), task))(models)
         return {"inside": inside, "outside": outside, "recalled": recalled, "shuffled": shuffled}
 
-    optimizers = [_muon(rates[0], width), _adamw(rates[1]), _sgd(rates[2])]
     params = transformer.init(stream(key, "weights"), architecture)
-    found, stopped = training.train_side_by_side(optimizers, params, loss, batch_of, (0, *iterations), record)
+    found, stopped = train_side_by_side(optimizers, params, loss, batch_of, (0, *iterations), record)
     return found | {"diverged": stopped}
+
+
+def paper_optimizers(rates: Float[Array, " 3"], width: AnySize) -> list[optax.GradientTransformation]:
+    """Muon, AdamW and SGD at these learning rates, for a transformer of a width, which may be padded; their order is `OPTIMIZERS`.
+
+    What the paper leaves unsaid: W_O is folded into W_V, as in Bietti et al. (2023) and in R(W_V); Muon's steps have the root mean square
+    of AdamW's, 0.2 √max(out, in), so that its learning rate serves the AdamW of embedding, positions and head too; weight decay is
+    decoupled for Muon and AdamW, and part of the gradient for SGD, as in torch.
+    """
+    return [_muon(rates[0], width), _adamw(rates[1]), _sgd(rates[2])]
 
 
 def moved_on(model: Transformer, task: Recall) -> Transformer:

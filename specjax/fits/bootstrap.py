@@ -13,7 +13,14 @@ import xarray as xr
 from jaxtyping import Bool, Float, Int
 from scipy import stats
 
-from specjax.sweep.replicates import BATCH, FEW, SEED, RoughFitWarning, present, replicate_dim
+from specjax.sweep.replicates import BATCH, SEED, present, replicate_dim
+
+FEW = 10  # replicates below which a standard error is itself uncertain by a quarter, and a bootstrap rough
+
+
+class RoughFitWarning(UserWarning):
+    """A fit rests on so few points or replicates that its interval is rough, or cannot show misfit."""
+
 
 _BATCH_ENTRIES = 4_000_000  # counts of resampled seeds held at once: 32 MB
 _PLURAL = {SEED: "seeds", BATCH: "batches"}
@@ -60,6 +67,11 @@ class Sample:
     def at(self, places: slice | np.ndarray) -> "Sample":
         """That of some of the points."""
         return replace(self, x=self.x[places], y=self.y[places], present=self.present[places])
+
+
+def noise_told(stderr: float, level: float, resampled: str) -> str:
+    """What the interval of a fit is made of, as its printed line says."""
+    return f"{100 * level:g} %, bootstrap of {resampled}" if stderr > 0 else "no seed noise"
 
 
 def sample_of(data: xr.DataArray, dim: str, least: int) -> Sample:

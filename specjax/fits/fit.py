@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import ArrayLike, Float
 from scipy import stats
 
-from specjax.sweep import bootstrap
-from specjax.sweep.bootstrap import Sample
-from specjax.sweep.regression import Curves
+from specjax.fits import bootstrap
+from specjax.fits.bootstrap import Sample
+from specjax.fits.regression import Curves
 
 Model = Literal["power law", "subleading", "offset"]
 """y = a xᵇ, y = a xᵇ (1 + c/x) and y = E + a xᵇ."""
@@ -62,7 +62,7 @@ class Fit:
         return 1.0 - left / whole if whole > 0 else float(left == 0)
 
     def __repr__(self) -> str:
-        noise = f"{100 * self.level:g} %, bootstrap of {self.resampled}" if self.stderr > 0 else "no seed noise"
+        noise = bootstrap.noise_told(self.stderr, self.level, self.resampled)
         if np.isfinite(self.shift):
             noise = f"4 standard errors and a shift of {abs(self.shift):.2g}"
         low, high = self.offset_interval

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specjax.sweep.fit import Fit
-from specjax.sweep.optimum import Optimum
+from specjax.fits.fit import Fit
+from specjax.fits.optimum import Optimum
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,7 +19,8 @@ _POINTS = 200
 def draw_fit(fit: Fit, ax: "Axes | None" = None) -> "Axes":
     """Draws means with bars of two standard errors, the curve and its band at each x, with the exponent in the legend.
 
-    In `ax` or a new figure, on logarithmic axes; the y axis is linear where a mean is not positive. An offset is a dashed line.
+    It is drawn into `ax`, or a new figure, with logarithmic axes; the y axis is linear if a mean is not positive. An offset is a dashed
+    line.
     """
     ax = _axes(ax)
     label = f"{fit.name}, mean ± 2 standard errors"
@@ -51,8 +52,8 @@ def draw_fit(fit: Fit, ax: "Axes | None" = None) -> "Axes":
 def draw_optimum(found: Optimum, ax: "Axes | None" = None) -> "Axes":
     """Draws the means against the scalar, one curve for each size, with their optima; the y axis is linear where a mean is not positive.
 
-    In `ax` or a new figure. Bars of means are two standard errors. An optimum is a filled mark, its interval the line through it; an open
-    mark is a least point at the end of the grid, where there is no optimum. What is not finite is not drawn.
+    It is drawn into `ax`, or a new figure. Bars of means are two standard errors. An optimum is a filled mark, with its interval as a line;
+    an open mark is a least point at the end of the grid, where there is no optimum. What is not finite is not drawn.
     """
     from matplotlib import colormaps
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from specjax.sweep import choose_model, drop_smallest, fit_offset, fit_power_law
-from tests.sweep.samples import Curve, X, coupled, heavy_tailed, independent
+from specjax.fits import choose_model, drop_smallest, fit_offset, fit_power_law
+from tests.fits.samples import Curve, X, coupled, heavy_tailed, independent
 
 pytestmark = pytest.mark.slow
 

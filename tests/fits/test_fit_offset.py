@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from scipy.optimize import curve_fit
 
-from specjax.sweep import draw_fit, fit_offset, fit_power_law
-from specjax.sweep.regression import fit_curve, rise
-from tests.sweep.samples import X, alike, array, coupled, exact, independent
+from specjax.fits import draw_fit, fit_offset, fit_power_law
+from specjax.fits.regression import fit_curve, rise
+from tests.fits.samples import X, alike, array, coupled, exact, independent
 
 
 def _above_one(x):

@@ -5,9 +5,9 @@ import pytest
 from scipy import stats
 from scipy.optimize import curve_fit
 
-from specjax.sweep import choose_model
-from specjax.sweep.model_choice import Candidate, _choose
-from tests.sweep.samples import X, array, coupled, exact, heavy_tailed, independent
+from specjax.fits import choose_model
+from specjax.fits.model_choice import Candidate, _choose
+from tests.fits.samples import X, array, coupled, exact, heavy_tailed, independent
 
 CURVES = {
     "power law": lambda x: 3 * x**-0.5,

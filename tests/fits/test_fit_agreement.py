@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from specjax.sweep import drop_smallest, fit_offset, fit_power_law
-from tests.sweep.samples import X, coupled, exact, independent
+from specjax.fits import drop_smallest, fit_offset, fit_power_law
+from tests.fits.samples import X, coupled, exact, independent
 
 
 def _power_law(x):

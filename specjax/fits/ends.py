@@ -1,7 +1,7 @@
 """What swept data do beyond the sizes swept: every curve of two models that they do not contradict, told by its exponent and its limit.
 
 The models are y = E + A xᵇ ("offset") and y = a xᵇ (1 + c/x) ("subleading"). The exponents that are not contradicted are those where
-the distance T² of `specjax.sweep.misfit` is above its least value by no more than Rao's test allows for one parameter. The limits E
+the distance T² of `specjax.fits.misfit` is above its least value by no more than Rao's test allows for one parameter. The limits E
 that are not contradicted are found likewise, over all such b < 0. As b tends to 0, E runs to infinity: a limit has a finite interval
 exactly where growth without end is contradicted, so that no rule can find both.
 """
@@ -14,9 +14,9 @@ import numpy as np
 import xarray as xr
 from scipy import optimize
 
-from specjax.sweep.bootstrap import sample_of
-from specjax.sweep.misfit import Whitened, beside, whitened
-from specjax.sweep.regression import rise
+from specjax.fits.bootstrap import sample_of
+from specjax.fits.misfit import Whitened, beside, whitened
+from specjax.fits.regression import rise
 
 _LIMITS = 401  # exponents at which a limit is computed
 _FLATTEST = 1e-6  # the exponent nearest to 0 of them: E + A xᵇ is a logarithm there
@@ -46,8 +46,8 @@ class End:
 def ends(data: xr.DataArray, dim: str, *, significance: float) -> tuple[End, End]:
     """The curves of the models "offset" and "subleading" that `data` do not contradict at `significance`.
 
-    If a model is right, each of its intervals leaves the truth out with that probability. Data, errors and warnings are those of
-    `choose_model`, with at least 5 widths.
+    If a model is right, each of its intervals leaves the truth out with that probability. `dim` is the dimension that is x. Data, errors
+    and warnings are those of `choose_model`, with at least 5 widths.
     """
     means = whitened(sample_of(data, dim, least=5), significance)
     return _offset(means, significance), _subleading(means, significance)

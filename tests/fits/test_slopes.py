@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from specjax import sweep
+from specjax import fits, sweep
 
 
 def test_slopes_are_those_of_straight_lines():
     rng = np.random.default_rng(0)
     d = np.array([16, 24, 48, 96])
     values = xr.DataArray(rng.standard_normal((4, 3)), dims=("d", "seed"), coords={"d": d}, name="y")
-    found = sweep.slopes(values, "d")
+    found = fits.slopes(values, "d")
     np.testing.assert_allclose(found, np.polyfit(np.log(d), values.values, 1)[0], rtol=1e-10)
     assert found.name == "slope of y"
 
@@ -23,9 +23,9 @@ def test_pseudo_values_have_the_slope_of_the_logarithms_of_means_and_its_spread(
     draws = xr.DataArray(rng.poisson(means, (4000, 3)).astype(float), dims=("seed", "d"), coords={"d": d})
 
     def slopes(mean):
-        return sweep.slopes(np.log(mean), "d")
+        return fits.slopes(np.log(mean), "d")
 
-    mean, stderr = sweep.mean_and_stderr(sweep.jackknife(draws, slopes))
+    mean, stderr = sweep.mean_and_stderr(fits.jackknife(draws, slopes))
     assert abs(float(mean) - 1.3) < 4 * float(stderr)
     # The spread of slopes of means of 40 draws.
     many = slopes(draws.coarsen(seed=40).mean())
@@ -37,4 +37,4 @@ def test_pseudo_values_have_the_slope_of_the_logarithms_of_means_and_its_spread(
 
 def test_one_draw_has_no_jackknife():
     with pytest.raises(ValueError, match="one draw of two or more, got 1"):
-        sweep.jackknife(xr.DataArray([1.0], dims="seed"), lambda mean: mean)
+        fits.jackknife(xr.DataArray([1.0], dims="seed"), lambda mean: mean)

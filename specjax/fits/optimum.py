@@ -18,8 +18,8 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Bool, Float, Int, Shaped
 
-from specjax.sweep import bootstrap
-from specjax.sweep.bootstrap import degrees_of_freedom, resample, sample_over, tail_of
+from specjax.fits import bootstrap
+from specjax.fits.bootstrap import degrees_of_freedom, resample, sample_over, tail_of
 
 Place = Literal["inside", "smallest", "largest", "beside divergence"]
 """Where the least point lies: inside of the grid, at an end of it, or next to a point at which some seed is not finite."""
@@ -68,7 +68,7 @@ class Optimum:
 
     def __repr__(self) -> str:
         low, high = self.interval
-        noise = f"{100 * _LEVEL:g} %, bootstrap of {self.resampled}" if self.stderr > 0 else "no seed noise"
+        noise = bootstrap.noise_told(self.stderr, _LEVEL, self.resampled)
         told = f"{self.over} of least {self.name}: exponent {self.exponent:.3g} in {self.dim} ({low:.3g} to {high:.3g}, {noise}"
         left_out = [f"{size:g}" for size, place in zip(self.sizes, self.places, strict=True) if place in _ENDS]
         without = f", without {self.dim} {', '.join(left_out)}, where it is an end of the grid" if left_out else ""

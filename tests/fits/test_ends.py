@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from specjax.sweep import ends
-from tests.sweep.samples import X, coupled, exact, independent
+from specjax.fits import ends
+from tests.fits.samples import X, coupled, exact, independent
 
 SEEDS = 60
 
@@ -107,7 +107,7 @@ def test_growth_has_no_limit_and_a_limit_no_growth():
         (independent(np.random.default_rng(0), 60, lambda x: x).isel(d=slice(4)), "at least 5 points along 'd', got 4"),
     ],
 )
-@pytest.mark.filterwarnings("ignore::specjax.sweep.RoughFitWarning")
+@pytest.mark.filterwarnings("ignore::specjax.fits.RoughFitWarning")
 def test_data_without_ends_are_refused_in_a_sentence(data, match):
     with pytest.raises(ValueError, match=match):
         ends(data, "d", significance=0.05)

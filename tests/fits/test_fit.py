@@ -10,8 +10,8 @@ import xarray as xr
 from scipy import stats
 from scipy.optimize import curve_fit
 
-from specjax.sweep import RoughFitWarning, asymptotic_exponent, draw_fit, fit_offset, fit_power_law
-from tests.sweep.samples import X, alike, array, coupled, exact, heavy_tailed, independent
+from specjax.fits import RoughFitWarning, asymptotic_exponent, draw_fit, fit_offset, fit_power_law
+from tests.fits.samples import X, alike, array, coupled, exact, heavy_tailed, independent
 
 
 def _coupled(rng, seeds=100):

@@ -6,10 +6,10 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from specjax.sweep import bootstrap
-from specjax.sweep.bootstrap import Sample, degrees_of_freedom, resample, sample_of, weights
-from specjax.sweep.fit import Fit, fit_of
-from specjax.sweep.regression import Curves, fit_log
+from specjax.fits import bootstrap
+from specjax.fits.bootstrap import Sample, degrees_of_freedom, resample, sample_of, weights
+from specjax.fits.fit import Fit, fit_of
+from specjax.fits.regression import Curves, fit_log
 
 _LEVEL = 0.95
 
@@ -25,7 +25,7 @@ def fit_power_law(
 ) -> Fit:
     """Fits y = a xᵇ, or y = a xᵇ (1 + c/x) with c between -x_min and x_max, to the means of `data` over seeds.
 
-    The fit is least squares on log means, weighted by their inverse variances (`specjax.sweep.bootstrap.weights`). Means, variances
+    The fit is least squares on log means, weighted by their inverse variances (`specjax.fits.bootstrap.weights`). Means, variances
     and the fit are computed again in each resample of the seeds, all widths of a seed together. Intervals are percentile intervals,
     widened for few seeds by Student's t (the expanded percentile interval of Hesterberg 2015). Where each width has its own number of
     seeds (the coordinate `seeds`), it uses those it has.
@@ -37,6 +37,9 @@ def fit_power_law(
         resamples: Bootstrap resamples of the seeds.
         level: Coverage of the intervals.
         seed: Seed of the resampling.
+
+    Returns:
+        A `Fit`: exponent, standard error, interval, local exponents, curve and band.
 
     Raises:
         ValueError: other dimensions; fewer than 2 widths, or 4 with `subleading`; a single seed; non-finite data; a mean that is

@@ -3,9 +3,9 @@
 import numpy as np
 import xarray as xr
 
-from specjax.sweep.bootstrap import degrees_of_freedom, resample, sample_of, tail_of, weights
-from specjax.sweep.fit import Fit, fit_of
-from specjax.sweep.regression import fit_curve
+from specjax.fits.bootstrap import degrees_of_freedom, resample, sample_of, tail_of, weights
+from specjax.fits.fit import Fit, fit_of
+from specjax.fits.regression import fit_curve
 
 
 def fit_offset(data: xr.DataArray, dim: str, *, resamples: int = 1000, level: float = 0.95, seed: int = 0) -> Fit:
@@ -16,7 +16,7 @@ def fit_offset(data: xr.DataArray, dim: str, *, resamples: int = 1000, level: fl
     Resampling and intervals are those of `fit_power_law`; the standard error of b is half the distance of the replicates'
     quantiles that lie one standard deviation from the middle of a normal. E is zero within error where its interval contains 0.
 
-    Arguments and warnings are those of `fit_power_law`, with at least 4 widths.
+    Arguments, result and warnings are those of `fit_power_law`, with at least 4 widths; E is `Fit.offset`.
 
     Raises:
         ValueError: what `fit_power_law` refuses, but for signs; or the data do not determine the three parameters: A is 0

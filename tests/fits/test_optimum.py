@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 from matplotlib import pyplot as plt
 
-from specjax.sweep import RoughFitWarning, draw_optimum, optimum
+from specjax.fits import RoughFitWarning, draw_optimum, optimum
 
 SIZES = np.array([16.0, 32.0, 64.0, 128.0])
 RATES = 2.0 ** np.arange(-6, 3)

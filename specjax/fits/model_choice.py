@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
-from specjax.sweep.bootstrap import sample_of, weights
-from specjax.sweep.fit import Model
-from specjax.sweep.misfit import whitened
-from specjax.sweep.regression import fit_curve, fit_log
+from specjax.fits.bootstrap import sample_of, weights
+from specjax.fits.fit import Model
+from specjax.fits.misfit import whitened
+from specjax.fits.regression import fit_curve, fit_log
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def choose_model(data: xr.DataArray, dim: str, *, significance: float = 0.05) ->
     The rule: the power law is kept unless one of three tests, each at `significance`/3, is against it: that of its misfit, and those
     of a subleading term and of an offset. So a true power law is kept with probability at least 1 - `significance`. Otherwise it is
     the one of the other two with the smaller misfit, among those whose misfit is not contradicted at `significance`; if both are
-    contradicted, none. The tests are those of `specjax.sweep.misfit`, with the seeds of the width with fewest.
+    contradicted, none. The tests are those of `specjax.fits.misfit`, with the seeds of the width with fewest.
 
     The choice uses the data, and the interval of a fit made after it does not know: it is too narrow where the choice was close.
     Data and warnings are those of `fit_power_law`, with at least 4 widths and more seeds than widths.
@@ -50,9 +50,9 @@ def choose_model(data: xr.DataArray, dim: str, *, significance: float = 0.05) ->
     means, stderrs = sample.means_and_stderrs()
     logs, log_weights = np.log(means)[None], weights(sample.x, (stderrs / means)[None], sample.counts)
     # Exponents by least squares, where a search may start: without the covariance between widths, nearly the same.
-    fits = [fit_log(sample.x, logs, log_weights, subleading) for subleading in (False, True)]
-    fits.append(fit_curve(sample.x, means[None], weights(sample.x, stderrs[None], sample.counts)))
-    line, term, curve = (float(fit.exponent[0]) for fit in fits)
+    fitted = [fit_log(sample.x, logs, log_weights, subleading) for subleading in (False, True)]
+    fitted.append(fit_curve(sample.x, means[None], weights(sample.x, stderrs[None], sample.counts)))
+    line, term, curve = (float(fit.exponent[0]) for fit in fitted)
     _, plain, *_ = white.nearest(white.power, line)
     _, subleading, *_ = white.nearest(lambda b: white.subleading(b)[0], line, term)
     _, offset, *_ = white.nearest(white.offset, line, curve)

@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy import linalg, optimize, stats
 
-from specjax.sweep.bootstrap import Sample
-from specjax.sweep.regression import exponent_bounds, rise, s_bounds
+from specjax.fits.bootstrap import Sample
+from specjax.fits.regression import exponent_bounds, rise, s_bounds
 
 _GRID = 401
 _NEAR = np.geomspace(1e-7, 0.05, 40)

@@ -1,0 +1,24 @@
+"""Fits of labelled data: exponents, offsets, optima and ends, with intervals from the replicates.
+
+The data may come from a sweep or from anywhere else; a fit reads the dimension "seed" or "batch" as its replicates:
+
+    fit = fit_power_law(data["loss"], dim="d1")
+    fit.exponent, fit.interval, fit.local_exponents
+"""
+
+from specjax.fits.bootstrap import RoughFitWarning as RoughFitWarning
+from specjax.fits.drawing import draw_fit as draw_fit
+from specjax.fits.drawing import draw_optimum as draw_optimum
+from specjax.fits.ends import End as End
+from specjax.fits.ends import ends as ends
+from specjax.fits.fit import Fit as Fit
+from specjax.fits.model_choice import ModelChoice as ModelChoice
+from specjax.fits.model_choice import choose_model as choose_model
+from specjax.fits.offset_fit import fit_offset as fit_offset
+from specjax.fits.optimum import Optimum as Optimum
+from specjax.fits.optimum import optimum as optimum
+from specjax.fits.power_law import asymptotic_exponent as asymptotic_exponent
+from specjax.fits.power_law import drop_smallest as drop_smallest
+from specjax.fits.power_law import fit_power_law as fit_power_law
+from specjax.fits.slopes import jackknife as jackknife
+from specjax.fits.slopes import slopes as slopes

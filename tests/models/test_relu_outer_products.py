@@ -1,0 +1,144 @@
+"""Means of G Gᵀ over part of the weights of a ReLU network: against all of these weights, to rounding, and against draws."""
+
+from itertools import product
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax.models import relu_network
+from specjax.models.targets import linear_target
+from specjax.sizes import Size
+from tests.reference.moments import simulate
+
+D0, D1, D2 = 4, 3, 2
+SIGNS = np.array(list(product([-1.0, 1.0], repeat=D1)))
+
+
+def problem():
+    return relu_network.init(jax.random.key(2), D0, D1, D2), linear_target(jax.random.key(1), D2, D0, 2.0)
+
+
+def plain(params, target):
+    return relu_network.OuterProducts(*(g @ g.T for g in relu_network.gradient(params, target)))
+
+
+def over(w1, rows, w2, weights, target):
+    """The mean of G Gᵀ over signs of rows of W_1, and over each W_2 with its weight."""
+
+    @jax.jit
+    def mean(rows, w2, weights):
+        def given(signs):
+            each = jax.vmap(lambda w: plain(relu_network.Params(signs[:, None] * w1, w), target))(w2)
+            return jax.tree.map(lambda p: jnp.tensordot(weights, p, 1), each)
+
+        return jax.tree.map(lambda p: jnp.mean(p, axis=0), jax.vmap(given)(rows))
+
+    return mean(*map(jnp.asarray, (rows, w2, weights)))
+
+
+def all_values(values, weights):
+    """Every W_2 whose entries are among the values, and the product of their weights."""
+    entries = np.array(list(product(range(len(values)), repeat=D1 * D2)))
+    return np.asarray(values)[entries].reshape(-1, D2, D1), np.asarray(weights)[entries].prod(axis=1)
+
+
+def largest_error(found, expected):
+    return max(float(jnp.max(jnp.abs(a - b)) / jnp.max(jnp.abs(b))) for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_symmetrized_products_are_the_mean_over_all_signs_of_the_weights():
+    params, target = problem()
+    signs, weights = all_values([-1.0, 1.0], [0.5, 0.5])
+    found = relu_network.symmetrized_outer_products(params, target)
+    assert largest_error(found, over(params.w1, SIGNS, signs * np.asarray(params.w2), weights, target)) < 1e-13
+    # Not over those of either layer alone, nor over one sign for each column of W_2.
+    one, columns = np.ones(1), SIGNS[:, None, :] * np.asarray(params.w2)
+    for rows, w2, weights_of in (
+        (np.ones((1, D1)), signs * np.asarray(params.w2), weights),
+        (SIGNS, params.w2[None], one),
+        (SIGNS, columns, np.full(len(columns), 1 / len(columns))),
+    ):
+        assert largest_error(found, over(params.w1, rows, w2, weights_of, target)) > 1e-3
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_expected_products_are_the_mean_over_the_nodes_of_the_output_weights():
+    """G Gᵀ is of degree 4 in each entry of W_2, for which three nodes of Gauss and Hermite are exact."""
+    params, target = problem()
+    nodes, weights = np.polynomial.hermite_e.hermegauss(3)
+    w2, weights = all_values(nodes, weights / weights.sum())
+    found = relu_network.expected_outer_products(params.w1, target, D2)
+    assert largest_error(found, over(params.w1, SIGNS, w2, weights, target)) < 1e-13
+    # Not over signs, whose fourth moment is 1, nor with the signs of W_1 as they are.
+    signs, halves = all_values([-1.0, 1.0], [0.5, 0.5])
+    assert largest_error(found, over(params.w1, SIGNS, signs, halves, target)) > 1e-2
+    assert largest_error(found, over(params.w1, np.ones((1, D1)), w2, weights, target)) > 1e-2
+
+
+MEANS = {
+    "signs": relu_network.symmetrized_outer_products,
+    "given W₁": lambda params, target: relu_network.expected_outer_products(params.w1, target, params.w2.shape[0]),
+}
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", MEANS)
+@pytest.mark.usefixtures("x64")
+def test_in_draws_the_means_have_the_expectation_of_the_gradients(name):
+    """Paired, on the same weights; in every entry, with an error that tells it from half of each part of an entry."""
+    _, target = problem()
+
+    def difference(key):
+        params = relu_network.init(key, D0, D1, D2)
+        found = MEANS[name](params, target)
+        return jnp.concatenate([(a - b).ravel() for a, b in zip(plain(params, target), found, strict=True)])
+
+    mean, error = simulate(difference, jax.random.key(3), chunks=25)
+    assert (np.abs(mean) < 4 * error).all()
+    # Of G_1 the off-diagonal d_0 d_2/4π and on the diagonal d_0 d_2²/4 and ‖Φ‖²/4; of G_2 the part of Φ.
+    hidden, output = np.split(mean, [D1**2])
+    hidden_error, output_error = np.split(error, [D1**2])
+    off = ~np.eye(D1, dtype=bool).ravel()
+    parts = {
+        "off-diagonal": off * D0 * D2 / (4 * np.pi),
+        "own unit": ~off * D0 * D2**2 / 4,
+        "signal": ~off * float(jnp.sum(target**2)) / 4,
+    }
+    for part, size in parts.items():
+        assert (np.abs(hidden - size / 2) > 4 * hidden_error).any(), part
+    on_target = np.asarray(D1 / 4 * target @ target.T).ravel()
+    assert (np.abs(output - on_target / 2) > 4 * output_error).any()
+
+
+@pytest.mark.parametrize("name", MEANS)
+def test_they_do_not_see_padding(name):
+    def products(d0, d1, d2):
+        params = relu_network.init(jax.random.key(4), d0, d1, d2)
+        target = linear_target(jax.random.key(1), d2, d0)
+        if name == "signs":
+            return relu_network.symmetrized_outer_products(params, target)
+        return relu_network.expected_outer_products(params.w1, target, d2)
+
+    narrow = products(D0, D1, D2)
+    wide = jax.jit(products)(*(Size(n + 3, n) for n in (D0, D1, D2)))
+    for few, many in zip(narrow, wide, strict=True):
+        n = len(few)
+        np.testing.assert_allclose(many[:n, :n], few, rtol=1e-5)
+        assert not many[n:].any()
+        assert not many[:, n:].any()
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_targets_of_another_shape_and_wrong_sizes_are_refused():
+    params, target = problem()
+    with pytest.raises(ValueError, match=r"must have shape \(2, 4\), got \(2, 3\)"):
+        relu_network.symmetrized_outer_products(params, target[:, :3])
+    with pytest.raises(ValueError, match=r"must have shape \(3, 4\), got \(2, 4\)"):
+        relu_network.expected_outer_products(params.w1, target, 3)
+    with pytest.raises(ValueError, match=r"Every size must be at least 1, got 0\."):
+        relu_network.expected_outer_products(params.w1, target, 0)
+    with pytest.raises(ValueError, match="must have finite entries"):
+        relu_network.expected_outer_products(params.w1, target * np.nan, D2)
