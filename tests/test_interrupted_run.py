@@ -35,7 +35,7 @@ def computed(log):
 
 def blocks(out):
     """How many blocks the stores hold."""
-    return len(list((out / ".unfinished").glob("*/*/part*")))
+    return len(list((out / ".unfinished").glob("*/*/bucket*")))
 
 
 def data(out):

@@ -26,6 +26,9 @@ CALL_SECONDS = 0.25
 # The first groups may be quick and others not, where a loop is as long as its data say.
 _GROWTH = 4
 
+Calls = Iterator[tuple[int, int, dict[str, np.ndarray], float]]
+"""For each call its first seed, the one behind its last, its outputs on the host, and the seconds that it took."""
+
 
 @dataclass(frozen=True)
 class Ready:
@@ -33,71 +36,53 @@ class Ready:
 
     Attributes:
         measurement: Of which it is the program.
+        grid: The points of the bucket.
         machine: On which it runs.
         compiled: The program.
         bytes: Of a call.
         chunk: The most seeds of a call.
         vmapped: How many of these a device computes at a time.
         calls: How many calls may be under way.
-        paced: Whether calls are as long as is measured, and not all of `chunk` seeds.
     """
 
     measurement: Measurement
+    grid: Grid
     machine: Machine
     compiled: jax.stages.Compiled
     bytes: int
     chunk: int
     vmapped: int
     calls: int
-    paced: bool
 
 
-@dataclass(frozen=True)
-class Call:
-    """So many `groups` of a part, from the one that begins with seed `begin` on, of which the seeds `first` to `last - 1` are asked for."""
-
-    place: int
-    part: Grid
-    begin: int
-    groups: int
-    first: int
-    last: int
-
-
-def calls(
-    ready: Ready, parts: Sequence[Grid], asked: Sequence[tuple[int, int, int]]
-) -> Iterator[tuple[int, int, int, dict[str, np.ndarray], float]]:
-    """The calls for what is asked, a part and a range of its seeds each, in order: the place of the range, the first seed, the one behind
-    the last, the outputs on the host, and the seconds that it took.
+def calls(ready: Ready, ranges: Sequence[tuple[int, int]]) -> Calls:
+    """The calls for ranges (start, stop) of seeds, in order.
 
     Calls under way have a thread each: XLA runs those of one thread one after the other.
     """
     size, in_float64 = ready.vmapped * ready.machine.devices, jnp.result_type(float) == jnp.float64
-    most = ready.chunk // size
-    groups = 1 if ready.paced else most
-    under_way: deque[tuple[Call, Future[tuple[dict[str, Array], float]]]] = deque()
+    groups, most = 1, ready.chunk // size
+    under_way: deque[tuple[int, int, int, int, Future[tuple[dict[str, Array], float]]]] = deque()
 
-    def finished() -> tuple[int, int, int, dict[str, np.ndarray], float]:
+    def finished() -> tuple[int, int, dict[str, np.ndarray], float]:
         nonlocal groups
-        call, future = under_way.popleft()
+        start, stop, begin, number, future = under_way.popleft()
         results, seconds = future.result()
-        if ready.paced:
-            groups = agreed(paced(call.groups, seconds, most))
-        return call.place, call.first, call.last, _asked(ready, call, results), seconds
+        groups = agreed(paced(number, seconds, most))
+        return start, stop, _asked(ready, results, number, slice(start - begin, stop - begin)), seconds
 
     threads = ThreadPoolExecutor(ready.calls)
     try:
-        for place, (i, start, stop) in enumerate(asked):
+        for start, stop in ranges:
             # Seeds before the first of its group and behind the last are computed and discarded.
             begin = start // size * size
             while begin < stop:
                 left = ceil((stop - begin) / size)
                 # The last calls get shorter, so that they end together.
-                fair = max(ceil(left / ready.machine.side_by_side), groups // _GROWTH) if ready.paced else left
-                number = min(groups, left, fair)
+                number = min(groups, max(ceil(left / ready.machine.side_by_side), groups // _GROWTH))
                 behind = begin + number * size
-                call = Call(place, parts[i], begin, number, max(start, begin), min(stop, behind))
-                under_way.append((call, threads.submit(computed, ready, call, in_float64)))
+                future = threads.submit(computed, ready, begin, number, in_float64)
+                under_way.append((max(start, begin), min(stop, behind), begin, number, future))
                 begin = behind
                 if len(under_way) == ready.calls:
                     yield finished()
@@ -113,26 +98,26 @@ def paced(groups: int, seconds: float, most: int) -> int:
     return max(int(min(enough, _GROWTH * groups, most)), 1)
 
 
-def computed(ready: Ready, call: Call, in_float64: bool) -> tuple[dict[str, Array], float]:
-    """The results of a call on the devices, and the seconds that it took."""
-    devices, own = ready.machine.devices, call.groups * ready.vmapped
+def computed(ready: Ready, begin: int, groups: int, in_float64: bool) -> tuple[dict[str, Array], float]:
+    """The results on the devices of so many groups from seed `begin` on, and the seconds that they took."""
+    devices, own = ready.machine.devices, groups * ready.vmapped
     ids = np.zeros((devices, ready.chunk // devices), np.uint32)
-    ids[:, :own] = seed_ids(call.begin, call.begin + own * devices).reshape(devices, own)
+    ids[:, :own] = seed_ids(begin, begin + own * devices).reshape(devices, own)
     # The scope of this thread, which others do not have by themselves.
     with jax.enable_x64(in_float64):
         seeds, start = on_devices(ids.ravel(), ready.machine.mesh), perf_counter()
-        arguments = ready.measurement.key_data, seeds, call.part.coordinates, np.int32(call.groups)
+        arguments = ready.measurement.key_data, seeds, ready.grid.coordinates, np.int32(groups)
         return jax.block_until_ready(ready.compiled(*arguments)), perf_counter() - start
 
 
-def _asked(ready: Ready, call: Call, results: dict[str, Array]) -> dict[str, np.ndarray]:
-    """The results of a call, on the host, for the seeds that it is asked for."""
-    axes, devices, own = call.part.shape, ready.machine.devices, call.groups * ready.vmapped
-    every, asked = (slice(None),) * len(axes), slice(call.first - call.begin, call.last - call.begin)
+def _asked(ready: Ready, results: dict[str, Array], groups: int, asked: slice) -> dict[str, np.ndarray]:
+    """What is asked for of the results of a call of so many groups, on the host."""
+    axes, devices, own = ready.grid.shape, ready.machine.devices, groups * ready.vmapped
+    every = (slice(None),) * len(axes)
     found = {}
     for name, output in on_host(results).items():
-        array = call.part.whole(output)
-        trailing = array.shape[len(axes) + 1 :]
-        array = array.reshape(*axes, devices, -1, *trailing)[(*every, slice(None), slice(own))]
-        found[name] = array.reshape(*axes, devices * own, *trailing)[(*every, asked)]
+        # Each device has its groups at the beginning of its seeds.
+        array = output.reshape(*axes, devices, ready.chunk // devices, *output.shape[len(ready.grid.axes) + 1 :])
+        array = array[(*every, slice(None), slice(own))]
+        found[name] = array.reshape(*axes, devices * own, *array.shape[len(axes) + 2 :])[(*every, asked)]
     return found

@@ -128,7 +128,8 @@ def cost(traced: jax.stages.Traced, platform: str) -> Cost:
 def _seconds(lowered: jax.stages.Lowered, platform: str) -> float:
     """By XLA's count, the body of a loop once and decompositions not at all."""
     counted, (flops, moved, _) = lowered.cost_analysis() or {}, _RATES.get(platform, _ACCELERATOR)
-    return float(counted.get("flops", 0.0) / flops + counted.get("bytes accessed", 0.0) / moved)
+    # XLA says -1 where it knows nothing, as of a callback.
+    return float(max(counted.get("flops", 0.0), 0.0) / flops + max(counted.get("bytes accessed", 0.0), 0.0) / moved)
 
 
 def _with_loops(jaxpr: core.Jaxpr, once: float, platform: str) -> float:

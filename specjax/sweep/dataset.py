@@ -20,11 +20,10 @@ def assemble(
     outputs: Mapping[str, np.ndarray],
     grid: Grid,
     sampling: Sampling,
-    units: Mapping[str, str],
     attributes: Mapping[str, str | int | float],
 ) -> xr.Dataset:
-    """The arrays of a sweep with their names, coordinates, units, attributes and failed seeds."""
-    data = named(outputs, grid, sampling, units).assign_attrs(attributes)
+    """The arrays of a sweep with their names, coordinates, attributes and failed seeds."""
+    data = named(outputs, grid, sampling).assign_attrs(attributes)
     computed = present(data, sampling.dim)
     if computed is not None:
         # Integers and booleans have no NaN.
@@ -33,21 +32,20 @@ def assemble(
     return sampling.with_failed(data, [*grid.dims], computed)
 
 
-def named(outputs: Mapping[str, np.ndarray], grid: Grid, sampling: Sampling, units: Mapping[str, str]) -> xr.Dataset:
-    """The arrays of a sweep with their names, coordinates and units."""
+def named(outputs: Mapping[str, np.ndarray], grid: Grid, sampling: Sampling) -> xr.Dataset:
+    """The arrays of a sweep with their names and coordinates."""
     axes = (*grid.dims, sampling.dim)
     variables = {
         name: (
             (*axes, *trailing_dims(quantity(name, outputs), array.ndim - len(axes))),
             array,
-            {"units": units[name]} if name in units else {},
         )
         for name, array in outputs.items()
     }
     coordinates: dict[str, Any] = {sampling.dim: np.arange(sampling.samples)}
     for dim in grid.dims.values():
         for name, member in dim.members.items():
-            coordinates[name] = dim.name, np.asarray(member.points), {"units": member.unit} if member.unit else {}
+            coordinates[name] = dim.name, np.asarray(member.points)
         if dim.seeds is not None:
             coordinates[SEEDS] = dim.name, np.asarray(dim.seeds)
     return xr.Dataset(variables, coordinates)
@@ -115,7 +113,7 @@ def explain(data: xr.Dataset) -> str:
     cells = [
         (
             row["label"] or "all",
-            str(row["points"]) + (f" in {row['parts']} parts" if row["parts"] > 1 else ""),
+            str(row["points"]),
             str(row["seeds"]),
             str(row["chunk"]),
             described(row["bytes"]) if row["bytes"] else "–",

@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from importlib.metadata import version
-from itertools import count
 from math import ceil, prod
 from pathlib import Path
 from typing import Any, Literal
@@ -23,12 +22,14 @@ from specjax.sweep.axes import Over
 from specjax.sweep.checks import check_arguments, check_signature, traced
 from specjax.sweep.cost import cost_model
 from specjax.sweep.devices import Machine, agreed, is_first
-from specjax.sweep.execution import Missing, Planned, Request, execute
+from specjax.sweep.execution import Planned, Ranges, Request, execute
 from specjax.sweep.grid import Grid
 from specjax.sweep.plan import Bucket, Plan
 from specjax.sweep.program import Measure, Measurement
 from specjax.sweep.sampling import EverySeed, Sampling
 from specjax.sweep.store import Description, Store, read_description
+
+_RESULT_BYTES = 2**24  # of a call: it writes them all, however few groups it has
 
 
 def run(
@@ -44,7 +45,6 @@ def run(
     couple: bool = True,
     check_padding: bool = True,
     store: str | Path | None = None,
-    units: Mapping[str, str] | None = None,
     progress: bool | None = None,
 ) -> xr.Dataset:
     """Measures every seed at every point of the grid `over`, with one compiled program for each bucket of widths.
@@ -76,7 +76,6 @@ def run(
             plan that pads nothing, and a stored sweep of which nothing is missing, cost nothing.
         store: A folder to write to as the sweep runs. An interrupted sweep is continued by the same call, and one of more seeds
             runs only those that are new. Without one, a sweep within `specjax.keeping.under` has one of its own there.
-        units: Units of outputs by name.
         progress: True for a progress bar, False for none; by default there is one only on a terminal.
 
     Returns:
@@ -100,7 +99,7 @@ def run(
     check_arguments(grid, key, plan, chunk, memory, reduce)
     check_signature(measure, grid)
     measurement, machine = Measurement(measure, key, couple), Machine.here(memory)
-    largest, narrow = traced(measurement, grid, units or {}, reduce)
+    largest, narrow = traced(measurement, grid, reduce)
     request = Request(
         measurement,
         grid,
@@ -114,16 +113,16 @@ def run(
         check_padding=check_padding,
     )
     with ExitStack() as stack:
-        planned, opened, missing = _open(request, units or {}, store, stack)
+        planned, opened, missing = _open(request, store, stack)
         _require_room(planned)
         outputs, table = execute(planned, opened, missing, progress)
-        return dataset.assemble(outputs, grid, planned.sampling, units or {}, _attributes(planned, opened, table))
+        return dataset.assemble(outputs, grid, planned.sampling, _attributes(planned, opened, table))
 
 
 def _open(
-    request: Request, units: Mapping[str, str], path: str | Path | None, stack: ExitStack
-) -> tuple[Planned, Store | None, Missing]:
-    """The plan, the store of the first process, and what is missing of each part of each bucket."""
+    request: Request, path: str | Path | None, stack: ExitStack
+) -> tuple[Planned, Store | None, Sequence[Ranges]]:
+    """The plan, the store of the first process, and what is missing of each bucket."""
     if path is None and keeping.folder() is None:
         planned = _planned(request, None)
         return planned, None, planned.everything()
@@ -133,25 +132,21 @@ def _open(
             raise ValueError(told["refused"])
         return _planned(request, told["plan"]), None, told["missing"]
     try:
-        planned, path, described = _described(request, units, None if path is None else Path(path))
+        planned, path, described = _described(request, None if path is None else Path(path))
         opened = stack.enter_context(Store.opened(path, described))
     except Exception as error:
         # The other processes wait for the word of the first.
         agreed({"refused": str(error)})
         raise
-    numbers = count()
     missing = [
-        [
-            [(start, min(stop, samples)) for start, stop in opened.missing(next(numbers)) if start < samples]
-            for ((_, samples),) in parts
-        ]
-        for parts in planned.everything()
+        [(start, min(stop, samples)) for start, stop in opened.missing(i) if start < samples]
+        for i, ((_, samples),) in enumerate(planned.everything())
     ]
     agreed({"plan": _cut(planned), "missing": missing})
     return planned, opened, missing
 
 
-def _described(request: Request, units: Mapping[str, str], path: Path | None) -> tuple[Planned, Path, Description]:
+def _described(request: Request, path: Path | None) -> tuple[Planned, Path, Description]:
     """The plan of a request, the path of its store, where None is for that which `keeping` has for this very sweep, and what it says."""
     grid = request.grid
     stored = None if path is None else read_description(path)
@@ -165,8 +160,8 @@ def _described(request: Request, units: Mapping[str, str], path: Path | None) ->
     shape = (*grid.shape, kept.samples)
     # Zeros that take no memory.
     zeros = {n: np.broadcast_to(np.zeros((), v.dtype), (*shape, *v.shape)) for n, v in planned.variables.items()}
-    form = dataset.named(zeros, grid, kept, units)
-    places = [part.places for bucket in planned.plan.buckets for part in bucket.parts]
+    form = dataset.named(zeros, grid, kept)
+    places = [bucket.grid.places for bucket in planned.plan.buckets]
     return planned, path, Description.of(form, kept.dim, config=config, plan=_cut(planned), places=places)
 
 
@@ -190,19 +185,15 @@ def _planned(request: Request, stored: Mapping[str, Any] | None) -> Planned:
 
 
 def _bucket(request: Request, piece: Grid) -> Bucket:
-    """A piece of the grid with what is computed of it at a time, and in a call at most."""
-    machine, devices, seeds = request.machine, request.machine.devices, piece.seeds
-    budget = machine.budget // machine.calls
-    at_a_time = machine.side_by_side * devices if request.chunk is None else devices
-    points, vmapped = cutting.together(piece, request.model, machine.platform, budget, at_a_time)
-    result = prod(points) * sum(prod(v.shape) * np.dtype(v.dtype).itemsize for v in request.shapes.values())
-    vmapped = max(min(vmapped, budget // max(2 * result, 1)), 1)
-    if request.chunk is not None:
-        own = ceil(min(request.chunk, seeds) / devices)
-        turns = ceil(own / vmapped)
-        vmapped = ceil(own / turns)
-        return Bucket(piece, turns * vmapped * devices, vmapped, points)
-    return Bucket(piece, cutting.chunk(seeds, vmapped, result, budget // 2, devices), vmapped, points)
+    """A piece of the grid with the seeds that are computed of it at a time, and in a call at most."""
+    machine, devices = request.machine, request.machine.devices
+    budget, asked = machine.budget // machine.calls, ceil((request.chunk or piece.seeds) / devices)
+    result = piece.points * sum(prod(v.shape) * np.dtype(v.dtype).itemsize for v in request.shapes.values())
+    room = budget // max(2 * result, 1)
+    vmapped = cutting.vmapped(piece, request.model, machine.platform, budget, machine.side_by_side * devices)
+    vmapped = max(min(vmapped, room, asked), 1)
+    most = min(room, asked, _RESULT_BYTES // max(result, 1))
+    return Bucket(piece, cutting.chunk(piece.seeds, vmapped, most, devices), vmapped)
 
 
 def _cut(planned: Planned) -> dict[str, Any]:

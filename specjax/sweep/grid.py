@@ -1,13 +1,11 @@
 """The grid of a sweep, resolved once from what was asked: its dimensions with their points, coordinates, extents and numbers of seeds.
 
-A piece of a grid is a grid: a bucket of points that share one program, a part of a bucket, or the one point at which a measurement is
-traced. A program of a grid with several points of a dimension takes its widths as `Size`s, padded to the largest; with one point, as
-Python ints. A part is what a call of the program of its bucket computes, so it is padded as that is.
+A piece of a grid is a grid: a bucket of points that share one program, or the one point at which a measurement is traced. A program
+of a grid with several points of a dimension takes its widths as `Size`s, padded to the largest; with one point, as Python ints.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from math import prod
 from typing import Any
 
@@ -38,14 +36,12 @@ class Dimension:
         members: The arguments of `measure` that move along it, and their points.
         places: Where these points lie on the dimension that was asked for.
         seeds: How many seeds each point has; None: as many as the grid.
-        padded: To what its widths are padded; None: to the largest.
     """
 
     name: str
     members: Mapping[str, Single]
     places: tuple[int, ...]
     seeds: tuple[int, ...] | None = None
-    padded: Mapping[str, int] | None = None
 
     def __len__(self) -> int:
         """The number of points."""
@@ -59,12 +55,7 @@ class Dimension:
     @property
     def alone(self) -> bool:
         """Whether it has widths, of one point: programs get them as Python ints, and have no axis."""
-        return len(self) == 1 and bool(self.widths) and self.padded is None
-
-    @property
-    def extents(self) -> Mapping[str, int]:
-        """To what each of its widths is padded in a program."""
-        return {name: max(points) for name, points in self.widths.items()} if self.padded is None else self.padded
+        return len(self) == 1 and bool(self.widths)
 
     @property
     def volumes(self) -> list[int]:
@@ -73,8 +64,8 @@ class Dimension:
 
     @property
     def volume(self) -> int:
-        """The product of the widths of a program, padded as they are."""
-        return prod(self.extents.values())
+        """The product of the widths of a program, each of which is padded to its largest."""
+        return prod(map(max, self.widths.values()))
 
     @property
     def labels(self) -> list[Any]:
@@ -94,13 +85,6 @@ class Dimension:
 
         members = {name: replace(member, points=some(member.points)) for name, member in self.members.items()}
         return Dimension(self.name, members, some(self.places), None if self.seeds is None else some(self.seeds))
-
-    def parts(self, points: int) -> "list[Dimension]":
-        """Its points, so many at a time, for the program of all of them."""
-        if points == len(self):
-            return [self]
-        some = (self.at(range(i, i + points)) for i in range(0, len(self), points))
-        return [replace(dim, padded=self.extents) for dim in some]
 
 
 @dataclass(frozen=True)
@@ -189,12 +173,8 @@ class Grid:
 
     def at(self, places: Mapping[str, Sequence[int]]) -> "Grid":
         """The piece of it that has of some dimensions only the points at some places."""
-        return self._of({name: dim.at(places[name]) if name in places else dim for name, dim in self.dims.items()})
-
-    def parts(self, points: Sequence[int]) -> "list[Grid]":
-        """The parts of it that have so many points along each dimension."""
-        cut = [dim.parts(number) for dim, number in zip(self.dims.values(), points, strict=True)]
-        return [self._of(dict(zip(self.dims, dims, strict=True))) for dims in product(*cut)]
+        dims = {name: dim.at(places[name]) if name in places else dim for name, dim in self.dims.items()}
+        return Grid(dims, max((max(dim.seeds) for dim in dims.values() if dim.seeds is not None), default=self.seeds))
 
     def point(self, coordinates: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """The swept arguments of `measure` at the point of its program with these `coordinates`, scalars."""
@@ -204,7 +184,7 @@ class Grid:
                 if name not in coordinates[dim.name]:
                     (found[name],) = member.points
                 elif member.kind == "widths":
-                    found[name] = Size(dim.extents[name], coordinates[dim.name][name])
+                    found[name] = Size(max(member.points), coordinates[dim.name][name])
                 else:
                     found[name] = coordinates[dim.name][name]
         return found
@@ -212,10 +192,6 @@ class Grid:
     def whole(self, output: np.ndarray, leading: int = 0) -> np.ndarray:
         """An output of its program with an axis for each dimension behind `leading` others, also where it is alone."""
         return output.reshape(*output.shape[:leading], *self.shape, *output.shape[leading + len(self.axes) :])
-
-    def _of(self, dims: Mapping[str, Dimension]) -> "Grid":
-        """A grid of some points of its dimensions."""
-        return Grid(dims, max((max(dim.seeds) for dim in dims.values() if dim.seeds is not None), default=self.seeds))
 
     def described(self, place: Sequence[int]) -> str:
         """The point at one place of each dimension, as in "d=16, lr=0.1"."""

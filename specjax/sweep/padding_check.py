@@ -6,13 +6,14 @@ is more than half of the digits is compared with what moving the last bits of ev
 entry (`specjax.sweep.rounding`), at a few seeds.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from specjax.sweep.calls import Calls
 from specjax.sweep.compilation_cache import persistent
 from specjax.sweep.devices import agreed
 from specjax.sweep.grid import Grid
@@ -21,8 +22,6 @@ from specjax.sweep.rounding import moved
 
 Outputs = Mapping[str, np.ndarray]
 """Arrays of shape (*dimensions, seeds, ...), with one entry along each dimension that has widths."""
-Calls = Iterator[tuple[int, int, dict[str, np.ndarray], float]]
-"""For each call its first seed, the one behind its last, its outputs, and its seconds."""
 
 SEEDS = 4
 """How many seeds a difference must be seen at before it is refused, where the first call has as many."""

@@ -1,15 +1,13 @@
-"""How a sweep is cut: the points of its widths into buckets, each padded to its largest, and a bucket into what is computed at a time.
+"""How a sweep is cut: the points of its widths into buckets, each padded to its largest, and the seeds of a bucket into groups.
 
-A bucket is compiled once. Few buckets compile fast and waste work on padding; many do the opposite. What is computed at a time, some of its
-points and a group of seeds, decides the last bits of the results, so it follows from the program alone; how many groups are in a call
-is found as they run.
+A bucket is compiled once. Few buckets compile fast and waste work on padding; many do the opposite. A group is what is computed at a
+time, and decides the last bits of the results, so it follows from the program alone; how many groups are in a call is found as they run.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import product
-from math import ceil, prod
+from math import ceil
 from typing import Any
 
 from specjax.sweep.cost import CostModel, Scaling
@@ -25,12 +23,9 @@ Groups = Mapping[str, tuple[tuple[int, ...], ...]]
 WORKING_SET = {"cpu": 8 * 2**20}
 LASTING_SET = {"cpu": 2**20}
 _ACCELERATOR_WORKING_SET = 2 * 2**30
-_ENOUGH, _GROUPS = (
-    0.25,
-    8,
-)  # of the working set, above which groups are not made larger where there are fewer than so many for each call
 _LARGEST_CHUNK = 2**16
-_RESULT_BYTES = 2**24  # of a call: it writes them all, however few groups it has
+# Of the working set: above it groups are not made larger where each call would have fewer than so many.
+_ENOUGH, _GROUPS = 0.25, 8
 _ROUNDS = 4  # of the alternation between dimensions; two suffice for all but contrived costs
 
 
@@ -38,19 +33,12 @@ _ROUNDS = 4  # of the alternation between dimensions; two suffice for all but co
 class Bucket:
     """A piece of the grid that is one program.
 
-    A call of it has at most `chunk` seeds on all devices, of which a device computes `vmapped` at a time, at `points` along each
-    dimension: at all of them, but for a program of which one seed at all points may last.
+    A call of it has at most `chunk` seeds on all devices, of which a device computes `vmapped` at a time.
     """
 
     grid: Grid
     chunk: int
     vmapped: int
-    points: tuple[int, ...]
-
-    @cached_property
-    def parts(self) -> list[Grid]:
-        """The points of which a call has some."""
-        return self.grid.parts(self.points)
 
 
 @dataclass(frozen=True)
@@ -64,15 +52,16 @@ class Plan:
         """What `from_json` reads."""
         return {
             "groups": {dim: [list(g) for g in groups] for dim, groups in self.groups.items()},
-            "cuts": [[bucket.chunk, bucket.vmapped, [*bucket.points]] for bucket in self.buckets],
+            "chunks": [bucket.chunk for bucket in self.buckets],
+            "vmapped": [bucket.vmapped for bucket in self.buckets],
         }
 
     @staticmethod
     def from_json(stored: Mapping[str, Any], grid: Grid) -> "Plan":
         """The plan of `grid` that `to_json` wrote."""
         groups = {dim: tuple(tuple(group) for group in groups) for dim, groups in stored["groups"].items()}
-        cuts = zip(pieces(grid, groups), stored["cuts"], strict=True)
-        return Plan(groups, tuple(Bucket(piece, size, of, tuple(points)) for piece, (size, of, points) in cuts))
+        cut = zip(pieces(grid, groups), stored["chunks"], stored["vmapped"], strict=True)
+        return Plan(groups, tuple(Bucket(*fields) for fields in cut))
 
 
 def pieces(grid: Grid, groups: Groups) -> list[Grid]:
@@ -145,53 +134,33 @@ def cheapest_cut(points: Sequence[int], cost: Mapping[tuple[int, int], float]) -
     return best[-1][1]
 
 
-def together(bucket: Grid, model: CostModel, platform: str, budget: int, calls: int) -> tuple[tuple[int, ...], int]:
-    """The points along each dimension and the seeds that a device computes at a time: as many as keep the working set in the cache and in
-    `budget`, as one of so many `calls` at a time.
+def vmapped(bucket: Grid, model: CostModel, platform: str, budget: int, calls: int) -> int:
+    """How many seeds of `bucket` a device computes at a time: as many as keep the working set in the cache and in `budget`, as one of
+    so many `calls` at a time.
 
-    All points of a seed share its draws, so they stay together, unless the program may last: then what is too much for the cache at one
-    seed is done a part of the points at a time, and seeds are in several groups where these are no less efficient, so that something is
-    done soon. One seed where a CPU decomposes matrices, since LAPACK takes them one by one anyway.
+    What may last is in several groups where these are no less efficient, so that something is done soon. One seed where a CPU
+    decomposes matrices, since LAPACK takes them one by one anyway.
     """
-    room = (LASTING_SET if model.lasts else WORKING_SET).get(platform, _ACCELERATOR_WORKING_SET)
-    working = max(model.working.of(bucket), 1.0)
-    fitting = min(int(room / working), int(budget / max(model.peak.of(bucket), 1.0)))
-    points = _divisors(bucket.shape, max(fitting, 1)) if model.lasts else bucket.shape
     if model.decomposes:
-        return points, 1
-    most = min(fitting // prod(points), _LARGEST_CHUNK)
+        return 1
+    room = (LASTING_SET if model.lasts else WORKING_SET).get(platform, _ACCELERATOR_WORKING_SET)
+    working, peak = (max(of.of(bucket) * bucket.points, 1.0) for of in (model.working, model.peak))
+    most = max(int(min(room / working, budget / peak, _LARGEST_CHUNK)), 1)
     if model.lasts:
-        enough = ceil(room * _ENOUGH / working / prod(points))
+        enough = ceil(_ENOUGH * room / working)
         most = min(most, max(enough, ceil(bucket.seeds / (_GROUPS * calls))))
-    return points, evenly(bucket.seeds, max(most, 1), calls)
+    return evenly(bucket.seeds, most, calls)
 
 
-def _divisors(shape: Sequence[int], most: int) -> tuple[int, ...]:
-    """For each extent of a shape one that divides it, of at most so many entries together, the last ones whole first."""
-    found: list[int] = []
-    for extent in reversed(shape):
-        found.insert(0, max(k for k in range(1, extent + 1) if extent % k == 0 and k * prod(found) <= most))
-    return tuple(found)
-
-
-def chunk(seeds: int, vmapped: int, result_bytes: int, room: int, devices: int) -> int:
-    """The most seeds of a call: whole groups on each device, as many as there are, or as their results have room for.
-
-    Args:
-        seeds: Of the bucket.
-        vmapped: How many of them a device computes at a time.
-        result_bytes: Of one of them.
-        room: The bytes that a device has for results.
-        devices: How many devices share a call.
-    """
-    fitting = min(room, _RESULT_BYTES) // max(result_bytes, 1)
-    groups = min(ceil(seeds / (vmapped * devices)), min(fitting, _LARGEST_CHUNK) // vmapped)
-    return max(groups, 1) * vmapped * devices
-
-
-def evenly(seeds: int, vmapped: int, calls: int) -> int:
-    """The size of groups of at most `vmapped` seeds that are nearly equal, as many for each of `calls` at a time, which have one each
+def evenly(seeds: int, most: int, calls: int) -> int:
+    """The size of groups of at most so many seeds that are nearly equal, as many for each of `calls` at a time, which have one each
     where there are as many seeds.
     """
-    rounds = ceil(seeds / (vmapped * calls))
+    rounds = ceil(seeds / (most * calls))
     return ceil(seeds / (rounds * calls))
+
+
+def chunk(seeds: int, vmapped: int, most: int, devices: int) -> int:
+    """The most seeds of a call: whole groups of `vmapped` on each device, as many as there are, or as `most` seeds on each."""
+    groups = min(ceil(seeds / (vmapped * devices)), min(most, _LARGEST_CHUNK) // vmapped)
+    return max(groups, 1) * vmapped * devices

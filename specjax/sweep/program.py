@@ -61,7 +61,7 @@ class Measurement:
         for axis in reversed(axes):
             at_points = jax.vmap(at_points, in_axes=(None, {name: 0 if name == axis else None for name in grid.dims}))
 
-        def of_seed(key_data: Array, coordinates: Coordinates, seed: Array) -> dict[str, Array]:
+        def of_seed(key_data: Array, coordinates: Coordinates, seed: Array) -> dict[str, Any]:
             return at_points(jax.random.fold_in(jax.random.wrap_key_data(key_data, impl=impl), seed), coordinates)
 
         def program(
@@ -154,7 +154,7 @@ def in_groups(
     @jax.jit  # traced once, for the shapes and for the loop
     def of_group(shared: tuple[Any, ...], some: Array) -> dict[str, Array]:
         if size == 1:
-            return jax.tree.map(lambda output: output[None], of_seed(*shared, some[0]))
+            return {name: jnp.asarray(output)[None] for name, output in of_seed(*shared, some[0]).items()}
         return jax.vmap(partial(of_seed, *shared))(some)
 
     def step(i: Array, found: dict[str, Array]) -> dict[str, Array]:

@@ -1,11 +1,11 @@
 """What a sweep keeps of its seeds: every one, or the moments of batches of them, and how either is cut into blocks.
 
 A sample is an entry of the dataset along its sample dimension: one seed, or one batch. A block is what is finished, logged and stored
-at a time: some samples at all points of a part of a bucket. It takes one or more calls of the bucket's program.
+at a time: some samples at all points of a bucket. It takes one or more calls of the bucket's program.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from math import ceil
@@ -14,6 +14,7 @@ import jax
 import numpy as np
 import xarray as xr
 
+from specjax.sweep.calls import Calls
 from specjax.sweep.failures import FAILED, FIRST_FAILED, failed_seeds, mark_failed, report_failed_batches
 from specjax.sweep.moments import COUNT, Moments, merge, moments_of
 from specjax.sweep.replicates import BATCH, SEED
@@ -21,8 +22,6 @@ from specjax.sweep.replicates import BATCH, SEED
 BATCHES = 64
 Arrays = Mapping[str, np.ndarray]
 Shapes = Mapping[str, jax.ShapeDtypeStruct]
-Outputs = Iterator[tuple[int, int, Arrays, float]]
-"""For each call its first seed, the one behind its last, its outputs, and its seconds; the calls follow one another."""
 Blocks = Iterator[tuple[int, int, dict[str, np.ndarray]]]
 """For each block its first sample, the one behind its last, and its arrays."""
 
@@ -62,13 +61,17 @@ class EverySeed(_Samples):
         """What is stored, by name, without axes and samples."""
         return outputs
 
-    def blocks(self, outputs: Outputs, place: int, seconds: float, cut: int) -> Blocks:  # noqa: ARG002
+    def blocks(self, calls: Calls, place: int, seconds: float, cut: int) -> Blocks:  # noqa: ARG002
         """The blocks of the outputs of calls, whose seeds lie along the axis `place`; each ends when its calls took so many `seconds`.
 
         Moments are taken of `cut` seeds at a time, wherever calls end.
         """
         held: list[tuple[int, int, Arrays, float]] = []
-        for call in outputs:
+        for call in calls:
+            # What lies between two ranges is stored already.
+            if held and held[-1][1] != call[0]:
+                yield _block(held, place)
+                held = []
             held.append(call)
             if sum(taken for *_, taken in held) >= seconds:
                 yield _block(held, place)
@@ -114,18 +117,26 @@ class Batches(_Samples):
         counts = {name: jax.ShapeDtypeStruct((), np.int64) for name in (COUNT, FAILED, FIRST_FAILED)}
         return {**moments, **counts}
 
-    def blocks(self, outputs: Outputs, place: int, seconds: float, cut: int) -> Blocks:  # noqa: ARG002
+    def blocks(self, calls: Calls, place: int, seconds: float, cut: int) -> Blocks:  # noqa: ARG002
         """The blocks of the outputs of calls, each a batch; see `EverySeed.blocks`."""
+        for i, pieces in groupby(self._pieces(calls, place, cut), lambda piece: piece[0]):
+            yield i, i + 1, self._moments((outputs for _, outputs in pieces), place, self.edges[i])
 
-        def batch(seed: int) -> int:
-            return bisect_right(self.edges, seed) - 1
-
-        def end(seed: int) -> int:
-            start, stop = self.edges[batch(seed)], self.edges[batch(seed) + 1]
-            return min(start + ((seed - start) // cut + 1) * cut, stop)
-
-        for i, pieces in groupby(recut(outputs, place, end), lambda piece: batch(piece[0])):
-            yield i, i + 1, self._moments((found for *_, found in pieces), place, self.edges[i])
+    def _pieces(self, calls: Calls, place: int, cut: int) -> Iterator[tuple[int, Arrays]]:
+        """The outputs cut anew, at the edges of batches and behind every `cut` seeds of one, each with the number of its batch."""
+        held: list[Arrays] = []
+        for first, last, outputs, _ in calls:
+            begin = first
+            while begin < last:
+                i = bisect_right(self.edges, begin) - 1
+                edge = min(begin + cut - (begin - self.edges[i]) % cut, self.edges[i + 1])
+                end = min(edge, last)
+                seeds = (slice(None),) * place + (slice(begin - first, end - first),)
+                held.append({name: array[seeds] for name, array in outputs.items()})
+                begin = end
+                if end == edge:
+                    yield i, _joined(held, place)
+                    held = []
 
     def _moments(self, parts: Iterator[Arrays], place: int, first: int) -> dict[str, np.ndarray]:
         """A block from the outputs of its seeds, of which the first is `first`.
@@ -153,29 +164,11 @@ Sampling = EverySeed | Batches
 
 
 def _block(calls: Sequence[tuple[int, int, Arrays, float]], place: int) -> tuple[int, int, dict[str, np.ndarray]]:
-    return calls[0][0], calls[-1][1], joined([found for _, _, found, _ in calls], place)
+    return calls[0][0], calls[-1][1], _joined([outputs for _, _, outputs, _ in calls], place)
 
 
-def joined(parts: Sequence[Arrays], place: int) -> dict[str, np.ndarray]:
-    """Outputs side by side along an axis."""
+def _joined(parts: Sequence[Arrays], place: int) -> dict[str, np.ndarray]:
     return {name: np.concatenate([part[name] for part in parts], axis=place) for name in parts[0]}
-
-
-def recut(outputs: Outputs, place: int, end: Callable[[int], int]) -> Iterator[tuple[int, int, Arrays]]:
-    """The same outputs cut anew: what begins with a seed ends behind the seed `end` of it, which is not beyond the last one."""
-    held: list[Arrays] = []
-    start = None
-    for first, last, found, _ in outputs:
-        begin = first
-        while begin < last:
-            start = begin if start is None else start
-            stop = min(end(start), last)
-            taken = (slice(None),) * place + (slice(begin - first, stop - first),)
-            held.append({name: array[taken] for name, array in found.items()})
-            begin = stop
-            if stop == end(start):
-                yield start, stop, joined(held, place)
-                held, start = [], None
 
 
 def batches(seeds: int, size: int | None = None) -> Batches:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from specjax import sizes, sweep
-from specjax.sweep import calls, execution, plan
+from specjax.sweep import calls, plan
 
 KEY = jax.random.key(2)
 OVER = {"rate": sweep.values(0.1, 0.2, 0.4)}
@@ -32,11 +32,10 @@ def took(monkeypatch):
 
     computed, found = calls.computed, SimpleNamespace(seconds=0.0, calls=[])
 
-    def timed(ready, call, in_float64):
-        results, _ = computed(ready, call, in_float64)
-        seconds = call.groups * (found.seconds() if callable(found.seconds) else found.seconds)
-        found.calls.append((call.part.places, call.begin, call.groups))
-        return results, seconds
+    def timed(ready, begin, groups, in_float64):
+        results, _ = computed(ready, begin, groups, in_float64)
+        found.calls.append((begin, groups))
+        return results, groups * (found.seconds() if callable(found.seconds) else found.seconds)
 
     monkeypatch.setattr(calls, "computed", timed)
     monkeypatch.setattr("specjax.sweep.devices.Machine.side_by_side", 1)
@@ -53,60 +52,17 @@ def test_a_long_loop_is_cut_into_calls_that_are_stored_one_by_one(took, tmp_path
     took.seconds = 60.0
     run(store=tmp_path / "store")
     assert len(took.calls) >= 8
-    assert {groups for *_, groups in took.calls} == {1}
-    assert len(list((tmp_path / "store").glob("part*"))) == len(took.calls)
+    assert {groups for _, groups in took.calls} == {1}
+    assert len(list((tmp_path / "store").glob("bucket*"))) == len(took.calls)
 
 
 def test_quick_groups_share_calls_and_blocks(took, tmp_path):
     took.seconds = 1e-9
     run(seeds=2000, store=tmp_path / "store")
-    numbers = [groups for *_, groups in took.calls]
+    numbers = [groups for _, groups in took.calls]
     # The second call is handed out before the first has ended; then four times as many.
     assert numbers[:3] == [1, 1, 4]
-    assert len(list((tmp_path / "store").glob("part*"))) == 1
-
-
-@pytest.mark.parametrize("lasting_set", [1, 2**10, 2**30])
-def test_points_are_computed_a_part_at_a_time_where_one_seed_of_all_is_too_much(
-    took, monkeypatch, tmp_path, lasting_set
-):
-    took.seconds = 60.0
-    whole = run(seeds=6)
-    took.calls.clear()
-    monkeypatch.setitem(plan.LASTING_SET, "cpu", lasting_set)
-    parted = run(seeds=6, store=tmp_path / "store")
-    places = {tuple(places[0]) for places, *_ in took.calls}
-    assert places == ({(0, 1, 2)} if lasting_set == 2**30 else {(0,), (1,), (2,)})
-    assert len(list((tmp_path / "store").glob("part*"))) == len(took.calls)
-    np.testing.assert_array_equal(parted["turns"], whole["turns"])
-    np.testing.assert_allclose(parted["norm"], whole["norm"], rtol=1e-4)
-    for name, variable in sweep.open_store(tmp_path / "store").load().data_vars.items():
-        np.testing.assert_array_equal(variable, parted[name])
-
-
-def test_padded_widths_are_parted_without_another_program(took, monkeypatch):
-    """The narrow widths of a bucket run the program of the widest."""
-    compiled = []
-    compile_program = execution.compile_program
-
-    def noted(*arguments, **options):
-        compiled.append(arguments)
-        return compile_program(*arguments, **options)
-
-    def trained(key, width, rate):
-        w = sizes.normal(key, (width, 4))
-        return {"w": jnp.sum(jax.lax.fori_loop(0, 500, lambda _, v: v - rate * v * jnp.sum(v**2), w))}
-
-    over = {"width": sweep.widths(8, 4, 16), "rate": sweep.values(1e-5, 1e-4)}
-    options = {"seeds": {"width": (4, 9, 2)}, "key": KEY, "plan": "padded"}
-    whole = sweep.run(trained, over, **options)
-    monkeypatch.setitem(plan.LASTING_SET, "cpu", 1)
-    monkeypatch.setattr(execution, "compile_program", noted)
-    parted = sweep.run(trained, over, **options)
-    assert len({tuple(map(tuple, places)) for places, *_ in took.calls}) == 1 + 6
-    assert len(compiled) == 1
-    assert parted.sizes == whole.sizes
-    np.testing.assert_allclose(parted["w"], whole["w"], rtol=1e-5)
+    assert len(list((tmp_path / "store").glob("bucket*"))) == 1
 
 
 @pytest.mark.parametrize("reduce", [None, "moments"])
@@ -124,7 +80,7 @@ def test_whatever_calls_take_the_bits_are_the_same(took, tmp_path, reduce):
     store = tmp_path / "store"
     took.seconds = 1.0
     run(seeds=300, reduce=reduce, store=store)
-    files = sorted(store.glob("part*"))
+    files = sorted(store.glob("bucket*"))
     assert len(files) > 3
     files[1].unlink()
     files[2].unlink()

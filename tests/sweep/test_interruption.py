@@ -30,7 +30,7 @@ def start(store, result, cache):
 
 
 def blocks(store):
-    return {path.name.rpartition("-")[0] for path in store.glob("part*")}
+    return {path.name.rpartition("-")[0] for path in store.glob("bucket*")}
 
 
 def kill_and_continue(tmp_path, kills, seed):
@@ -198,30 +198,30 @@ def test_another_configuration_is_refused_with_the_differing_fields(tmp_path):
 def test_a_damaged_block_is_computed_again_to_the_same_bits(tmp_path, reduce):
     store = tmp_path / "store"
     expected = run(store, reduce=reduce)
-    file = sorted(store.glob("part1*"))[1]
+    file = sorted(store.glob("bucket1*"))[1]
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 8
     file.write_bytes(content)
-    before = {path: path.stat().st_mtime_ns for path in store.glob("part*")}
+    before = {path: path.stat().st_mtime_ns for path in store.glob("bucket*")}
     with pytest.warns(
-        sweep.DamagedBlocksWarning, match=r"^1 of the blocks in .* are damaged and computed again: part1.*\.$"
+        sweep.DamagedBlocksWarning, match=r"^1 of the blocks in .* are damaged and computed again: bucket1.*\.$"
     ):
         found = run(store, reduce=reduce)
     assert_identical(found, expected)
     # No other was.
-    kept = {path for path in store.glob("part*") if before.get(path) == path.stat().st_mtime_ns}
+    kept = {path for path in store.glob("bucket*") if before.get(path) == path.stat().st_mtime_ns}
     assert kept == set(before) - {file}
     assert_identical(run(store, reduce=reduce), expected)
 
 
 def test_a_store_opens_as_the_dataset_of_the_call(tmp_path):
-    """With units, several seeds for each width, integers, and outputs with axes of their own."""
+    """With several seeds for each width, integers, and outputs with axes of their own."""
 
     def measure(key, d, lr):
         return {**overlap(key, d), **bits(key, d), "scaled": lr * overlap(key, d)["overlap"]}
 
     over = {"d": sweep.widths(3, 6), "lr": sweep.values(0.1, 0.3)}
-    options = {"key": KEY, "plan": "exact", "chunk": 4, "units": {"scaled": "1"}}
+    options = {"key": KEY, "plan": "exact", "chunk": 4}
     for number, seeds in enumerate((9, {"d": (9, 5)})):
         store = tmp_path / str(number)
         expected = sweep.run(measure, over, seeds=seeds, store=store, **options).drop_vars("failed")

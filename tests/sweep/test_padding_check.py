@@ -180,7 +180,7 @@ def test_nothing_of_a_refused_sweep_is_kept(tmp_path):
     for _ in range(2):
         with pytest.raises(ValueError, match="Padding to d=16"):
             run(WRONG["mean"], OVER, seeds=5, key=KEY, plan="padded", store=tmp_path / "store")
-    assert not list((tmp_path / "store").glob("part*"))
+    assert not list((tmp_path / "store").glob("bucket*"))
 
 
 def test_a_refused_measurement_is_mended_in_the_same_store(tmp_path):

@@ -13,7 +13,7 @@ from specjax.sweep import cost as module
 from specjax.sweep import plan, values, widths, zipped
 from specjax.sweep.cost import CostModel, Scaling, cost, cost_model
 from specjax.sweep.grid import Grid
-from specjax.sweep.plan import Bucket, Plan, cheapest_cut, chunk, evenly, pieces, together
+from specjax.sweep.plan import Bucket, Plan, cheapest_cut, chunk, evenly, pieces, vmapped
 
 POINTS = (64, 16, 1024, 32, 256, 128, 512)
 OVER = {"n": widths(*POINTS)}
@@ -148,9 +148,7 @@ def test_groups_of_seeds_keep_the_working_set():
     largest, smallest = (Grid.of(over, 10**6).at({"n": (place,)}) for place in (1, 0))
 
     def seeds(bucket, platform="cpu", budget=2**34, **costs):
-        points, found = together(bucket, model(over, **costs), platform, budget, 1)
-        assert points == (1, 2)
-        return found
+        return vmapped(bucket, model(over, **costs), platform, budget, 1)
 
     # 4 MB alive at the largest width for each of the two values of lr: 1 seed in 8 MiB; at the smallest a 4096th of that.
     assert seeds(largest) == 1
@@ -173,30 +171,13 @@ def test_what_may_last_has_several_groups_where_they_are_no_less_efficient(calls
 
     def groups(seeds, lasts):
         grid = Grid.of({"n": values(1.0)}, seeds)
-        _, found = together(grid, CostModel(costs, costs, costs, 1.0, lasts, False), "cpu", 2**34, calls)
-        return -(-seeds // found)
+        return -(-seeds // vmapped(grid, CostModel(costs, costs, costs, 1.0, lasts, False), "cpu", 2**34, calls))
 
     assert groups(64 * calls, True) == calls
     assert groups(128 * calls, True) == 2 * calls
     assert groups(8 * 100 * calls, True) == 8 * calls
     assert groups(16 * 256 * calls, True) == 16 * calls
     assert groups(8 * 100 * calls, False) == calls
-
-
-def test_points_of_what_may_last_are_parted_to_the_working_set():
-    """4096 bytes alive at a point: 256 points in 1 MiB."""
-    over = {"a": values(*range(6)), "b": values(*range(10)), "c": values(*range(21))}
-    grid, peak = Grid.of(over, 5), Scaling(4096.0, {})
-
-    def cut(lasts, budget=2**30):
-        return together(grid, CostModel(peak, peak, peak, 1.0, lasts, False), "cpu", budget, 1)
-
-    assert cut(False) == ((6, 10, 21), 1)
-    # 210 points with all of b and c; in a budget for 80 those of c at two of b, in one for 20 seven of c at two of b.
-    assert cut(True) == ((1, 10, 21), 1)
-    assert cut(True, 80 * 4096) == ((1, 2, 21), 1)
-    assert cut(True, 20 * 4096) == ((1, 2, 7), 1)
-    assert cut(True, 1) == ((1, 1, 1), 1)
 
 
 @pytest.mark.parametrize("seeds", [1, 2, 7, 40, 1001, 10**6])
@@ -213,29 +194,12 @@ def test_groups_are_even_and_every_core_has_one(seeds, most, calls):
 
 
 @pytest.mark.parametrize("seeds", [1, 7, 1001, 10**6])
-@pytest.mark.parametrize(("vmapped", "devices"), [(1, 1), (64, 1), (1000, 1), (64, 8)])
-def test_calls_are_whole_groups_as_many_as_there_are_or_have_room(seeds, vmapped, devices):
-    size = vmapped * devices
-    assert chunk(seeds, vmapped, 1, 10**9, devices) == min(-(-seeds // size), max(2**16 // vmapped, 1)) * size
-    assert chunk(seeds, vmapped, 10, 2000 * vmapped, devices) <= 200 * size
-    assert chunk(seeds, vmapped, 10**9, 1, devices) == size
-
-
-def test_parts_of_a_bucket_run_its_program():
-    over = {"k": zipped(n=widths(64, 16, 32), power=values(1, 2, 3)), "lr": values(0.5, 1.0, 2.0, 4.0)}
-    bucket = Bucket(Grid.of(over, {"k": (7, 5, 3)}), 8, 2, (1, 2))
-    assert [part.places for part in bucket.parts] == [[[k], [i, i + 1]] for k in range(3) for i in (0, 2)]
-    assert [part.seeds for part in bucket.parts] == [7, 7, 5, 5, 3, 3]
-    # Padded as the bucket, with an axis where it has one.
-    assert {part.axes for part in bucket.parts} == {("k", "lr")}
-    assert [part.padding for part in bucket.parts] == [1, 1, 4, 4, 2, 2]
-    narrow = bucket.parts[2]
-    assert {name: a.tolist() for name, a in narrow.coordinates["k"].items()} == {"n": [16], "power": [2]}
-    assert narrow.point({"k": {"n": 16, "power": 2}, "lr": {"lr": 1.0}})["n"] == sizes.Size(64, 16)
-    # The narrowest point of a part by itself is not padded.
-    assert narrow.at({"k": (0,)}).point({"k": {"power": 2}, "lr": {"lr": 1.0}})["n"] == 16
-    whole = Bucket(bucket.grid, 8, 2, (3, 4))
-    assert whole.parts == [bucket.grid]
+@pytest.mark.parametrize(("size", "devices"), [(1, 1), (64, 1), (1000, 1), (64, 8)])
+def test_calls_are_whole_groups_as_many_as_there_are_or_have_room(seeds, size, devices):
+    groups = -(-seeds // (size * devices))
+    assert chunk(seeds, size, 10**9, devices) == min(groups, 2**16 // size) * size * devices
+    assert chunk(seeds, size, 4 * size - 1, devices) == min(groups, 3) * size * devices
+    assert chunk(seeds, size, 0, devices) == size * devices
 
 
 def test_plan_survives_json():
@@ -243,7 +207,7 @@ def test_plan_survives_json():
     groups = {"m": ((1,), (0, 2)), "n": ((0,),)}
     first, second = pieces(grid, groups)
     assert (first.label, second.label) == ("m=4 n=3", "m=2,8 n=3")
-    cut = Plan(groups, (Bucket(first, 4, 2, (1, 1)), Bucket(second, 9, 3, (2, 1))))
+    cut = Plan(groups, (Bucket(first, 4, 2), Bucket(second, 9, 3)))
     assert Plan.from_json(json.loads(json.dumps(cut.to_json())), grid) == cut
     values_alone = Grid.of({"lr": values(0.1, 0.2)}, 5)
     assert pieces(values_alone, {}) == [values_alone]

@@ -111,7 +111,7 @@ def test_a_flush_that_fails_is_a_write_that_fails(tmp_path, monkeypatch):
             patch.setattr(os, "fsync", full)
             with pytest.raises(StoreError, match=r"\(No space left on device\)"):
                 write(store, FIRST)
-        assert not list(store.path.glob("part*"))
+        assert not list(store.path.glob("bucket*"))
         assert compute(store) == ALL
 
 

@@ -22,7 +22,7 @@ class Description:
 
     config: dict[str, Any]  # everything that decides the numbers: a store is continued only by the same
     plan: dict[str, Any]  # how they are cut into blocks: whoever continues a store adopts its plan
-    places: list[list[list[int]]]  # the indices of each part along every axis
+    places: list[list[list[int]]]  # the indices of each bucket along every axis
     sample: str  # the dimension behind the axes
     form: dict[str, Any]  # of the dataset: its `to_dict` without data, but for the coordinates of axes
 

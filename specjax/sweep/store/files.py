@@ -25,16 +25,16 @@ class DamagedBlocksWarning(UserWarning):
 
 
 class Block(NamedTuple):
-    """The samples `start` to `stop - 1` at all points of a part of a bucket, by its number among those of all buckets."""
+    """The samples `start` to `stop - 1` at all points of a bucket."""
 
-    part: int
+    bucket: int
     start: int
     stop: int
 
 
 def find_blocks(folder: Path) -> dict[Path, Block]:
-    """The blocks in a store, by their files, whose names are partPART-START-STOP-CHECKSUM.npz."""
-    return {file: Block(*map(int, file.name[4:].split("-")[:3])) for file in sorted(folder.glob("part*-*-*-*.npz"))}
+    """The blocks in a store, by their files, whose names are bucketBUCKET-START-STOP-CHECKSUM.npz."""
+    return {file: Block(*map(int, file.name[6:].split("-")[:3])) for file in sorted(folder.glob("bucket*-*-*-*.npz"))}
 
 
 def save_block(folder: Path, block: Block, arrays: Mapping[str, NDArray[Any]], note: Mapping[str, Any]) -> Path:
@@ -45,7 +45,7 @@ def save_block(folder: Path, block: Block, arrays: Mapping[str, NDArray[Any]], n
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
-    name = f"part{block.part}-{block.start:06}-{block.stop:06}-{checksum(buffer.getvalue())}.npz"
+    name = f"bucket{block.bucket}-{block.start:06}-{block.stop:06}-{checksum(buffer.getvalue())}.npz"
     put(folder / name, buffer.getvalue())
     return folder / name
 

@@ -47,10 +47,10 @@ class Store:
                 store._check()
             yield store
 
-    def missing(self, part: int) -> list[tuple[int, int]]:
-        """The ranges (start, stop) of samples asked for that no finished block of the part holds, in order."""
+    def missing(self, bucket: int) -> list[tuple[int, int]]:
+        """The ranges (start, stop) of samples asked for that no finished block of the bucket holds, in order."""
         edges, reached, samples = [], 0, self.described.samples
-        for _, start, stop in sorted(block for block in self.blocks.values() if block.part == part):
+        for _, start, stop in sorted(block for block in self.blocks.values() if block.bucket == bucket):
             edges.append((reached, min(start, samples)))
             reached = max(reached, stop)
         return [(start, stop) for start, stop in [*edges, (reached, samples)] if start < stop]
@@ -72,17 +72,17 @@ class Store:
     def fill(self, outputs: Mapping[str, Any], along: Sequence[Any], behind: Sequence[Any] = ()) -> None:
         """Puts what there is of variables at indices (in order, each once) `along` axes and samples, and `behind` these, into arrays."""
         *axes, samples = along
-        for file, (part, start, stop) in self.blocks.items():
-            pairs = zip(axes, self.described.places[part], strict=True)
+        for file, (bucket, start, stop) in self.blocks.items():
+            pairs = zip(axes, self.described.places[bucket], strict=True)
             common = [np.intersect1d(*pair, return_indices=True)[1:] for pair in pairs]
             low, high = np.searchsorted(samples, (start, stop))
             there, here = zip(*common, (np.arange(low, high), samples[low:high] - start), strict=True)
             arrays = load_block(file)[0] if all(map(len, there)) else {}
             for name, output in outputs.items() if arrays else ():
-                piece = arrays[name].view(self.described.form["data_vars"][name]["dtype"])[np.ix_(*here)]
+                part = arrays[name].view(self.described.form["data_vars"][name]["dtype"])[np.ix_(*here)]
                 for axis, keys in enumerate(behind, len(along)):
-                    piece = piece.take(keys, axis)
-                output[np.ix_(*there)] = piece
+                    part = part.take(keys, axis)
+                output[np.ix_(*there)] = part
 
     def _begin(self) -> None:
         stored = read_description(self.path)  # again: another process may have written it before the lock was ours
