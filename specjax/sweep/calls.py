@@ -32,17 +32,8 @@ Calls = Iterator[tuple[int, int, dict[str, np.ndarray], float]]
 
 @dataclass(frozen=True)
 class Ready:
-    """The compiled program of a bucket, and how it is called.
-
-    Attributes:
-        measurement: Of which it is the program.
-        grid: The points of the bucket.
-        machine: On which it runs.
-        compiled: The program.
-        bytes: Of a call.
-        chunk: The most seeds of a call.
-        vmapped: How many of these a device computes at a time.
-        calls: How many calls may be under way.
+    """The compiled program of a bucket `grid`, and how it is called: so many `calls` may be under way, each of at most `chunk` seeds,
+    of which a device computes `vmapped` at a time. A call takes so many `bytes`.
     """
 
     measurement: Measurement

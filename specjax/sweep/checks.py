@@ -14,8 +14,6 @@ from specjax.sweep.moments import COUNT
 from specjax.sweep.plan import PLANS
 from specjax.sweep.program import Measurement, Shapes
 
-REDUCTIONS = (None, "moments")
-
 
 def check_arguments(grid: Grid, key: object, plan: object, chunk: object, memory: object, reduce: object) -> None:
     """Raises ValueError for whatever can be told from the arguments of `run` beside its grid."""
@@ -25,7 +23,7 @@ def check_arguments(grid: Grid, key: object, plan: object, chunk: object, memory
         parse(memory)  # type: ignore[arg-type]
     if plan not in PLANS:
         raise ValueError(f"plan needs to be one of {', '.join(map(repr, PLANS))}, got {plan!r}.")
-    if reduce not in REDUCTIONS:
+    if reduce not in (None, "moments"):
         raise ValueError(f"reduce needs to be None, which keeps every seed, or 'moments', got {reduce!r}.")
     if reduce is not None and any(dim.seeds for dim in grid.dims.values()):
         raise ValueError("reduce='moments' takes one number of seeds for all points, got one for each; give an int.")

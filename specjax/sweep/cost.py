@@ -80,14 +80,7 @@ class CostModel:
 def cost_model(
     grid: Grid, largest: jax.stages.Traced, narrow: Mapping[str, jax.stages.Traced], platform: str
 ) -> CostModel:
-    """The costs from the programs at a few points.
-
-    Args:
-        grid: The points to which the costs are interpolated.
-        largest: The measurement traced where every dimension has its largest volume.
-        narrow: For each dimension of several volumes, the measurement traced where that dimension alone has its smallest.
-        platform: The platform of the device, e.g. "cpu".
-    """
+    """The costs at all points of a grid, from the measurement traced at its corners (`Grid.corners`), for e.g. the platform "cpu"."""
     top, low = cost(largest, platform), {dim: cost(traced, platform) for dim, traced in narrow.items()}
 
     def scaling(of: Callable[[Cost], float]) -> Scaling:
@@ -118,7 +111,7 @@ def cost(traced: jax.stages.Traced, platform: str) -> Cost:
     return Cost(
         seconds,
         peak,
-        working_bytes=max(_step_bytes(*loop) for loop in _loops(jaxpr)) if loops else peak,
+        working_bytes=max(_step_bytes(body, consts) for body, consts, _ in _loops(jaxpr)) if loops else peak,
         operations=lowered.as_text().count("\n"),
         lasts=loops or calls_back or decomposes(jaxpr),
         decomposes=decomposes(jaxpr),
@@ -153,7 +146,7 @@ def _decompositions(jaxpr: core.Jaxpr, platform: str) -> float:
     return float(flops / _RATES.get(platform, _ACCELERATOR)[0])
 
 
-def _step_bytes(body: core.ClosedJaxpr, consts: int, length: int) -> float:  # noqa: ARG001
+def _step_bytes(body: core.ClosedJaxpr, consts: int) -> float:
     """What is alive in a step of a loop: its own arrays, and the carry and inputs, which are there before."""
     return float(peak_bytes(body.jaxpr) + sum(size(v.aval) for v in body.jaxpr.invars[consts:]))
 

@@ -7,20 +7,18 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from specjax.sweep.failures import mark_failed, report_failed_batches
 from specjax.sweep.grid import Grid, check_selectable
 from specjax.sweep.memory import described
 from specjax.sweep.moments import quantity
-from specjax.sweep.replicates import SEEDS, present
+from specjax.sweep.replicates import SEED, SEEDS, present
 from specjax.sweep.sampling import Sampling
 
 BUCKET_TABLE = "bucket_table"
 
 
 def assemble(
-    outputs: Mapping[str, np.ndarray],
-    grid: Grid,
-    sampling: Sampling,
-    attributes: Mapping[str, str | int | float],
+    outputs: Mapping[str, np.ndarray], grid: Grid, sampling: Sampling, attributes: Mapping[str, str | int | float]
 ) -> xr.Dataset:
     """The arrays of a sweep with their names, coordinates, attributes and failed seeds."""
     data = named(outputs, grid, sampling).assign_attrs(attributes)
@@ -29,17 +27,15 @@ def assemble(
         # Integers and booleans have no NaN.
         whole = {name: v.astype(np.float64) for name, v in data.items() if not np.issubdtype(v.dtype, np.inexact)}
         data = data.assign(whole).where(computed)
-    return sampling.with_failed(data, [*grid.dims], computed)
+    axes = [*grid.dims]
+    return mark_failed(data, axes, computed) if sampling.dim == SEED else report_failed_batches(data, axes)
 
 
 def named(outputs: Mapping[str, np.ndarray], grid: Grid, sampling: Sampling) -> xr.Dataset:
     """The arrays of a sweep with their names and coordinates."""
     axes = (*grid.dims, sampling.dim)
     variables = {
-        name: (
-            (*axes, *trailing_dims(quantity(name, outputs), array.ndim - len(axes))),
-            array,
-        )
+        name: ((*axes, *trailing_dims(quantity(name, outputs), array.ndim - len(axes))), array)
         for name, array in outputs.items()
     }
     coordinates: dict[str, Any] = {sampling.dim: np.arange(sampling.samples)}

@@ -42,7 +42,6 @@ def run(
     chunk: int | None = None,
     memory: str | int | None = None,
     reduce: Literal["moments"] | None = None,
-    couple: bool = True,
     check_padding: bool = True,
     store: str | Path | None = None,
     progress: bool | None = None,
@@ -64,16 +63,14 @@ def run(
         key: The typed key from which the key of every seed is folded.
         plan: How widths share compiled code: "exact" compiles each alone, "padded" pads all to the largest, "auto" weighs compile
             time against padding (see `specjax.sweep.plan`), and pads nothing if `measure` raises a TypeError for a `Size`.
-        chunk: Seeds per call of a program; by default as many as take a fraction of a second, which is measured as it runs, within
-            `memory`. How many of them are computed at a time is chosen by the cache.
+        chunk: The most seeds of a call of a program; by default what `memory` has room for. A call is as long as a fraction of a second,
+            which is measured as it runs, and how many of its seeds are computed at a time is chosen by the cache.
         memory: What one device may hold at a time, in bytes or as "4GiB"; by default a quarter of a host's memory or three quarters
             of an accelerator's.
         reduce: None keeps every seed. "moments" keeps mean, variance, smallest and largest of at most 64 batches of seeds and
             forgets the seeds, so that memory does not grow with their number; see `specjax.sweep.total`.
-        couple: Whether a seed has the same key at all widths. False folds the widths into it, so that they are drawn independently.
         check_padding: Whether to measure one seed both ways, padded and with its widths as ints, at the narrowest point of the bucket that
-            is padded most, and to refuse outputs that differ beyond rounding. It costs the compilation of one program at that point; a
-            plan that pads nothing, and a stored sweep of which nothing is missing, cost nothing.
+            is padded most, and to refuse outputs that differ beyond rounding. It costs the compilation of one program at that point.
         store: A folder to write to as the sweep runs. An interrupted sweep is continued by the same call, and one of more seeds
             runs only those that are new. Without one, a sweep within `specjax.keeping.under` has one of its own there.
         progress: True for a progress bar, False for none; by default there is one only on a terminal.
@@ -98,7 +95,7 @@ def run(
     grid = Grid.of(over, seeds)
     check_arguments(grid, key, plan, chunk, memory, reduce)
     check_signature(measure, grid)
-    measurement, machine = Measurement(measure, key, couple), Machine.here(memory)
+    measurement, machine = Measurement(measure, key), Machine.here(memory)
     largest, narrow = traced(measurement, grid, reduce)
     request = Request(
         measurement,
@@ -108,7 +105,6 @@ def run(
         model=cost_model(grid, largest, narrow, machine.platform),
         plan=plan,
         chunk=None if chunk is None else int(chunk),
-        memory=memory,
         reduce=reduce,
         check_padding=check_padding,
     )
@@ -212,8 +208,8 @@ def _config(planned: Planned) -> dict[str, Any]:
         "key": jax.random.key_data(measurement.key).tolist(),
         "key_impl": str(jax.random.key_impl(measurement.key)),
         "reduce": request.reduce,
-        "batches": planned.sampling.batches,
-        "couple": measurement.couple,
+        # Batches of unequal size are those of one number of seeds.
+        "batches": None if request.reduce is None else planned.sampling.size or [*planned.sampling.edges],
         "dtype": str(jnp.result_type(float)),
         "platform": request.machine.platform,
         "measure": keeping.digest(programs),
@@ -253,7 +249,6 @@ def _attributes(planned: Planned, opened: Store | None, table: list[dict[str, An
         "key_impl": str(jax.random.key_impl(key)),
         "seeds": grid.seeds,
         "reduce": request.reduce or "none",
-        "couple": int(request.measurement.couple),
         "plan": request.plan,
         "buckets": json.dumps({dim: [grid.dims[dim].at(g).labels for g in groups[dim]] for dim in groups}),
         "padding": cutting.padding(grid, groups, request.model.seconds),

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -42,7 +43,6 @@ class Request:
     model: CostModel
     plan: str
     chunk: int | None
-    memory: str | int | None
     reduce: str | None
     check_padding: bool
 
@@ -101,7 +101,7 @@ def execute(
         outputs = shared(outputs)  # what is stored already
     estimated = sum(request.seconds(bucket.grid) * seeds for bucket, seeds in zip(buckets, ahead, strict=True))
     visible = progress if is_first() else False
-    with Progress(total, total - left, estimated, len(buckets), visible) as shown:
+    with closing(Progress(total, total - left, estimated, len(buckets), visible)) as shown:
         try:
             _Run(planned, opened, outputs, table, shown).every(missing)
         except KeyboardInterrupt:

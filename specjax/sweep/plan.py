@@ -84,14 +84,9 @@ def padding(grid: Grid, groups: Groups, of: Scaling) -> float:
 def group(grid: Grid, plan: str, model: CostModel, *, checked: bool, side_by_side: int) -> Groups:
     """The groups of every dimension of `grid` that has widths.
 
-    Args:
-        grid: The grid of the sweep.
-        plan: "exact" gives each point its own group, "padded" puts all into one, and "auto" cuts where compiling and running are
-            estimated to take least, by dynamic programming over contiguous groups; with several dimensions, for one after the other
-            given the rest, until nothing changes.
-        model: The costs.
-        checked: Whether a plan that pads compiles one program more, to see whether padding changes the numbers.
-        side_by_side: How many programs are compiled at the same time.
+    "exact" gives each point its own group, "padded" puts all into one, and "auto" cuts where compiling, so many programs `side_by_side`,
+    and running are estimated to take least: by dynamic programming over contiguous groups; with several dimensions, for one after the
+    other given the rest, until nothing changes. A plan that pads is `checked` by one program more.
     """
     padded: dict[str, tuple[tuple[int, ...], ...]] = {
         dim.name: (tuple(sorted(range(len(dim)), key=dim.volumes.__getitem__)),) for dim in grid.wide

@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Key, Shaped, UInt32
 
-from specjax.sizes import Size, active
+from specjax.sizes import Size
 from specjax.sweep.decompositions import in_turn
 from specjax.sweep.effort import effort
 from specjax.sweep.grid import Coordinates, Grid
@@ -34,14 +34,10 @@ SEEDS = "seeds"
 
 @dataclass(frozen=True)
 class Measurement:
-    """A measurement and its root key, of which every program of a sweep is made.
-
-    Seeds have the same key at all widths, or with `couple` False one with the widths folded in.
-    """
+    """A measurement and its root key, of which every program of a sweep is made."""
 
     measure: Measure
     key: Key[Array, ""]
-    couple: bool = True
 
     @property
     def key_data(self) -> UInt32[np.ndarray, "..."]:
@@ -110,11 +106,7 @@ class Measurement:
         return True
 
     def _at_point(self, grid: Grid, key: Array, coordinates: Coordinates) -> dict[str, Array]:
-        point = grid.point(coordinates)
-        if not self.couple:
-            for name in (name for dim in grid.wide for name in dim.widths):
-                key = jax.random.fold_in(key, active(point[name]))
-        return flat_outputs(self.measure, key, point)
+        return flat_outputs(self.measure, key, grid.point(coordinates))
 
 
 def flat_outputs(measure: Measure, key: Key[Array, ""], point: Mapping[str, Any]) -> dict[str, Shaped[Array, "..."]]:
@@ -189,13 +181,7 @@ def trace(
 def compile_program(
     lowered: jax.stages.Lowered, *, seconds: float | None, compiling: float = 0.0
 ) -> jax.stages.Compiled:
-    """Compiles a program ahead of time, with the effort that pays.
-
-    Args:
-        lowered: The program.
-        seconds: How long its calls are estimated to take together, None for a program of which nothing is kept.
-        compiling: How long it is estimated to compile.
-    """
+    """Compiles a program ahead of time, with the effort that pays; see `effort`."""
     return lowered.compile(effort(seconds, compiling))
 
 

@@ -12,10 +12,9 @@ from math import ceil
 
 import jax
 import numpy as np
-import xarray as xr
 
 from specjax.sweep.calls import Calls
-from specjax.sweep.failures import FAILED, FIRST_FAILED, failed_seeds, mark_failed, report_failed_batches
+from specjax.sweep.failures import FAILED, FIRST_FAILED, failed_seeds
 from specjax.sweep.moments import COUNT, Moments, merge, moments_of
 from specjax.sweep.replicates import BATCH, SEED
 
@@ -37,6 +36,10 @@ class _Samples:
         """How many there are."""
         return len(self.edges) - 1
 
+    def of(self, seeds: int) -> int:
+        """How many of the samples a bucket of so many seeds has."""
+        return self.edges.index(seeds)
+
     def seeds(self, start: int, stop: int) -> tuple[int, int]:
         """The first seed of a block and the one behind its last."""
         return self.edges[start], self.edges[stop]
@@ -47,15 +50,6 @@ class EverySeed(_Samples):
 
     dim = SEED
     size = None
-    batches = None
-
-    def of(self, seeds: int) -> int:
-        """How many of the samples a bucket of so many seeds has."""
-        return seeds
-
-    def with_failed(self, data: xr.Dataset, axes: Sequence[str], computed: xr.DataArray | None) -> xr.Dataset:
-        """`data` with the seeds that failed; see `specjax.sweep.failures.mark_failed`."""
-        return mark_failed(data, axes, computed)
 
     def variables(self, outputs: Shapes) -> Shapes:
         """What is stored, by name, without axes and samples."""
@@ -93,19 +87,6 @@ class Batches(_Samples):
         """The seeds of each batch, None where they differ."""
         sizes = {b - a for a, b in pairwise(self.edges)}
         return sizes.pop() if len(sizes) == 1 else None
-
-    @property
-    def batches(self) -> int | list[int]:
-        """What tells them from others: their size, or where each begins, since batches of unequal size are those of one number of seeds."""
-        return self.size or [*self.edges]
-
-    def of(self, seeds: int) -> int:  # noqa: ARG002
-        """How many of the samples a bucket has: all of them."""
-        return self.samples
-
-    def with_failed(self, data: xr.Dataset, axes: Sequence[str], computed: xr.DataArray | None) -> xr.Dataset:  # noqa: ARG002
-        """`data` with the seeds that failed; see `specjax.sweep.failures.report_failed_batches`."""
-        return report_failed_batches(data, axes)
 
     def variables(self, outputs: Shapes) -> Shapes:
         """What is stored, by name, without axes and samples."""

@@ -188,9 +188,10 @@ def test_attributes_say_how_the_data_were_made():
     assert attrs["numpy_version"] == np.__version__
     assert attrs["platform"] == jax.devices()[0].platform
     assert json.loads(attrs["buckets"]) == {"d": [[2, 4, 8]]}
-    assert (attrs["seeds"], attrs["plan"], attrs["couple"], attrs["reduce"]) == (6, "padded", 1, "none")
+    assert (attrs["seeds"], attrs["plan"], attrs["reduce"]) == (6, "padded", "none")
     (row,) = json.loads(attrs["bucket_table"])
-    assert (row["label"], row["points"], row["seeds"], row["chunk"]) == ("d=2,4,8", 3, 6, 4)
+    assert (row["label"], row["points"], row["seeds"]) == ("d=2,4,8", 3, 6)
+    assert 1 <= row["chunk"] <= 4
     assert row["bytes"] > 0
     again = jax.random.wrap_key_data(jnp.asarray(json.loads(attrs["key"]), jnp.uint32), impl=attrs["key_impl"])
     assert jnp.array_equal(jax.random.bits(again), jax.random.bits(jax.random.key(3)))

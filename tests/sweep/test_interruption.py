@@ -178,8 +178,8 @@ def test_another_configuration_is_refused_with_the_differing_fields(tmp_path):
     run(store)
     with pytest.raises(ValueError, match=r"another configuration: key\.1 is 5 there and 6 here"):
         run(store, key=jax.random.key(6))
-    with pytest.raises(ValueError, match="couple is true there and false here"):
-        run(store, couple=False)
+    with pytest.raises(ValueError, match='reduce is null there and "moments" here'):
+        run(store, reduce="moments")
     with pytest.raises(ValueError, match=r"over.d.d.points\.1 is 6 there and 7 here"):
         sweep.run(overlap, {"d": sweep.widths(3, 7)}, seeds=20, key=KEY, store=store)
     with pytest.raises(ValueError, match="measure is"):
