@@ -13,7 +13,7 @@ from specjax.models import transformer
 
 EXPERIMENT = experiments.load("gpt-ablation")
 CONFIG = EXPERIMENT.at("quick")
-GAINS = {"non-gated": {"adamw": 0.0, "out": 0.12, "muon": 0.2}, "gated": {"adamw": 0.0, "out": 0.05, "muon": 0.2}}
+GAINS = {"non-gated": {"adamw": 0.0, "out": 0.07, "muon": 0.2}, "gated": {"adamw": 0.0, "out": 0.03, "muon": 0.2}}
 
 
 def made_up(gains=GAINS, embedded=0.0, best=1):
@@ -46,8 +46,10 @@ def changed(kind, **gains):
     [
         (made_up(changed("non-gated", muon=-0.02)), {"muon-is-ahead", "fractions", "embedding-changes-little"}),
         (made_up(changed("gated", out=-0.05)), {"out-gains"}),
-        (made_up(changed("non-gated", out=0.05)), {"fractions"}),
-        (made_up(changed("gated", out=0.12)), {"fractions"}),
+        (made_up(changed("non-gated", out=0.03)), {"fractions"}),
+        (made_up(changed("gated", out=0.07)), {"fractions"}),
+        (made_up(changed("non-gated", out=0.12)), {"out-brings-less"}),
+        (made_up(changed("gated", out=0.12)), {"fractions", "out-brings-less"}),
         (made_up(embedded=0.12), {"embedding-changes-little"}),
         (made_up(embedded=-0.12), {"embedding-changes-little"}),
     ],

@@ -103,6 +103,7 @@ def _last(data: Data) -> Data:
 
 
 states = lab.Statements()
+MINOR = "Stated after a run of another seed that did not decide whether W_out alone gains."
 CHANGED = "Sizes, draws and the grids of rates were changed after runs that decided nothing; judged on a fresh seed."
 
 
@@ -134,6 +135,13 @@ def fractions(config: Config, data: Data) -> lab.Relation:
     return inside(lab.ahead(fraction(data, "non-gated"), fraction(data, "gated"), least=0), _last(data))
 
 
+@states("table-2", corrected=True, controls={"AdamW and Muon exchanged": exchanging("adamw", "muon")}, post_hoc=MINOR)
+def out_brings_less(config: Config, data: Data) -> lab.Relation:
+    """At this size W_out alone brings less than half of what Muon on all matrices gains, without a gate too, where Table 2 has more."""
+    both = by_kind([fraction(data, kind).rename("fraction") for kind in KINDS])
+    return inside(lab.below(both, 0.5, "half"), _last(data))
+
+
 EMBEDDED = {"AdamW on all": exchanging("adamw", "embedded")}
 
 
@@ -152,8 +160,7 @@ def tables(config: Config, data: Data) -> list[lab.Table]:
     """Table 2 again, the paper's columns beside ours."""
     rows = []
     for kind, quoted in TABLE_2.items():
-        last = data[kind]["loss"].isel(step=-1)
-        ours = tuple(f"{float(last.sel(arm=arm).mean()):.3f}" for arm in ARMS)
+        ours = (f"{float(loss):.3f}" for loss in _last(data)[kind]["loss"].sel(arm=list(ARMS)).mean("seed"))
         mean, stderr = map(float, sweep.mean_and_stderr(fraction(data, kind)))
         paper = (quoted[0] - quoted[1]) / (quoted[0] - quoted[2])
         share = f"{mean:.2f} ± {4 * stderr:.2f}"
@@ -170,12 +177,12 @@ EXPERIMENT = lab.Experiment(
     config=Config, measure=run, statements=states, tables=tables,
     scales={
         # Sizes, rates and draws were chosen by runs with smaller seeds.
-        "quick": {"seed": 7},
+        "quick": {"seed": 8},
         "smoke": {
             "width": 16, "blocks": 1, "heads": 1, "context": 16, "batch": 4, "steps": 40, "cooldown": 10, "stretches": 32,
         },
         "paper": {
-            "seed": 7, "width": 256, "blocks": 4, "heads": 4, "context": 256, "batch": 32, "steps": 2000, "cooldown": 500,
+            "seed": 8, "width": 256, "blocks": 4, "heads": 4, "context": 256, "batch": 32, "steps": 2000, "cooldown": 500,
             "adamw_rates": (0.0006, 0.003, 0.015), "muon_rates": (0.0012, 0.006, 0.03), "seeds": 4, "parts": 8,
         },
     },

@@ -28,11 +28,11 @@ class Config(gpt_telemetry.Config):
 
 
 RANKS = {"the two ranks exchanged": lambda _, data: data.rename(stable_rank="nuclear_rank", nuclear_rank="stable_rank")}
-KEPT = ("perceptrons-far-below", "normalized-activations-low", "no-fall", "inequality", "gradients-have-large-ranks")
+KEPT = ("perceptrons-far-below", "normalized-activations-low", "no-fall", "inequality")
 states = lab.Statements(
-    replace(each, cites=("figure-19",), holds=True, controls=RANKS if each.controls is VALUE else each.controls)
+    replace(each, cites=("figure-19",), controls=RANKS if each.controls is VALUE else each.controls)
     for each in gpt_telemetry.states
-    if each.name in KEPT
+    if each.name in KEPT or each.name.startswith("large-ranks")
 )
 
 
@@ -51,11 +51,11 @@ EXPERIMENT = lab.Experiment(
     config=Config, measure=gpt_telemetry.run, statements=states, figure=gpt_telemetry.figure,
     scales={
         # Sizes, rates and draws were chosen by runs with smaller seeds.
-        "quick": {"seed": 7},
+        "quick": {"seed": 8},
         "smoke": {"width": 48, "context": 16, "steps": 120, "stretches": 32, "seeds": 4},
         "paper": {
             "width": 768, "blocks": 12, "heads": 6, "context": 512, "batch": 64, "steps": 1750, "records": 7, "seeds": 2,
-            "muon_rate": 0.005, "table_rate": 0.003, "seed": 7,
+            "muon_rate": 0.005, "table_rate": 0.003, "seed": 8,
         },
     },
 )  # fmt: skip
