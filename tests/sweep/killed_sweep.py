@@ -13,8 +13,6 @@ from measures import bits, overlap
 from specjax import sweep
 from specjax.sweep import execution
 
-execution.BLOCK_SECONDS = 1e-9  # every call is a block of its own
-
 
 def measure(key, d, lr):
     return {**overlap(key, d), **bits(key, d), "scaled": lr * overlap(key, d)["overlap"]}
@@ -28,5 +26,6 @@ def sweep_into(store):
 
 
 if __name__ == "__main__":
+    execution.BLOCK_SECONDS = 1e-9  # every call is a block of its own
     data = sweep_into(Path(sys.argv[1]))
     data.to_netcdf(sys.argv[2], engine="h5netcdf")
