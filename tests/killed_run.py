@@ -14,9 +14,9 @@ import numpy as np
 
 from specjax import experiments, lab, sizes, sweep
 from specjax.cli import main
-from specjax.sweep import engine
+from specjax.sweep import execution
 
-engine.BLOCK_SECONDS = 1e-9  # every call is a block of its own
+execution.BLOCK_SECONDS = 1e-9  # every call is a block of its own
 WIDTHS, SEEDS, CHUNK = (3, 6), 40, 4
 LOG, SECONDS = sys.argv[1], 0.05
 

@@ -99,8 +99,6 @@ def attribute(
     methods: Mapping[str, Method],
     seeds: int,
     key: Key[Array, ""],
-    plan: str = "auto",
-    chunk: int | None = None,
 ) -> xr.Dataset:
     """The sweep of `measure` with every method and with the exact polar factor, on the same seeds, in one program.
 
@@ -108,10 +106,8 @@ def attribute(
         measure: As for `with_polar_error`.
         over: The swept arguments, as for `sweep.run`.
         methods: The methods by name.
-        seeds: As for `sweep.run`, like `key`, `plan` and `chunk`.
+        seeds: As for `sweep.run`, like `key`.
         key: See `seeds`.
-        plan: See `seeds`.
-        chunk: See `seeds`.
 
     Returns:
         The dataset of `sweep.run`, errors of the methods included, with a first dimension "orthogonalizer": the names and last "exact".
@@ -140,7 +136,7 @@ def attribute(
     def together(key: Array, **point: Any) -> dict[str, Any]:
         return {name: part(key, **point) for name, part in parts.items()}
 
-    data = sweep.run(together, over, seeds=seeds, key=key, plan=plan, chunk=chunk)
+    data = sweep.run(together, over, seeds=seeds, key=key)
     return _along_methods(data, list(parts))
 
 

@@ -14,7 +14,6 @@ class Single:
 
     kind: Literal["widths", "values"]
     points: tuple[Any, ...]  # ints, or floats
-    unit: str
 
     def members(self, name: str) -> Mapping[str, "Single"]:
         """The arguments that a dimension `name` of this axis sets, and their points."""
@@ -36,14 +35,13 @@ Axis = Single | Zipped
 Over = Mapping[str, Axis]
 
 
-def widths(*ns: int | np.integer, unit: str = "") -> Single:
+def widths(*ns: int | np.integer) -> Single:
     """An axis of widths, in the order given, which is also their order in the dataset.
 
     `measure` receives a point as a Python int or a `specjax.sizes.Size`.
 
     Args:
         *ns: Positive ints, one argument each; all different, unless the axis is zipped with another.
-        unit: The unit of the coordinate, e.g. "neurons"; empty for none.
 
     Raises:
         ValueError: no width, a sequence in place of the widths, or a width that is not a positive int.
@@ -52,10 +50,10 @@ def widths(*ns: int | np.integer, unit: str = "") -> Single:
     for n in ns:
         if not isinstance(n, Integral) or isinstance(n, bool) or n < 1:
             raise ValueError(f"widths takes positive ints, got {n!r}; write e.g. widths(16, 32).")
-    return Single("widths", tuple(int(n) for n in ns), unit)
+    return Single("widths", tuple(int(n) for n in ns))
 
 
-def values(*xs: int | float | np.number, unit: str = "") -> Single:
+def values(*xs: int | float | np.number) -> Single:
     """An axis of numbers, in the order given, which is also their order in the dataset.
 
     `measure` receives a point as a scalar array.
@@ -63,7 +61,6 @@ def values(*xs: int | float | np.number, unit: str = "") -> Single:
     Args:
         *xs: Finite numbers, one argument each; all different, unless the axis is zipped with another. They
             reach `measure` as ints when all are ints, else as floats.
-        unit: The unit of the coordinate; empty for none.
 
     Raises:
         ValueError: no value, a sequence in place of the values, or a value that is not a finite number.
@@ -73,7 +70,7 @@ def values(*xs: int | float | np.number, unit: str = "") -> Single:
         if not isinstance(x, Real) or isinstance(x, bool) or not np.isfinite(x):
             raise ValueError(f"values takes finite numbers, got {x!r}; write e.g. values(0.1, 0.2).")
     number = int if all(isinstance(x, Integral) for x in xs) else float
-    return Single("values", tuple(number(x) for x in xs), unit)
+    return Single("values", tuple(number(x) for x in xs))
 
 
 def zipped(**axes: Single) -> Zipped:

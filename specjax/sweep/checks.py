@@ -1,7 +1,6 @@
 """What is wrong with a sweep, said before anything is compiled."""
 
 import inspect
-from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +14,6 @@ from specjax.sweep.moments import COUNT
 from specjax.sweep.plan import PLANS
 from specjax.sweep.program import Measurement, Shapes
 
-REDUCTIONS = (None, "moments")
-
 
 def check_arguments(grid: Grid, key: object, plan: object, chunk: object, memory: object, reduce: object) -> None:
     """Raises ValueError for whatever can be told from the arguments of `run` beside its grid."""
@@ -26,7 +23,7 @@ def check_arguments(grid: Grid, key: object, plan: object, chunk: object, memory
         parse(memory)  # type: ignore[arg-type]
     if plan not in PLANS:
         raise ValueError(f"plan needs to be one of {', '.join(map(repr, PLANS))}, got {plan!r}.")
-    if reduce not in REDUCTIONS:
+    if reduce not in (None, "moments"):
         raise ValueError(f"reduce needs to be None, which keeps every seed, or 'moments', got {reduce!r}.")
     if reduce is not None and any(dim.seeds for dim in grid.dims.values()):
         raise ValueError("reduce='moments' takes one number of seeds for all points, got one for each; give an int.")
@@ -51,18 +48,18 @@ def check_signature(measure: object, grid: Grid) -> None:
 
 
 def traced(
-    measurement: Measurement, grid: Grid, units: Mapping[str, str], reduce: str | None
+    measurement: Measurement, grid: Grid, reduce: str | None
 ) -> tuple[jax.stages.Traced, dict[str, jax.stages.Traced]]:
     """The measurement traced at the corners of a grid (`Grid.corners`), without compiling it.
 
     Raises:
-        ValueError: the result is no dict of arrays, an output has a name that is taken, its shape depends on a swept width,
-            `units` names an output that does not exist, or the moments of complex numbers are asked for.
+        ValueError: the result is no dict of arrays, an output has a name that is taken, its shape depends on a swept width, or
+            the moments of complex numbers are asked for.
     """
     top, bottom = grid.corners
     largest = measurement.traced_at_point(top)
     shapes = dict(largest.out_info)
-    _check_names(shapes, grid, units, reduce)
+    _check_names(shapes, grid, reduce)
     narrow = {dim: measurement.traced_at_point(corner) for dim, corner in bottom.items()}
     for dim, at_corner in narrow.items():
         low, high = (corner.dims[dim].described(0) for corner in (bottom[dim], top))
@@ -83,7 +80,7 @@ def _check_same(shapes: Shapes, others: Shapes, low: str, high: str) -> None:
             )
 
 
-def _check_names(shapes: Shapes, grid: Grid, units: Mapping[str, str], reduce: str | None) -> None:
+def _check_names(shapes: Shapes, grid: Grid, reduce: str | None) -> None:
     trailing = {dim for name, shape in shapes.items() for dim in trailing_dims(name, len(shape.shape))}
     swept = {*grid.dims, *grid.members}
     own = {*OWN_NAMES, *((COUNT, FIRST_FAILED) if reduce else ())}
@@ -101,8 +98,3 @@ def _check_names(shapes: Shapes, grid: Grid, units: Mapping[str, str], reduce: s
     taken = sorted(trailing & swept)
     if taken:
         raise ValueError(f"The swept name {taken[0]!r} is the dimension of an output; rename the swept argument.")
-    unknown = sorted(set(units) - set(shapes))
-    if unknown:
-        raise ValueError(
-            f"units names {unknown[0]!r}, which measure does not return; its outputs are {sorted(shapes)}."
-        )

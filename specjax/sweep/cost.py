@@ -1,14 +1,13 @@
-"""What a measurement costs before it is compiled: FLOPs by XLA's own analysis, bytes moved, memory, and the length of its program.
+"""What a measurement is estimated to cost before it is compiled: seconds, memory, and the length of its program.
 
-XLA counts the body of a loop once, since in general it does not know how often it runs. The length of a `lax.scan` is known, so here
-its body counts that many times; a `lax.while_loop` still counts once. The bytes are those of every operation by itself, most of which are
-fused with others and never go to memory: the rate at which they are moved is that of such operations.
+The seconds weigh compiling against padding, and one bucket against another, in the same way in every process and every time; how long
+a call takes is measured (`specjax.sweep.calls`). XLA counts the body of a loop once. The length of a `scan` is known, so here its
+body counts that many times; that of a `while_loop` is not.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import log, prod
-from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -17,47 +16,36 @@ from jax.extend import core
 from specjax.spectral.one_by_one import DECOMPOSITIONS, decomposes
 from specjax.sweep.grid import Grid
 
+# FLOPs and bytes in a second, and the seconds that each operation of a program takes to compile: of two CPU cores, and of an accelerator.
+# What operations read and write, each by itself, is mostly fused, and hence so fast.
+_RATES = {"cpu": (1.5e11, 6e11, 1e-3)}
+_ACCELERATOR = (2e13, 1.5e13, 5e-3)
+# A decomposition of an m x n matrix, n <= m, takes about as long as so many times m n² FLOPs of what XLA does itself.
+_DECOMPOSITION = 20
+_TURNS = 100  # of a loop whose length is not known: a short training, a few roots found
+
 
 @dataclass(frozen=True)
 class Cost:
     """The cost of one measurement at one point.
 
     Attributes:
-        flops: Floating-point operations.
-        bytes: What its operations read and write, each by itself.
+        seconds: To run it.
         peak_bytes: What is alive at a time in the order of the program.
-        working_bytes: What is gone over again and again: what is alive in the body of a scan where scans have more than half of the
-            FLOPs, else `peak_bytes`.
+        working_bytes: What is gone over again and again: what is alive in the body of a loop where loops take more than half of the
+            time, else `peak_bytes`.
         operations: The lines of its StableHLO text, which is what compiling takes time for.
-        loops: Whether scans have more than half of the FLOPs.
+        lasts: Whether it may last, beside drawing its matrices: loops take more than half of the time, LAPACK decomposes, or the host
+            is called back.
         decomposes: Whether LAPACK decomposes matrices in it.
     """
 
-    flops: float
-    bytes: float
+    seconds: float
     peak_bytes: float
     working_bytes: float
     operations: int
-    loops: bool
+    lasts: bool
     decomposes: bool
-
-
-class Rates(NamedTuple):
-    """What a platform does in a second, and how many seconds each operation of a program takes to compile."""
-
-    flops: float
-    bytes: float
-    compile_seconds: float
-
-
-# Order-of-magnitude constants rather than a calibration, so that the same sweep has the same plan in every process. The first line was
-# measured on two CPU cores with jax 0.10.1, calls side by side: for the statistics of a ReLU layer the estimate of a run was within
-# a factor of 1.5 at widths 64 to 512.
-RATES = {"cpu": Rates(1.5e11, 6e11, 1e-3)}
-# A decomposition of an m x n matrix, n <= m, takes about as long as so many times m n² FLOPs of what XLA does itself: measured for singular
-# values at widths 64 to 512.
-_DECOMPOSITION = 20
-_ACCELERATOR = Rates(2e13, 1.5e13, 5e-3)
 
 
 @dataclass(frozen=True)
@@ -77,32 +65,23 @@ class Scaling:
 
 @dataclass(frozen=True)
 class CostModel:
-    """The costs of one measurement in `seconds`, `flops`, and `peak` and `working` bytes, the seconds to compile one bucket, and what
-    `Cost` says of its largest program.
+    """The costs of one measurement in `seconds`, and `peak` and `working` bytes, the seconds to compile one bucket, and what `Cost` says
+    of its largest program.
     """
 
     seconds: Scaling
-    flops: Scaling
     peak: Scaling
     working: Scaling
     compile_seconds: float
-    loops: bool
+    lasts: bool
     decomposes: bool
 
 
 def cost_model(
     grid: Grid, largest: jax.stages.Traced, narrow: Mapping[str, jax.stages.Traced], platform: str
 ) -> CostModel:
-    """The costs from the programs at a few points.
-
-    Args:
-        grid: The points to which the costs are interpolated.
-        largest: The measurement traced where every dimension has its largest volume.
-        narrow: For each dimension of several volumes, the measurement traced where that dimension alone has its smallest.
-        platform: The platform of the device, e.g. "cpu".
-    """
-    rates = RATES.get(platform, _ACCELERATOR)
-    top, low = cost(largest), {dim: cost(traced) for dim, traced in narrow.items()}
+    """The costs at all points of a grid, from the measurement traced at its corners (`Grid.corners`), for e.g. the platform "cpu"."""
+    top, low = cost(largest, platform), {dim: cost(traced, platform) for dim, traced in narrow.items()}
 
     def scaling(of: Callable[[Cost], float]) -> Scaling:
         laws = {}
@@ -113,64 +92,63 @@ def cost_model(
         return Scaling(float(of(top)), laws)
 
     return CostModel(
-        seconds=scaling(lambda c: c.flops / rates.flops + c.bytes / rates.bytes),
-        flops=scaling(lambda c: c.flops),
+        seconds=scaling(lambda c: c.seconds),
         peak=scaling(lambda c: c.peak_bytes),
         working=scaling(lambda c: c.working_bytes),
-        compile_seconds=top.operations * rates.compile_seconds,
-        loops=top.loops,
+        compile_seconds=top.operations * _RATES.get(platform, _ACCELERATOR)[2],
+        lasts=top.lasts,
         decomposes=top.decomposes,
     )
 
 
-def cost(traced: jax.stages.Traced) -> Cost:
+def cost(traced: jax.stages.Traced, platform: str) -> Cost:
     """The cost of a traced function, from its program alone: nothing is compiled or run."""
     jaxpr, lowered = traced.jaxpr.jaxpr, traced.lower()
-    once = _by_xla(lowered)
-    flops, moved = _work(jaxpr, once)
-    peak, loops = float(peak_bytes(jaxpr)), bool(flops > 2 * (once[0] + _decompositions(jaxpr)))
+    once = _seconds(lowered, platform)
+    seconds, peak = _with_loops(jaxpr, once, platform), float(peak_bytes(jaxpr))
+    loops = seconds > 2 * (once + _decompositions(jaxpr, platform))
+    calls_back = any("callback" in eqn.primitive.name for eqn in _equations(jaxpr))
     return Cost(
-        flops,
-        moved,
+        seconds,
         peak,
-        working_bytes=max(map(_step_bytes, _scans(jaxpr))) if loops else peak,
+        working_bytes=max(_step_bytes(body, consts) for body, consts, _ in _loops(jaxpr)) if loops else peak,
         operations=lowered.as_text().count("\n"),
-        loops=loops,
+        lasts=loops or calls_back or decomposes(jaxpr),
         decomposes=decomposes(jaxpr),
     )
 
 
-def _by_xla(lowered: jax.stages.Lowered) -> np.ndarray:
-    """FLOPs and bytes by XLA, the body of a loop once and decompositions not at all."""
-    counted = lowered.cost_analysis() or {}
-    return np.array([counted.get("flops", 0.0), counted.get("bytes accessed", 0.0)])
+def _seconds(lowered: jax.stages.Lowered, platform: str) -> float:
+    """By XLA's count, the body of a loop once and decompositions not at all."""
+    counted, (flops, moved, _) = lowered.cost_analysis() or {}, _RATES.get(platform, _ACCELERATOR)
+    # XLA says -1 where it knows nothing, as of a callback.
+    return float(max(counted.get("flops", 0.0), 0.0) / flops + max(counted.get("bytes accessed", 0.0), 0.0) / moved)
 
 
-def _work(jaxpr: core.Jaxpr, once: np.ndarray) -> np.ndarray:
-    """FLOPs and bytes where XLA counts `once`: the body of a scan as often as it is long, and decompositions."""
-    work = once + np.array([_decompositions(jaxpr), 0.0])
-    for scan in _scans(jaxpr):
-        body, length = scan.params["jaxpr"], scan.params["length"]
+def _with_loops(jaxpr: core.Jaxpr, once: float, platform: str) -> float:
+    """The seconds where XLA counts `once`, with the body of a loop as often as it is long, and with decompositions."""
+    seconds = once + _decompositions(jaxpr, platform)
+    for body, _, length in _loops(jaxpr):
         arguments = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in body.jaxpr.invars]
         # The body has its dtypes from where it was traced, which may have been a float64 scope.
         with jax.enable_x64(True):
             step = jax.jit(core.jaxpr_as_fun(body)).trace(*arguments)
-            counted = _by_xla(step.lower())
-        work += length * _work(step.jaxpr.jaxpr, counted) - counted
-    return work
+            counted = _seconds(step.lower(), platform)
+        seconds += length * _with_loops(step.jaxpr.jaxpr, counted, platform) - counted
+    return seconds
 
 
-def _decompositions(jaxpr: core.Jaxpr) -> float:
-    """The FLOPs of decompositions outside scans."""
+def _decompositions(jaxpr: core.Jaxpr, platform: str) -> float:
+    """The seconds of decompositions outside loops."""
     decomposed = (eqn.invars[0].aval for eqn in _equations(jaxpr) if eqn.primitive.name in DECOMPOSITIONS)
     shapes = [getattr(aval, "shape", ()) for aval in decomposed]
-    return float(sum(_DECOMPOSITION * prod(shape) * min(shape[-2:]) for shape in shapes if len(shape) > 1))
+    flops = sum(_DECOMPOSITION * prod(shape) * min(shape[-2:]) for shape in shapes if len(shape) > 1)
+    return float(flops / _RATES.get(platform, _ACCELERATOR)[0])
 
 
-def _step_bytes(scan: core.JaxprEqn) -> float:
-    """What is alive in a step of a scan: its own arrays, and the carry and inputs, which are there before."""
-    body = scan.params["jaxpr"].jaxpr
-    return float(peak_bytes(body) + sum(size(v.aval) for v in body.invars[scan.params["num_consts"] :]))
+def _step_bytes(body: core.ClosedJaxpr, consts: int) -> float:
+    """What is alive in a step of a loop: its own arrays, and the carry and inputs, which are there before."""
+    return float(peak_bytes(body.jaxpr) + sum(size(v.aval) for v in body.jaxpr.invars[consts:]))
 
 
 def peak_bytes(jaxpr: core.Jaxpr) -> int:
@@ -193,16 +171,20 @@ def peak_bytes(jaxpr: core.Jaxpr) -> int:
     return peak
 
 
-def _scans(jaxpr: core.Jaxpr) -> Iterator[core.JaxprEqn]:
-    """The outermost scans of `jaxpr`."""
-    return (eqn for eqn in _equations(jaxpr) if eqn.primitive.name == "scan")
+def _loops(jaxpr: core.Jaxpr) -> Iterator[tuple[core.ClosedJaxpr, int, int]]:
+    """The body of each of the outermost loops of `jaxpr`, how many of its arguments stay the same, and how long it is."""
+    for eqn in _equations(jaxpr):
+        if eqn.primitive.name == "scan":
+            yield eqn.params["jaxpr"], eqn.params["num_consts"], eqn.params["length"]
+        elif eqn.primitive.name == "while":
+            yield eqn.params["body_jaxpr"], eqn.params["body_nconsts"], _TURNS
 
 
 def _equations(jaxpr: core.Jaxpr) -> Iterator[core.JaxprEqn]:
-    """The equations of `jaxpr` and of what is called in it, without those in scans."""
+    """The equations of `jaxpr` and of what is called in it, without those in loops."""
     for eqn in jaxpr.eqns:
         yield eqn
-        if eqn.primitive.name != "scan":
+        if eqn.primitive.name not in ("scan", "while"):
             for inner in core.jaxprs_in_params(eqn.params):
                 yield from _equations(inner)
 

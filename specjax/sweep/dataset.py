@@ -7,47 +7,41 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from specjax.sweep.failures import mark_failed, report_failed_batches
 from specjax.sweep.grid import Grid, check_selectable
 from specjax.sweep.memory import described
 from specjax.sweep.moments import quantity
-from specjax.sweep.replicates import SEEDS, present
+from specjax.sweep.replicates import SEED, SEEDS, present
 from specjax.sweep.sampling import Sampling
 
 BUCKET_TABLE = "bucket_table"
 
 
 def assemble(
-    outputs: Mapping[str, np.ndarray],
-    grid: Grid,
-    sampling: Sampling,
-    units: Mapping[str, str],
-    attributes: Mapping[str, str | int | float],
+    outputs: Mapping[str, np.ndarray], grid: Grid, sampling: Sampling, attributes: Mapping[str, str | int | float]
 ) -> xr.Dataset:
-    """The arrays of a sweep with their names, coordinates, units, attributes and failed seeds."""
-    data = named(outputs, grid, sampling, units).assign_attrs(attributes)
+    """The arrays of a sweep with their names, coordinates, attributes and failed seeds."""
+    data = named(outputs, grid, sampling).assign_attrs(attributes)
     computed = present(data, sampling.dim)
     if computed is not None:
         # Integers and booleans have no NaN.
         whole = {name: v.astype(np.float64) for name, v in data.items() if not np.issubdtype(v.dtype, np.inexact)}
         data = data.assign(whole).where(computed)
-    return sampling.with_failed(data, [*grid.dims], computed)
+    axes = [*grid.dims]
+    return mark_failed(data, axes, computed) if sampling.dim == SEED else report_failed_batches(data, axes)
 
 
-def named(outputs: Mapping[str, np.ndarray], grid: Grid, sampling: Sampling, units: Mapping[str, str]) -> xr.Dataset:
-    """The arrays of a sweep with their names, coordinates and units."""
+def named(outputs: Mapping[str, np.ndarray], grid: Grid, sampling: Sampling) -> xr.Dataset:
+    """The arrays of a sweep with their names and coordinates."""
     axes = (*grid.dims, sampling.dim)
     variables = {
-        name: (
-            (*axes, *trailing_dims(quantity(name, outputs), array.ndim - len(axes))),
-            array,
-            {"units": units[name]} if name in units else {},
-        )
+        name: ((*axes, *trailing_dims(quantity(name, outputs), array.ndim - len(axes))), array)
         for name, array in outputs.items()
     }
     coordinates: dict[str, Any] = {sampling.dim: np.arange(sampling.samples)}
     for dim in grid.dims.values():
         for name, member in dim.members.items():
-            coordinates[name] = dim.name, np.asarray(member.points), {"units": member.unit} if member.unit else {}
+            coordinates[name] = dim.name, np.asarray(member.points)
         if dim.seeds is not None:
             coordinates[SEEDS] = dim.name, np.asarray(dim.seeds)
     return xr.Dataset(variables, coordinates)
@@ -111,7 +105,7 @@ def explain(data: xr.Dataset) -> str:
             f"explain needs the attribute {BUCKET_TABLE!r} that run adds, got {sorted(data.attrs)}; pass run's dataset."
         )
     attrs, rows = data.attrs, json.loads(data.attrs[BUCKET_TABLE])
-    header = ("bucket", "points", "seeds", "chunk", "memory", "compile s", "run s", "estimated s")
+    header = ("bucket", "points", "seeds", "chunk", "memory", "compile s", "run s")
     cells = [
         (
             row["label"] or "all",
@@ -121,7 +115,6 @@ def explain(data: xr.Dataset) -> str:
             described(row["bytes"]) if row["bytes"] else "–",
             f"{row['compile_seconds']:.2f}",
             f"{row['run_seconds']:.2f}",
-            f"{row['estimated_seconds']:.2f}",
         )
         for row in rows
     ]
@@ -129,7 +122,7 @@ def explain(data: xr.Dataset) -> str:
     table = [
         "  ".join(cell.ljust(w) for cell, w in zip(row, columns, strict=True)).rstrip() for row in (header, *cells)
     ]
-    waste = f"padding does {attrs['padding']:.2f} times the exact FLOPs"
+    waste = f"padding does {attrs['padding']:.2f} times the exact work"
     return "\n".join(
         [
             f"plan {attrs['plan']!r} on {attrs['devices']} {attrs['platform']} device(s), memory {described(attrs['memory'])}: {waste}",

@@ -1,9 +1,7 @@
 """Matrices that a measurement hands to LAPACK, one after the other.
 
-A batched LAPACK call of jaxlib 0.10.0 to 0.11.0 waits, on a thread of XLA's pool, for work that it has put into the same pool
-(`specjax.spectral.one_by_one`). As many of them at once as there are threads, in one program or in calls side by side, wait for
-ever. So `in_turn` evaluates a measurement's own program with every decomposition, also those in loops and branches, taken for
-one matrix at a time.
+Batched calls may wait for each other for ever, in one program or in calls side by side (`specjax.spectral.one_by_one`). So `in_turn`
+evaluates a measurement's own program with every decomposition, also those in loops and branches, taken for one matrix at a time.
 """
 
 from collections.abc import Callable, Sequence

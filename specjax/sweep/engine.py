@@ -29,9 +29,7 @@ from specjax.sweep.program import Measure, Measurement
 from specjax.sweep.sampling import EverySeed, Sampling
 from specjax.sweep.store import Description, Store, read_description
 
-# A block is what an interruption can cost at most, and its storing and logging is to cost nothing beside its computing.
-BLOCK_SECONDS = 2.0
-_LEAST_SECONDS = 1e-4  # of one call, however little it computes
+_RESULT_BYTES = 2**24  # of a call: it writes them all, however few groups it has
 
 
 def run(
@@ -44,10 +42,8 @@ def run(
     chunk: int | None = None,
     memory: str | int | None = None,
     reduce: Literal["moments"] | None = None,
-    couple: bool = True,
     check_padding: bool = True,
     store: str | Path | None = None,
-    units: Mapping[str, str] | None = None,
     progress: bool | None = None,
 ) -> xr.Dataset:
     """Measures every seed at every point of the grid `over`, with one compiled program for each bucket of widths.
@@ -67,19 +63,16 @@ def run(
         key: The typed key from which the key of every seed is folded.
         plan: How widths share compiled code: "exact" compiles each alone, "padded" pads all to the largest, "auto" weighs compile
             time against padding (see `specjax.sweep.plan`), and pads nothing if `measure` raises a TypeError for a `Size`.
-        chunk: Seeds per call of a program; by default a fraction of a second's work, within `memory`. How many of them are computed at a
-            time is chosen by the cache, whatever this is.
+        chunk: The most seeds of a call of a program; by default what `memory` has room for. A call is as long as a fraction of a second,
+            which is measured as it runs, and how many of its seeds are computed at a time is chosen by the cache.
         memory: What one device may hold at a time, in bytes or as "4GiB"; by default a quarter of a host's memory or three quarters
             of an accelerator's.
         reduce: None keeps every seed. "moments" keeps mean, variance, smallest and largest of at most 64 batches of seeds and
             forgets the seeds, so that memory does not grow with their number; see `specjax.sweep.total`.
-        couple: Whether a seed has the same key at all widths. False folds the widths into it, so that they are drawn independently.
         check_padding: Whether to measure one seed both ways, padded and with its widths as ints, at the narrowest point of the bucket that
-            is padded most, and to refuse outputs that differ beyond rounding. It costs the compilation of one program at that point; a
-            plan that pads nothing, and a stored sweep of which nothing is missing, cost nothing.
+            is padded most, and to refuse outputs that differ beyond rounding. It costs the compilation of one program at that point.
         store: A folder to write to as the sweep runs. An interrupted sweep is continued by the same call, and one of more seeds
             runs only those that are new. Without one, a sweep within `specjax.keeping.under` has one of its own there.
-        units: Units of outputs by name.
         progress: True for a progress bar, False for none; by default there is one only on a terminal.
 
     Returns:
@@ -102,8 +95,8 @@ def run(
     grid = Grid.of(over, seeds)
     check_arguments(grid, key, plan, chunk, memory, reduce)
     check_signature(measure, grid)
-    measurement, machine = Measurement(measure, key, couple), Machine.here(memory)
-    largest, narrow = traced(measurement, grid, units or {}, reduce)
+    measurement, machine = Measurement(measure, key), Machine.here(memory)
+    largest, narrow = traced(measurement, grid, reduce)
     request = Request(
         measurement,
         grid,
@@ -112,32 +105,30 @@ def run(
         model=cost_model(grid, largest, narrow, machine.platform),
         plan=plan,
         chunk=None if chunk is None else int(chunk),
-        memory=memory,
         reduce=reduce,
         check_padding=check_padding,
     )
     with ExitStack() as stack:
-        planned, opened, missing = _open(request, units or {}, store, stack)
+        planned, opened, missing = _open(request, store, stack)
         _require_room(planned)
         outputs, table = execute(planned, opened, missing, progress)
-        return dataset.assemble(outputs, grid, planned.sampling, units or {}, _attributes(planned, opened, table))
+        return dataset.assemble(outputs, grid, planned.sampling, _attributes(planned, opened, table))
 
 
 def _open(
-    request: Request, units: Mapping[str, str], path: str | Path | None, stack: ExitStack
+    request: Request, path: str | Path | None, stack: ExitStack
 ) -> tuple[Planned, Store | None, Sequence[Ranges]]:
     """The plan, the store of the first process, and what is missing of each bucket."""
     if path is None and keeping.folder() is None:
         planned = _planned(request, None)
-        return planned, None, [[(0, planned.samples(bucket))] for bucket in planned.plan.buckets]
+        return planned, None, planned.everything()
     if not is_first():
         told = agreed(None)
         if "refused" in told:
             raise ValueError(told["refused"])
-        missing = [[(start, stop) for start, stop in ranges] for ranges in told["missing"]]
-        return _planned(request, told["plan"]), None, missing
+        return _planned(request, told["plan"]), None, told["missing"]
     try:
-        planned, path, described = _described(request, units, None if path is None else Path(path))
+        planned, path, described = _described(request, None if path is None else Path(path))
         opened = stack.enter_context(Store.opened(path, described))
     except Exception as error:
         # The other processes wait for the word of the first.
@@ -145,13 +136,13 @@ def _open(
         raise
     missing = [
         [(start, min(stop, samples)) for start, stop in opened.missing(i) if start < samples]
-        for i, samples in enumerate(map(planned.samples, planned.plan.buckets))
+        for i, ((_, samples),) in enumerate(planned.everything())
     ]
     agreed({"plan": _cut(planned), "missing": missing})
     return planned, opened, missing
 
 
-def _described(request: Request, units: Mapping[str, str], path: Path | None) -> tuple[Planned, Path, Description]:
+def _described(request: Request, path: Path | None) -> tuple[Planned, Path, Description]:
     """The plan of a request, the path of its store, where None is for that which `keeping` has for this very sweep, and what it says."""
     grid = request.grid
     stored = None if path is None else read_description(path)
@@ -165,7 +156,7 @@ def _described(request: Request, units: Mapping[str, str], path: Path | None) ->
     shape = (*grid.shape, kept.samples)
     # Zeros that take no memory.
     zeros = {n: np.broadcast_to(np.zeros((), v.dtype), (*shape, *v.shape)) for n, v in planned.variables.items()}
-    form = dataset.named(zeros, grid, kept, units)
+    form = dataset.named(zeros, grid, kept)
     places = [bucket.grid.places for bucket in planned.plan.buckets]
     return planned, path, Description.of(form, kept.dim, config=config, plan=_cut(planned), places=places)
 
@@ -185,25 +176,20 @@ def _planned(request: Request, stored: Mapping[str, Any] | None) -> Planned:
     if request.plan == "auto" and padded is not None and not request.measurement.takes_sizes(padded):
         groups = cutting.exact(groups)
         pieces = cutting.pieces(grid, groups)
-    buckets = tuple(_bucket(request, piece, kept) for piece in pieces)
+    buckets = tuple(_bucket(request, piece) for piece in pieces)
     return Planned(request, Plan(groups, buckets), kept)
 
 
-def _bucket(request: Request, piece: Grid, kept: Sampling) -> Bucket:
-    """A piece of the grid with its seeds cut: into calls, those of a device into groups, and calls into blocks."""
-    machine, run, seconds = request.machine, kept.longest(piece.seeds), request.seconds(piece)
-    budget = machine.budget // machine.calls
-    vmapped = cutting.vmapped(piece, request.model, machine.platform, budget)
-    if request.chunk is not None:
-        chunk = ceil(min(request.chunk, run) / machine.devices) * machine.devices
-    else:
-        result = piece.points * sum(prod(v.shape) * np.dtype(v.dtype).itemsize for v in request.shapes.values())
-        room = budget // max(2 * result, 1)
-        chunk = cutting.chunk(run, vmapped, seconds, room, machine.side_by_side, machine.devices)
-    # Whole calls, so that only the last one of a bucket discards seeds, and as many blocks as that makes, of nearly equal size.
-    calls = max(round(BLOCK_SECONDS / max(seconds * chunk, _LEAST_SECONDS)), 1)
-    total = ceil(piece.seeds / chunk)
-    return Bucket(piece, chunk, vmapped, kept.block(chunk * ceil(total / ceil(total / calls))))
+def _bucket(request: Request, piece: Grid) -> Bucket:
+    """A piece of the grid with the seeds that are computed of it at a time, and in a call at most."""
+    machine, devices = request.machine, request.machine.devices
+    budget, asked = machine.budget // machine.calls, ceil((request.chunk or piece.seeds) / devices)
+    result = piece.points * sum(prod(v.shape) * np.dtype(v.dtype).itemsize for v in request.shapes.values())
+    room = budget // max(2 * result, 1)
+    vmapped = cutting.vmapped(piece, request.model, machine.platform, budget, machine.side_by_side * devices)
+    vmapped = max(min(vmapped, room, asked), 1)
+    most = min(room, asked, _RESULT_BYTES // max(result, 1))
+    return Bucket(piece, cutting.chunk(piece.seeds, vmapped, most, devices), vmapped)
 
 
 def _cut(planned: Planned) -> dict[str, Any]:
@@ -222,8 +208,8 @@ def _config(planned: Planned) -> dict[str, Any]:
         "key": jax.random.key_data(measurement.key).tolist(),
         "key_impl": str(jax.random.key_impl(measurement.key)),
         "reduce": request.reduce,
-        "batches": planned.sampling.batches,
-        "couple": measurement.couple,
+        # Batches of unequal size are those of one number of seeds.
+        "batches": None if request.reduce is None else planned.sampling.size or [*planned.sampling.edges],
         "dtype": str(jnp.result_type(float)),
         "platform": request.machine.platform,
         "measure": keeping.digest(programs),
@@ -263,10 +249,9 @@ def _attributes(planned: Planned, opened: Store | None, table: list[dict[str, An
         "key_impl": str(jax.random.key_impl(key)),
         "seeds": grid.seeds,
         "reduce": request.reduce or "none",
-        "couple": int(request.measurement.couple),
         "plan": request.plan,
         "buckets": json.dumps({dim: [grid.dims[dim].at(g).labels for g in groups[dim]] for dim in groups}),
-        "padding": cutting.padding(grid, groups, request.model.flops),
+        "padding": cutting.padding(grid, groups, request.model.seconds),
         "memory": machine.budget,
         "dtype": str(jnp.result_type(float)),
         "compile_seconds": sum(row["compile_seconds"] for row in table),

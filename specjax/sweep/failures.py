@@ -41,7 +41,7 @@ def mark_failed(data: xr.Dataset, axes: Sequence[str], computed: xr.DataArray | 
             f"{len(ids)} of {data.sizes['seed']} seeds gave NaN or infinite values ({'; '.join(places)}); "
             "leave them out with specjax.sweep.without_failed(data).",
             FailedSeedsWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     return data.assign({FAILED: (dims, failed)}).assign_attrs(failed_seeds=json.dumps(ids.tolist()))
 
@@ -57,7 +57,7 @@ def report_failed_batches(data: xr.Dataset, axes: Sequence[str]) -> xr.Dataset:
             f"Up to {worst} of {data.attrs['seeds']} seeds at a point gave NaN or infinite values (first: {'; '.join(places)}); "
             "the moments leave them out, and the variable 'failed' counts them.",
             FailedSeedsWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     return data.assign_attrs(failed_seeds=json.dumps(ids.tolist()))
 

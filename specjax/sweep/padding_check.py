@@ -6,13 +6,14 @@ is more than half of the digits is compared with what moving the last bits of ev
 entry (`specjax.sweep.rounding`), at a few seeds.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from specjax.sweep.calls import Calls
 from specjax.sweep.compilation_cache import persistent
 from specjax.sweep.devices import agreed
 from specjax.sweep.grid import Grid
@@ -21,8 +22,6 @@ from specjax.sweep.rounding import moved
 
 Outputs = Mapping[str, np.ndarray]
 """Arrays of shape (*dimensions, seeds, ...), with one entry along each dimension that has widths."""
-Calls = Iterator[tuple[int, int, dict[str, np.ndarray]]]
-"""For each call its first seed, the one behind its last, and its outputs."""
 
 SEEDS = 4
 """How many seeds a difference must be seen at before it is refused, where the first call has as many."""
@@ -52,7 +51,7 @@ def checked(calls: Calls, measurement: Measurement, bucket: Grid, first: int) ->
             # A call of one seed says too little: rounding alone may change what is counted in it.
             while seen[-1][1] - first < SEEDS and (more := next(calls, None)) is not None:
                 seen.append(more)
-            ids = np.concatenate([seed_ids(start, stop) for start, stop, _ in seen])[:SEEDS]
+            ids = np.concatenate([seed_ids(start, stop) for start, stop, *_ in seen])[:SEEDS]
             whole = {name: np.concatenate([call[2][name] for call in seen], axis) for name in seen[0][2]}
             padded = {name: a[(*narrow, slice(len(ids)))] for name, a in whole.items()}
             in_ways = _outputs(_in_ways(program), measurement, alone, ids, 1) if names else {}

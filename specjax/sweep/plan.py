@@ -1,6 +1,7 @@
-"""How a sweep is cut: the points of its widths into buckets, each padded to its largest, and the seeds of a bucket into chunks.
+"""How a sweep is cut: the points of its widths into buckets, each padded to its largest, and the seeds of a bucket into groups.
 
-A bucket is compiled once. Few buckets compile fast and waste work on padding; many do the opposite.
+A bucket is compiled once. Few buckets compile fast and waste work on padding; many do the opposite. A group is what is computed at a
+time, and decides the last bits of the results, so it follows from the program alone; how many groups are in a call is found as they run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,12 +21,11 @@ Groups = Mapping[str, tuple[tuple[int, ...], ...]]
 # a ReLU layer, which read what they wrote once or twice, ran within a fifth of the fastest group at widths 16 to 512, and trainings, which
 # go over the same arrays at every step, within a third at widths 16 to 256. An accelerator wants every core busy and has no such cache.
 WORKING_SET = {"cpu": 8 * 2**20}
-LOOPED_SET = {"cpu": 2**20}
+LASTING_SET = {"cpu": 2**20}
 _ACCELERATOR_WORKING_SET = 2 * 2**30
 _LARGEST_CHUNK = 2**16
-# A call is long beside what starting it costs, and short beside what an interruption may cost; and there are enough for a bar to move.
-_CALL_SECONDS = 0.25
-_LEAST_CALLS = 8
+# Of the working set: above it groups are not made larger where each call would have fewer than so many.
+_ENOUGH, _GROUPS = 0.25, 8
 _ROUNDS = 4  # of the alternation between dimensions; two suffice for all but contrived costs
 
 
@@ -33,14 +33,12 @@ _ROUNDS = 4  # of the alternation between dimensions; two suffice for all but co
 class Bucket:
     """A piece of the grid that is one program.
 
-    `chunk` seeds are in one call of it on all devices, of which a device computes `vmapped` at a time; `block` samples are finished,
-    logged and stored at a time.
+    A call of it has at most `chunk` seeds on all devices, of which a device computes `vmapped` at a time.
     """
 
     grid: Grid
     chunk: int
     vmapped: int
-    block: int
 
 
 @dataclass(frozen=True)
@@ -56,14 +54,13 @@ class Plan:
             "groups": {dim: [list(g) for g in groups] for dim, groups in self.groups.items()},
             "chunks": [bucket.chunk for bucket in self.buckets],
             "vmapped": [bucket.vmapped for bucket in self.buckets],
-            "blocks": [bucket.block for bucket in self.buckets],
         }
 
     @staticmethod
     def from_json(stored: Mapping[str, Any], grid: Grid) -> "Plan":
         """The plan of `grid` that `to_json` wrote."""
         groups = {dim: tuple(tuple(group) for group in groups) for dim, groups in stored["groups"].items()}
-        cut = zip(pieces(grid, groups), stored["chunks"], stored["vmapped"], stored["blocks"], strict=True)
+        cut = zip(pieces(grid, groups), stored["chunks"], stored["vmapped"], strict=True)
         return Plan(groups, tuple(Bucket(*fields) for fields in cut))
 
 
@@ -87,14 +84,9 @@ def padding(grid: Grid, groups: Groups, of: Scaling) -> float:
 def group(grid: Grid, plan: str, model: CostModel, *, checked: bool, side_by_side: int) -> Groups:
     """The groups of every dimension of `grid` that has widths.
 
-    Args:
-        grid: The grid of the sweep.
-        plan: "exact" gives each point its own group, "padded" puts all into one, and "auto" cuts where compiling and running are
-            estimated to take least, by dynamic programming over contiguous groups; with several dimensions, for one after the other
-            given the rest, until nothing changes.
-        model: The costs.
-        checked: Whether a plan that pads compiles one program more, to see whether padding changes the numbers.
-        side_by_side: How many programs are compiled at the same time.
+    "exact" gives each point its own group, "padded" puts all into one, and "auto" cuts where compiling, so many programs `side_by_side`,
+    and running are estimated to take least: by dynamic programming over contiguous groups; with several dimensions, for one after the
+    other given the rest, until nothing changes. A plan that pads is `checked` by one program more.
     """
     padded: dict[str, tuple[tuple[int, ...], ...]] = {
         dim.name: (tuple(sorted(range(len(dim)), key=dim.volumes.__getitem__)),) for dim in grid.wide
@@ -137,33 +129,33 @@ def cheapest_cut(points: Sequence[int], cost: Mapping[tuple[int, int], float]) -
     return best[-1][1]
 
 
-def vmapped(bucket: Grid, model: CostModel, platform: str, budget: int) -> int:
-    """How many seeds of `bucket` are computed at a time on a device: as many as keep the working set in the cache and in `budget`.
+def vmapped(bucket: Grid, model: CostModel, platform: str, budget: int, calls: int) -> int:
+    """How many seeds of `bucket` a device computes at a time: as many as keep the working set in the cache and in `budget`, as one of
+    so many `calls` at a time.
 
-    One where a CPU decomposes matrices, since LAPACK takes them one by one anyway.
+    What may last is in several groups where these are no less efficient, so that something is done soon. One seed where a CPU
+    decomposes matrices, since LAPACK takes them one by one anyway.
     """
     if model.decomposes:
         return 1
-    room = (LOOPED_SET if model.loops else WORKING_SET).get(platform, _ACCELERATOR_WORKING_SET)
-    fitting = (
-        int(bound / max(of.of(bucket) * bucket.points, 1.0))
-        for bound, of in ((room, model.working), (budget, model.peak))
-    )
-    return max(min(*fitting, _LARGEST_CHUNK), 1)
+    room = (LASTING_SET if model.lasts else WORKING_SET).get(platform, _ACCELERATOR_WORKING_SET)
+    working, peak = (max(of.of(bucket) * bucket.points, 1.0) for of in (model.working, model.peak))
+    most = max(int(min(room / working, budget / peak, _LARGEST_CHUNK)), 1)
+    if model.lasts:
+        enough = ceil(_ENOUGH * room / working)
+        most = min(most, max(enough, ceil(bucket.seeds / (_GROUPS * calls))))
+    return evenly(bucket.seeds, most, calls)
 
 
-def chunk(seeds: int, vmapped: int, seconds: float, most: int, calls: int, devices: int) -> int:
-    """Seeds per call, at least one group of `vmapped` on each device and else a fraction of a second of work; a multiple of `devices`.
-
-    Args:
-        seeds: Of the bucket.
-        vmapped: How many of them a device computes at a time.
-        seconds: How long one of them is estimated to take.
-        most: How many results a device has room for.
-        calls: How many calls run at a time: each has as many seeds to run, to few.
-        devices: How many devices share a call.
+def evenly(seeds: int, most: int, calls: int) -> int:
+    """The size of groups of at most so many seeds that are nearly equal, as many for each of `calls` at a time, which have one each
+    where there are as many seeds.
     """
-    enough = min(int(_CALL_SECONDS / max(seconds, 1e-9)), ceil(seeds / (_LEAST_CALLS * devices)))
-    largest = min(max(enough, vmapped), ceil(seeds / (calls * devices)), most, _LARGEST_CHUNK)
-    rounds = ceil(seeds / (max(largest, 1) * devices * calls))
-    return ceil(seeds / (rounds * calls * devices)) * devices
+    rounds = ceil(seeds / (most * calls))
+    return ceil(seeds / (rounds * calls))
+
+
+def chunk(seeds: int, vmapped: int, most: int, devices: int) -> int:
+    """The most seeds of a call: whole groups of `vmapped` on each device, as many as there are, or as `most` seeds on each."""
+    groups = min(ceil(seeds / (vmapped * devices)), min(most, _LARGEST_CHUNK) // vmapped)
+    return max(groups, 1) * vmapped * devices

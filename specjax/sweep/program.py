@@ -1,5 +1,7 @@
 """The compiled program of a grid, such as a bucket: a loop over small groups of seeds, each vmapped together with the widths and values.
 
+How many groups a call computes is told to it: how long one of them takes is known only when one has run.
+
 Only the seeds map the key. So the draws of a seed are made once and shared by all the widths and values of a bucket, and seed s has
 the same key, `fold_in(key, s)`, at every point: widths are coupled, and more seeds never change earlier ones.
 """
@@ -7,7 +9,6 @@ the same key, `fold_in(key, s)`, at every point: widths are coupled, and more se
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from math import ceil
 from typing import Any
 
 import jax
@@ -16,7 +17,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Key, Shaped, UInt32
 
-from specjax.sizes import Size, active
+from specjax.sizes import Size
 from specjax.sweep.decompositions import in_turn
 from specjax.sweep.effort import effort
 from specjax.sweep.grid import Coordinates, Grid
@@ -24,10 +25,8 @@ from specjax.sweep.progress import logger
 
 Measure = Callable[..., Mapping[str, Any]]
 Shapes = Mapping[str, jax.ShapeDtypeStruct]
-Program = Callable[
-    [UInt32[Array | np.ndarray, "..."], UInt32[Array | np.ndarray, " _"], Coordinates],
-    dict[str, Shaped[Array, "..."]],
-]
+Program = Callable[..., dict[str, Shaped[Array, "..."]]]
+"""A function of the data of the root key, seed ids and coordinates, and of the number of groups where there are any."""
 
 SEEDS = "seeds"
 """The name of the mesh axis over which seeds are sharded."""
@@ -35,14 +34,10 @@ SEEDS = "seeds"
 
 @dataclass(frozen=True)
 class Measurement:
-    """A measurement and its root key, of which every program of a sweep is made.
-
-    Seeds have the same key at all widths, or with `couple` False one with the widths folded in.
-    """
+    """A measurement and its root key, of which every program of a sweep is made."""
 
     measure: Measure
     key: Key[Array, ""]
-    couple: bool = True
 
     @property
     def key_data(self) -> UInt32[np.ndarray, "..."]:
@@ -52,22 +47,30 @@ class Measurement:
     def program(self, grid: Grid, *, mesh: Mesh | None = None, vmapped: int | None = None) -> Program:
         """The function of (key data, seed ids, coordinates) that measures every point of a grid.
 
-        Each output has one axis for each of `grid.axes`, then the seed axis, then its own axes. With a `mesh`, of one axis
-        `SEEDS`, every device runs its part of the seeds by itself, without communication. At most `vmapped` seeds of a device are
-        computed at a time, one group after the other; None: all. No batch of matrices reaches LAPACK on a CPU.
+        Each output has one axis for each of `grid.axes`, then the seed axis, then its own axes. No batch of matrices reaches LAPACK on
+        a CPU. With `vmapped`, so many seeds are computed at a time, and a last argument says how many such groups, from the first seed
+        on; entries of the others are zero. With a `mesh`, of one axis `SEEDS`, every device does so with its part of the seeds, by
+        itself and without communication.
         """
         impl, axes = str(jax.random.key_impl(self.key)), grid.axes
         at_points = in_turn(partial(self._at_point, grid))
         for axis in reversed(axes):
             at_points = jax.vmap(at_points, in_axes=(None, {name: 0 if name == axis else None for name in grid.dims}))
 
+        def of_seed(key_data: Array, coordinates: Coordinates, seed: Array) -> dict[str, Any]:
+            return at_points(jax.random.fold_in(jax.random.wrap_key_data(key_data, impl=impl), seed), coordinates)
+
         def program(
-            key_data: Array | np.ndarray, seed_ids: Array | np.ndarray, coordinates: Coordinates
+            key_data: Array | np.ndarray,
+            seed_ids: Array | np.ndarray,
+            coordinates: Coordinates,
+            groups: Array | None = None,
         ) -> dict[str, Array]:
-            key = jax.random.wrap_key_data(jnp.asarray(key_data), impl=impl)
-            outputs = in_groups(
-                lambda seed: at_points(jax.random.fold_in(key, seed), coordinates), jnp.asarray(seed_ids), vmapped
-            )
+            shared = jnp.asarray(key_data), coordinates
+            if groups is None or vmapped is None:
+                outputs = jax.vmap(partial(of_seed, *shared))(jnp.asarray(seed_ids))
+            else:
+                outputs = in_groups(of_seed, shared, jnp.asarray(seed_ids), vmapped, groups)
             return {name: jnp.moveaxis(output, 0, len(axes)) for name, output in outputs.items()}
 
         if mesh is None:
@@ -75,7 +78,7 @@ class Measurement:
         return jax.shard_map(
             program,
             mesh=mesh,
-            in_specs=(PartitionSpec(), PartitionSpec(SEEDS), PartitionSpec()),
+            in_specs=(PartitionSpec(), PartitionSpec(SEEDS), PartitionSpec(), PartitionSpec()),
             out_specs=PartitionSpec(*([None] * len(axes)), SEEDS),
             check_vma=False,
         )
@@ -83,8 +86,9 @@ class Measurement:
     def traced(
         self, grid: Grid, seeds: int, *, mesh: Mesh | None = None, vmapped: int | None = None
     ) -> jax.stages.Traced:
-        """The program of a grid, traced for calls of so many seeds."""
-        return trace(self.program(grid, mesh=mesh, vmapped=vmapped), self.key_data, seeds, grid, mesh)
+        """The program of a grid, traced for calls of at most so many seeds."""
+        counted = () if vmapped is None else (np.int32(1),)
+        return trace(self.program(grid, mesh=mesh, vmapped=vmapped), self.key_data, seeds, grid, *counted, mesh=mesh)
 
     def traced_at_point(self, grid: Grid) -> jax.stages.Traced:
         """The measurement at one point of the program of a grid, whichever."""
@@ -102,11 +106,7 @@ class Measurement:
         return True
 
     def _at_point(self, grid: Grid, key: Array, coordinates: Coordinates) -> dict[str, Array]:
-        point = grid.point(coordinates)
-        if not self.couple:
-            for name in (name for dim in grid.wide for name in dim.widths):
-                key = jax.random.fold_in(key, active(point[name]))
-        return flat_outputs(self.measure, key, point)
+        return flat_outputs(self.measure, key, grid.point(coordinates))
 
 
 def flat_outputs(measure: Measure, key: Key[Array, ""], point: Mapping[str, Any]) -> dict[str, Shaped[Array, "..."]]:
@@ -131,27 +131,40 @@ def flat_outputs(measure: Measure, key: Key[Array, ""], point: Mapping[str, Any]
 
 
 def in_groups(
-    of_seed: Callable[[Array], dict[str, Array]], seeds: UInt32[Array, " seeds"], size: int | None
+    of_seed: Callable[..., dict[str, Array]],
+    shared: tuple[Any, ...],
+    seeds: UInt32[Array, " seeds"],
+    size: int,
+    groups: Array,
 ) -> dict[str, Array]:
-    """`of_seed` at every seed, vmapped over groups of at most `size` of them and looped over the groups; None is one group.
+    """`of_seed(*shared, seed)` at the seeds of the first `groups` groups of `size`, one group after another; zeros behind them.
 
-    A group of one is not vmapped at all: a batch of one matrix costs a decomposition more than the matrix.
+    A group is vmapped, but for one of a single seed: a batch of one matrix costs a decomposition more than the matrix. `seeds` are whole
+    groups.
     """
-    number = len(seeds)
-    if size == 1:
-        return jax.lax.map(of_seed, seeds)
-    if size is None or size >= number:
-        return jax.vmap(of_seed)(seeds)
-    turns = ceil(number / size)
-    # Groups of nearly equal size, so that few seeds are computed to fill the last one.
-    group = ceil(number / turns)
-    rows = jnp.pad(seeds, (0, turns * group - number), mode="edge").reshape(turns, group)
-    found = jax.lax.map(jax.vmap(of_seed), rows)
-    return {name: a.reshape(turns * group, *a.shape[2:])[:number] for name, a in found.items()}
+
+    @jax.jit  # traced once, for the shapes and for the loop
+    def of_group(shared: tuple[Any, ...], some: Array) -> dict[str, Array]:
+        if size == 1:
+            return {name: jnp.asarray(output)[None] for name, output in of_seed(*shared, some[0]).items()}
+        return jax.vmap(partial(of_seed, *shared))(some)
+
+    def step(i: Array, found: dict[str, Array]) -> dict[str, Array]:
+        new = of_group(shared, jax.lax.dynamic_slice_in_dim(seeds, i * size, size))
+        return {name: jax.lax.dynamic_update_slice_in_dim(found[name], new[name], i * size, 0) for name in found}
+
+    shapes = jax.eval_shape(of_group, shared, seeds[:size])
+    nothing = {name: jnp.zeros((len(seeds), *output.shape[1:]), output.dtype) for name, output in shapes.items()}
+    return jax.lax.fori_loop(0, groups, step, nothing)
 
 
 def trace(
-    program: Callable[..., Any], key_data: UInt32[np.ndarray, "..."], seeds: int, grid: Grid, mesh: Mesh | None = None
+    program: Callable[..., Any],
+    key_data: UInt32[np.ndarray, "..."],
+    seeds: int,
+    grid: Grid,
+    *more: np.int32,
+    mesh: Mesh | None = None,
 ) -> jax.stages.Traced:
     """Traces a function of what the program of `grid` takes, for so many seeds.
 
@@ -161,20 +174,14 @@ def trace(
     sharding = None if mesh is None else NamedSharding(mesh, PartitionSpec(SEEDS))
     with jax.default_matmul_precision("highest"):
         return jax.jit(program).trace(
-            key_data, jax.ShapeDtypeStruct((seeds,), np.uint32, sharding=sharding), grid.coordinates
+            key_data, jax.ShapeDtypeStruct((seeds,), np.uint32, sharding=sharding), grid.coordinates, *more
         )
 
 
 def compile_program(
     lowered: jax.stages.Lowered, *, seconds: float | None, compiling: float = 0.0
 ) -> jax.stages.Compiled:
-    """Compiles a program ahead of time, with the effort that pays.
-
-    Args:
-        lowered: The program.
-        seconds: How long its calls are estimated to take together, None for a program of which nothing is kept.
-        compiling: How long it is estimated to compile.
-    """
+    """Compiles a program ahead of time, with the effort that pays; see `effort`."""
     return lowered.compile(effort(seconds, compiling))
 
 

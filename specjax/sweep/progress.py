@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
-from types import TracebackType
 
 from tqdm import tqdm
 
@@ -53,16 +52,8 @@ class Progress:
 
     def block(self, start: int, stop: int, seconds: float) -> None:
         """Seeds `start` to `stop - 1` of the bucket are finished, in `seconds`."""
-        rate = (stop - start) / seconds
-        self._log(
-            "%s: seeds %d to %d in %.2f s, %.3g seeds/s, %s",
-            self._label,
-            start,
-            stop - 1,
-            seconds,
-            rate,
-            self._left(),
-        )
+        rate = f"{seconds:.2f} s, {(stop - start) / seconds:.3g} seeds/s"
+        self._log("%s: seeds %d to %d in %s, %s", self._label, start, stop - 1, rate, self._left())
 
     def _left(self) -> str:
         if not self._done:  # of a measurement in which nothing is counted
@@ -73,12 +64,8 @@ class Progress:
     def _log(self, *message: object) -> None:
         logger.info(*message, extra={"taken": perf_counter() - self._began})
 
-    def __enter__(self) -> "Progress":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Ends the bar."""
         self._bar.close()
 
 

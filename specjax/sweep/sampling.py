@@ -4,22 +4,25 @@ A sample is an entry of the dataset along its sample dimension: one seed, or one
 at a time: some samples at all points of a bucket. It takes one or more calls of the bucket's program.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from math import ceil
 
 import jax
 import numpy as np
-import xarray as xr
 
-from specjax.sweep.failures import FAILED, FIRST_FAILED, failed_seeds, mark_failed, report_failed_batches
+from specjax.sweep.calls import Calls
+from specjax.sweep.failures import FAILED, FIRST_FAILED, failed_seeds
 from specjax.sweep.moments import COUNT, Moments, merge, moments_of
 from specjax.sweep.replicates import BATCH, SEED
 
 BATCHES = 64
 Arrays = Mapping[str, np.ndarray]
 Shapes = Mapping[str, jax.ShapeDtypeStruct]
+Blocks = Iterator[tuple[int, int, dict[str, np.ndarray]]]
+"""For each block its first sample, the one behind its last, and its arrays."""
 
 
 @dataclass(frozen=True)
@@ -33,15 +36,13 @@ class _Samples:
         """How many there are."""
         return len(self.edges) - 1
 
+    def of(self, seeds: int) -> int:
+        """How many of the samples a bucket of so many seeds has."""
+        return self.edges.index(seeds)
+
     def seeds(self, start: int, stop: int) -> tuple[int, int]:
         """The first seed of a block and the one behind its last."""
         return self.edges[start], self.edges[stop]
-
-    def blocks(self, missing: Sequence[tuple[int, int]], samples: int) -> Iterator[tuple[int, int]]:
-        """The ranges `missing`, cut into blocks of at most `samples`."""
-        for start, stop in missing:
-            for first in range(start, stop, samples):
-                yield first, min(first + samples, stop)
 
 
 class EverySeed(_Samples):
@@ -49,32 +50,28 @@ class EverySeed(_Samples):
 
     dim = SEED
     size = None
-    batches = None
-
-    def of(self, seeds: int) -> int:
-        """How many of the samples a bucket of so many seeds has."""
-        return seeds
-
-    def longest(self, seeds: int) -> int:
-        """The most seeds that are computed without a stop in a bucket of so many."""
-        return seeds
-
-    def block(self, seeds: int) -> int:
-        """The samples in a block of about so many seeds."""
-        return seeds
-
-    def with_failed(self, data: xr.Dataset, axes: Sequence[str], computed: xr.DataArray | None) -> xr.Dataset:
-        """`data` with the seeds that failed; see `specjax.sweep.failures.mark_failed`."""
-        return mark_failed(data, axes, computed)
 
     def variables(self, outputs: Shapes) -> Shapes:
         """What is stored, by name, without axes and samples."""
         return outputs
 
-    def collect(self, parts: Iterable[Arrays], place: int, first: int) -> dict[str, np.ndarray]:  # noqa: ARG002
-        """A block from the outputs of its calls, whose seeds lie along the axis `place`, and the first of its seeds."""
-        whole = list(parts)
-        return {name: np.concatenate([part[name] for part in whole], axis=place) for name in whole[0]}
+    def blocks(self, calls: Calls, place: int, seconds: float, cut: int) -> Blocks:  # noqa: ARG002
+        """The blocks of the outputs of calls, whose seeds lie along the axis `place`; each ends when its calls took so many `seconds`.
+
+        Moments are taken of `cut` seeds at a time, wherever calls end.
+        """
+        held: list[tuple[int, int, Arrays, float]] = []
+        for call in calls:
+            # What lies between two ranges is stored already.
+            if held and held[-1][1] != call[0]:
+                yield _block(held, place)
+                held = []
+            held.append(call)
+            if sum(taken for *_, taken in held) >= seconds:
+                yield _block(held, place)
+                held = []
+        if held:
+            yield _block(held, place)
 
 
 class Batches(_Samples):
@@ -91,27 +88,6 @@ class Batches(_Samples):
         sizes = {b - a for a, b in pairwise(self.edges)}
         return sizes.pop() if len(sizes) == 1 else None
 
-    @property
-    def batches(self) -> int | list[int]:
-        """What tells them from others: their size, or where each begins, since batches of unequal size are those of one number of seeds."""
-        return self.size or [*self.edges]
-
-    def of(self, seeds: int) -> int:  # noqa: ARG002
-        """How many of the samples a bucket has: all of them."""
-        return self.samples
-
-    def longest(self, seeds: int) -> int:  # noqa: ARG002
-        """The most seeds that are computed without a stop: those of a batch."""
-        return max(b - a for a, b in pairwise(self.edges))
-
-    def block(self, seeds: int) -> int:  # noqa: ARG002
-        """The samples in a block: one batch."""
-        return 1
-
-    def with_failed(self, data: xr.Dataset, axes: Sequence[str], computed: xr.DataArray | None) -> xr.Dataset:  # noqa: ARG002
-        """`data` with the seeds that failed; see `specjax.sweep.failures.report_failed_batches`."""
-        return report_failed_batches(data, axes)
-
     def variables(self, outputs: Shapes) -> Shapes:
         """What is stored, by name, without axes and samples."""
         moments = {
@@ -122,8 +98,29 @@ class Batches(_Samples):
         counts = {name: jax.ShapeDtypeStruct((), np.int64) for name in (COUNT, FAILED, FIRST_FAILED)}
         return {**moments, **counts}
 
-    def collect(self, parts: Iterable[Arrays], place: int, first: int) -> dict[str, np.ndarray]:
-        """A block from the outputs of its calls, whose seeds lie along the axis `place`, and the first of its seeds.
+    def blocks(self, calls: Calls, place: int, seconds: float, cut: int) -> Blocks:  # noqa: ARG002
+        """The blocks of the outputs of calls, each a batch; see `EverySeed.blocks`."""
+        for i, pieces in groupby(self._pieces(calls, place, cut), lambda piece: piece[0]):
+            yield i, i + 1, self._moments((outputs for _, outputs in pieces), place, self.edges[i])
+
+    def _pieces(self, calls: Calls, place: int, cut: int) -> Iterator[tuple[int, Arrays]]:
+        """The outputs cut anew, at the edges of batches and behind every `cut` seeds of one, each with the number of its batch."""
+        held: list[Arrays] = []
+        for first, last, outputs, _ in calls:
+            begin = first
+            while begin < last:
+                i = bisect_right(self.edges, begin) - 1
+                edge = min(begin + cut - (begin - self.edges[i]) % cut, self.edges[i + 1])
+                end = min(edge, last)
+                seeds = (slice(None),) * place + (slice(begin - first, end - first),)
+                held.append({name: array[seeds] for name, array in outputs.items()})
+                begin = end
+                if end == edge:
+                    yield i, _joined(held, place)
+                    held = []
+
+    def _moments(self, parts: Iterator[Arrays], place: int, first: int) -> dict[str, np.ndarray]:
+        """A block from the outputs of its seeds, of which the first is `first`.
 
         Takes one part at a time, so that `parts` may be made as they are asked for.
         """
@@ -145,6 +142,14 @@ class Batches(_Samples):
 
 
 Sampling = EverySeed | Batches
+
+
+def _block(calls: Sequence[tuple[int, int, Arrays, float]], place: int) -> tuple[int, int, dict[str, np.ndarray]]:
+    return calls[0][0], calls[-1][1], _joined([outputs for _, _, outputs, _ in calls], place)
+
+
+def _joined(parts: Sequence[Arrays], place: int) -> dict[str, np.ndarray]:
+    return {name: np.concatenate([part[name] for part in parts], axis=place) for name in parts[0]}
 
 
 def batches(seeds: int, size: int | None = None) -> Batches:

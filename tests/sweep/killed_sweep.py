@@ -11,9 +11,7 @@ import jax
 from measures import bits, overlap
 
 from specjax import sweep
-from specjax.sweep import engine
-
-engine.BLOCK_SECONDS = 1e-9  # every call is a block of its own
+from specjax.sweep import execution
 
 
 def measure(key, d, lr):
@@ -28,5 +26,6 @@ def sweep_into(store):
 
 
 if __name__ == "__main__":
+    execution.BLOCK_SECONDS = 1e-9  # every call is a block of its own
     data = sweep_into(Path(sys.argv[1]))
     data.to_netcdf(sys.argv[2], engine="h5netcdf")

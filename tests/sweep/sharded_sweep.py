@@ -21,7 +21,7 @@ from measures import bits, overlap
 
 from specjax import sizes, sweep
 from specjax.sweep import devices as machine
-from specjax.sweep import engine, program
+from specjax.sweep import execution, program
 
 CUTS = 7
 """With this generator's seed they have every plan, every number of devices, chunks, budgets and neither."""
@@ -59,7 +59,7 @@ def cut_at_random(folder: Path, times: int):
     for i in range(times):
         devices = chance.choice([1, 2, 3, 5, 8])
         machine.seed_mesh = lambda n=devices: None if n == 1 else Mesh(np.array(jax.devices()[:n]), (program.SEEDS,))
-        engine.BLOCK_SECONDS = chance.choice([1e-9, 1.0])
+        execution.BLOCK_SECONDS = chance.choice([1e-9, 1.0])
         plan = chance.choice(["exact", "padded", "auto"])
         chunk = chance.choice([None, chance.randint(1, 40)])
         memory = None if chunk else chance.choice([None, "40KB"])

@@ -101,16 +101,19 @@ def test_seeds_by_width(plan):
     np.testing.assert_allclose(mean.sel(d=5, lr=2.0), whole["y"].sel(d=5, lr=2.0).isel(seed=slice(4)).mean(), rtol=1e-5)
 
 
-def test_uncoupled_widths_are_drawn_independently():
-    """Coupled, the first entry is the same draw at every width; uncoupled it is one of its own, whatever the plan."""
+def test_with_the_width_in_the_key_draws_are_independent():
+    """Coupled, the first entry is the same draw at every width; with the width in the key it is one of its own, whatever the plan."""
 
     def first(key, d):
         return {"x": sizes.normal(key, (d, 2))[0, 0]}
 
+    def own(key, d):
+        return first(jax.random.fold_in(key, sizes.active(d)), d)
+
     over = {"d": widths(4, 8)}
     coupled = run(first, over, seeds=400, key=KEY)["x"]
     assert np.array_equal(coupled[0], coupled[1])
-    alone = {plan: run(first, over, seeds=400, key=KEY, plan=plan, couple=False)["x"] for plan in ("exact", "padded")}
+    alone = {plan: run(own, over, seeds=400, key=KEY, plan=plan)["x"] for plan in ("exact", "padded")}
     np.testing.assert_array_equal(alone["exact"], alone["padded"])
     # A correlation of 400 independent pairs is within 4/20 of 0.
     assert abs(np.corrcoef(alone["exact"])[0, 1]) < 0.2

@@ -86,7 +86,6 @@ def test_axes_keep_the_order_given():
         ({"plan": "best"}, "'exact', 'padded', 'auto', got 'best'"),
         ({"over": {"width": widths(2)}}, r"measure\(key, width\), but has the signature measure\(key, d\)"),
         ({"over": {**OVER, "lr": values(0.1)}}, r"measure\(key, d, lr\).*unexpected keyword argument 'lr'"),
-        ({"units": {"ovrelap": "m"}}, r"units names 'ovrelap', .*outputs are \['gram', 'nested.norm', 'overlap'\]"),
     ],
 )
 @pytest.mark.usefixtures("unchecked")

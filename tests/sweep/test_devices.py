@@ -86,7 +86,7 @@ def test_two_processes(alone, tmp_path):
 
 def run(arguments, environment):
     """A process without the flags of these tests, by which draws are not the same bit for bit in every program."""
-    environment = {**os.environ, "XLA_FLAGS": "", **environment}
+    environment = {**os.environ, "XLA_FLAGS": "", "JAX_DISABLE_MOST_OPTIMIZATIONS": "0", **environment}
     return subprocess.Popen([sys.executable, *arguments], stderr=subprocess.PIPE, text=True, env=environment)
 
 

@@ -92,7 +92,7 @@ def test_killed_at_twenty_random_moments(tmp_path):
 @pytest.fixture
 def interrupted(tmp_path, monkeypatch):
     """A sweep stopped by Ctrl-C in its third block; returns the store and the message."""
-    monkeypatch.setattr("specjax.sweep.engine.BLOCK_SECONDS", 1e-9)
+    monkeypatch.setattr("specjax.sweep.execution.BLOCK_SECONDS", 1e-9)
     from specjax.sweep.store import Store
 
     written = []
@@ -178,8 +178,8 @@ def test_another_configuration_is_refused_with_the_differing_fields(tmp_path):
     run(store)
     with pytest.raises(ValueError, match=r"another configuration: key\.1 is 5 there and 6 here"):
         run(store, key=jax.random.key(6))
-    with pytest.raises(ValueError, match="couple is true there and false here"):
-        run(store, couple=False)
+    with pytest.raises(ValueError, match='reduce is null there and "moments" here'):
+        run(store, reduce="moments")
     with pytest.raises(ValueError, match=r"over.d.d.points\.1 is 6 there and 7 here"):
         sweep.run(overlap, {"d": sweep.widths(3, 7)}, seeds=20, key=KEY, store=store)
     with pytest.raises(ValueError, match="measure is"):
@@ -215,13 +215,13 @@ def test_a_damaged_block_is_computed_again_to_the_same_bits(tmp_path, reduce):
 
 
 def test_a_store_opens_as_the_dataset_of_the_call(tmp_path):
-    """With units, several seeds for each width, integers, and outputs with axes of their own."""
+    """With several seeds for each width, integers, and outputs with axes of their own."""
 
     def measure(key, d, lr):
         return {**overlap(key, d), **bits(key, d), "scaled": lr * overlap(key, d)["overlap"]}
 
     over = {"d": sweep.widths(3, 6), "lr": sweep.values(0.1, 0.3)}
-    options = {"key": KEY, "plan": "exact", "chunk": 4, "units": {"scaled": "1"}}
+    options = {"key": KEY, "plan": "exact", "chunk": 4}
     for number, seeds in enumerate((9, {"d": (9, 5)})):
         store = tmp_path / str(number)
         expected = sweep.run(measure, over, seeds=seeds, store=store, **options).drop_vars("failed")

@@ -69,8 +69,6 @@ def test_calls_are_cut_until_their_results_fit():
 def test_one_seed_that_does_not_fit_is_refused():
     with pytest.raises(ValueError, match=r"bucket d=64,128 needs .* for one seed .* more than the 97.7 KiB of memory"):
         run(gram, OVER, seeds=3, key=KEY, plan="padded", memory="100KB")
-    with pytest.raises(ValueError, match=r"for a chunk of 50 seeds"):
-        run(gram, OVER, seeds=50, key=KEY, plan="padded", memory="100KB", chunk=50)
 
 
 def test_a_result_larger_than_the_host_is_refused_before_it_is_made(monkeypatch):

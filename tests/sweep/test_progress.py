@@ -1,6 +1,7 @@
 """What is told of a running sweep: the time left, and how often it is told."""
 
 import logging
+from contextlib import closing
 
 import pytest
 
@@ -18,7 +19,7 @@ def clock(monkeypatch):
 def test_the_time_left_goes_by_what_the_seeds_are_estimated_to_take(clock, caplog):
     """A narrow bucket of 10 s and a wide one of 30 s; the first takes 20 s, twice as long as estimated."""
     caplog.set_level(logging.INFO, "specjax.sweep")
-    with Progress(200, 0, 40.0, 2, visible=False) as shown:
+    with closing(Progress(200, 0, 40.0, 2, visible=False)) as shown:
         shown.bucket(0, "d=2")
         for now, number in (20.0, 100), (50.0, 50):
             clock[0] = now
@@ -30,7 +31,7 @@ def test_the_time_left_goes_by_what_the_seeds_are_estimated_to_take(clock, caplo
 
 def test_a_measurement_in_which_nothing_is_counted_has_no_time_left(clock, caplog):
     caplog.set_level(logging.INFO, "specjax.sweep")
-    with Progress(4, 0, 0.0, 1, visible=False) as shown:
+    with closing(Progress(4, 0, 0.0, 1, visible=False)) as shown:
         shown.bucket(0, "")
         clock[0] = 9.0
         shown.seeds(4, 0.0)

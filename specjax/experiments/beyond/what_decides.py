@@ -56,7 +56,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
             }
 
         over = {"width": sweep.widths(width)}
-        swept = sweep.run(measure, over, seeds=config.seeds, key=sizes.stream(key, name), plan="exact")
+        swept = sweep.run(measure, over, seeds=config.seeds, key=sizes.stream(key, name))
         found.append(swept.isel(width=0, drop=True))
     together = xr.concat(found, xr.DataArray(names, dims="network", name="network"), combine_attrs="override")
     together = sweep.labelled(together, "quantity", outputs=["value"], quantity=list(QUANTITIES))

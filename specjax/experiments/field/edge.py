@@ -46,7 +46,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         return {name: jnp.stack([each[name] for each in trained]) for name in trained[0]}
 
     over = {"rate": sweep.values(SHORT, *config.rates)}
-    data = sweep.run(measure, over, seeds=config.seeds, key=sizes.stream(key, "trainings"), plan="exact")
+    data = sweep.run(measure, over, seeds=config.seeds, key=sizes.stream(key, "trainings"))
     steps = [config.every * place for place in range(RECORDS)]
     return sweep.labelled(data, "descent", "step", descent=list(METHODS), step=steps)
 

@@ -45,7 +45,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     with jax.enable_x64(True):
         over: Any = {"width": sweep.widths(*config.widths), "kind": sweep.values(*places)}
         over |= {"rate": sweep.values(SEARCH, *map(float, RATES))}
-        found = sweep.run(measure, over, seeds=config.seeds, key=sizes.stream(key, "trainings"), plan="exact")
+        found = sweep.run(measure, over, seeds=config.seeds, key=sizes.stream(key, "trainings"))
     return sweep.labelled(found, "step", step=list(config.lengths)).assign_coords(kind=KINDS)
 
 

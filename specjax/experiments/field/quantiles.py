@@ -38,7 +38,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         return momentum_spectra.measured(key, width, contents, config.rate, config.lengths)
 
     over = {"width": sweep.widths(*config.widths)}
-    found = sweep.run(measure, over, seeds=config.seeds, key=sizes.stream(key, "trainings"), plan="exact")
+    found = sweep.run(measure, over, seeds=config.seeds, key=sizes.stream(key, "trainings"))
     at = {"kind": list(KINDS), "block": range(1, BLOCKS + 1)}
     of_momenta, of_methods = ("quantile", "noise"), ("error", "reached")
     found = sweep.labelled(

@@ -72,7 +72,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
 
     def swept(measure: Any, stream: str, seeds: int, **over: Any) -> xr.Dataset:
         of_stream = sizes.stream(key, stream)
-        return sweep.run(partial(measure, config), over, seeds=seeds, key=of_stream, chunk=config.seeds)
+        return sweep.run(partial(measure, config), over, seeds=seeds, key=of_stream)
 
     with jax.enable_x64(True):
         data = {}

@@ -50,7 +50,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
 
     with jax.enable_x64(True):
         over, seeds = {"rho": sweep.values(CALM, UNSTABLE)}, config.seeds
-        found = sweep.run(measure, over, seeds=seeds, key=sizes.stream(key, "runs"), chunk=seeds)
+        found = sweep.run(measure, over, seeds=seeds, key=sizes.stream(key, "runs"))
         return {"runs": sweep.labelled(found, "step"), "digits": _digits(config, sizes.stream(key, "digits"))}
 
 

@@ -38,7 +38,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
 
     kappa, lam, seeds = sweep.values(config.kappa), sweep.values(1.0, 0.1, 1e-2, 1e-3, 1e-4), config.seeds
     with jax.enable_x64(True):
-        found = sweep.run(path, {"kappa": kappa}, seeds=seeds, key=sizes.stream(key, "paths"), chunk=seeds)
+        found = sweep.run(path, {"kappa": kappa}, seeds=seeds, key=sizes.stream(key, "paths"))
         zigzag = sweep.run(_zigzag, {"lam": lam}, seeds=2000, key=sizes.stream(key, "zigzag"))
     dims, times = ("time", "preconditioner", "row", "column"), list(config.times)
     found = sweep.labelled(found.isel(kappa=0, drop=True), *dims, time=times, preconditioner=["muon", "scaled"])

@@ -50,12 +50,12 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     large = tuple(10 * kappa for kappa in config.kappas)
     kappas = {"quadratic": large, "factorization": config.kappas, "regression": config.context_kappas}
 
-    def swept(measure: Any, name: str, kappas: tuple[float, ...], chunk: int | None = None) -> xr.Dataset:
+    def swept(measure: Any, name: str, kappas: tuple[float, ...]) -> xr.Dataset:
         of_name = sizes.stream(key, name)
-        return sweep.run(measure, {"kappa": sweep.values(*kappas)}, seeds=config.seeds, key=of_name, chunk=chunk)
+        return sweep.run(measure, {"kappa": sweep.values(*kappas)}, seeds=config.seeds, key=of_name)
 
     with jax.enable_x64(True):
-        found = {name: swept(partial(_solved, name, max(at)), name, at, 10) for name, at in kappas.items()}
+        found = {name: swept(partial(_solved, name, max(at)), name, at) for name, at in kappas.items()}
         return found | {"signs": swept(partial(_signs, config.trials), "signs", config.kappas)}
 
 
