@@ -139,6 +139,8 @@ ALLOTTED = "Draws at each d are as many as the noise of earlier ones asks for; j
 MORE = f"The formula's capacity was mended, after which 90 draws did not decide. {ALLOTTED}"
 KNOWN = f"Added when its slope in few draws was known. {ALLOTTED}"
 SMALLEST = {"the largest batch is a small one": lambda config, data: data.isel(batch=[0, -1])}
+AT_INTERSECTIONS = {"counts of this critical batch": power} | judging.sizes_exchanged()
+STEEPER = "Asked first if it is within 1/4 of it, which draws of another seed refuted narrowly; judged on fresh draws."
 AT_EVERY_D = "It was asked at every d, where noise in the few items at the smallest decides; judged on fresh draws."
 of_resolved = partial(judging.only_at, "optimizer", "resolved")
 # Gradient descent was run on the smaller batches and the population alone.
@@ -181,11 +183,11 @@ def resolution_of_the_batch(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.above((resolved - polar).rename("log of the ratio"), float(np.log(0.5)), "half")
 
 
-@states("figure-3b", holds=None, controls={"counts of this critical batch": power} | judging.sizes_exchanged())
-def critical_batch_as_printed(config: Config, data: xr.Dataset) -> lab.Relation:
-    """At these sizes the critical batch of Muon grows as d^(α+1/2), to 1/4."""
+@states("figure-3b", corrected=True, controls=AT_INTERSECTIONS, post_hoc=STEEPER)
+def critical_batch_is_steeper(config: Config, data: xr.Dataset) -> lab.Relation:
+    """At these sizes the slope of Muon's critical batch is above that of the figure's intersections, α + 1/2, by more than 1/8."""
     predicted = capacity.critical_batch_exponent("muon", config.alpha)  # without finite-d terms
-    return lab.near(judging.slopes(critical(data, "muon")), predicted, MARGIN, "1/4")
+    return lab.above(judging.slopes(critical(data, "muon")), predicted + MARGIN / 2, "α + 5/8")
 
 
 @states("section-3-critical-muon", controls=SMALLEST, post_hoc=AT_EVERY_D)
@@ -237,7 +239,7 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
-        "quick": {"seed": 3},
+        "quick": {"seed": 5},
         "smoke": {"n": 500, "dims": (24, 48), "batches": (2, 8, 64, 1024), "seeds": 10, "repeats": 20},
         "paper": {"n": 100_000, "dims": (32, 64, 128, 256), "batches": tuple(4**k for k in range(10)), "seeds": 16},
     },
