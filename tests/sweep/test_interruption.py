@@ -195,7 +195,9 @@ def test_another_configuration_is_refused_with_the_differing_fields(tmp_path):
 
 
 @pytest.mark.parametrize("reduce", [None, "moments"])
-def test_a_damaged_block_is_computed_again_to_the_same_bits(tmp_path, reduce):
+def test_a_damaged_block_is_computed_again_to_the_same_bits(tmp_path, monkeypatch, reduce):
+    # Each call is a block, so that there are several.
+    monkeypatch.setattr("specjax.sweep.execution.BLOCK_SECONDS", 1e-9)
     store = tmp_path / "store"
     expected = run(store, reduce=reduce)
     file = sorted(store.glob("bucket1*"))[1]
