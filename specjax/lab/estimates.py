@@ -43,7 +43,7 @@ class Estimate:
     def contains(self, number: Number) -> xr.DataArray:
         """Whether a number lies in the interval, at each point."""
         compared = self._compared(number)
-        return self._at_points((self.low.variable <= compared) & (self.high.variable >= compared))
+        return self._at_points((self.low.variable <= compared) & (self.high.variable >= compared), number)
 
     def distance(self, number: Number) -> xr.DataArray:
         """How far a number is from the estimate at each point, in standard errors: 4 at either end of the interval."""
@@ -52,16 +52,19 @@ class Estimate:
         half = xr.where(value <= compared, high - value, value - low)
         away = STANDARD_ERRORS * abs(value - compared) / half.where(half > 0, np.nextafter(0, 1))
         # Without noise a number is the estimate or infinitely far from it.
-        return self._at_points(xr.where(value == compared, 0.0, away))
+        return self._at_points(xr.where(value == compared, 0.0, away), number)
 
     def _compared(self, number: Number) -> xr.Variable:
         """A number at these points, without its labels: to match them in every operation takes longer than all else of a verdict."""
         self.require_points_of(number)
         return number.variable if isinstance(number, xr.DataArray) else xr.Variable((), number)
 
-    def _at_points(self, found: xr.Variable) -> xr.DataArray:
-        """With the labels of the points again."""
-        return self.value.copy(deep=False, data=found.transpose(*self.value.dims).values)
+    def _at_points(self, found: xr.Variable, number: Number) -> xr.DataArray:
+        """With the labels of the points again, and with those of the number in dimensions that it has besides."""
+        points = self.value
+        if isinstance(number, xr.DataArray) and not set(found.dims) <= set(points.dims):
+            points, _ = xr.broadcast(points, number)
+        return points.copy(deep=False, data=found.transpose(*points.dims).values)
 
     def require_points_of(self, number: Number) -> None:
         """Raises ValueError for numbers at other points: arithmetic would leave points out that only one of both has."""

@@ -48,6 +48,14 @@ def test_distances_are_four_at_the_ends_of_the_interval():
     assert np.isinf(same.distance(1.0 + 1e-7)).all()
 
 
+def test_several_numbers_for_a_point_have_a_dimension_of_their_own():
+    found = estimates.estimate(draws(np.random.default_rng(2).normal(size=(2, 30))))
+    ends = xr.concat([found.high, found.low - 1.0], xr.DataArray(["high", "below"], dims="end", name="end"))
+    np.testing.assert_allclose(found.distance(ends).sel(end="high", d=[3, 2]), 4.0)
+    assert found.contains(ends).sel(d=3).transpose("end").values.tolist() == [True, False]
+    assert found.contains(ends).sizes == {"d": 2, "end": 2}
+
+
 @pytest.mark.parametrize(("n", "q"), [(60, 0.5), (400, 0.9), (45, 0.3)])
 def test_an_interval_of_a_quantile_ends_at_the_last_order_statistics_that_the_tail_allows(n, q):
     # Of 0, 1, ..., n - 1 an order statistic says its own rank.
