@@ -9,6 +9,7 @@ from tests.experiments.test_smoke import LONG
 
 PAIRED = {
     "figure-1": "the Hessian and H_Muon are those of the same networks, of which one is drawn",
+    "memory-minibatch": "a sweep for each d, since their draws are not as many; seeds are shared by all d, as in one sweep",
 }
 """Experiments with sweeps that share a key on purpose."""
 
