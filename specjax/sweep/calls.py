@@ -70,7 +70,7 @@ def calls(ready: Ready, ranges: Sequence[tuple[int, int]]) -> Calls:
             while begin < stop:
                 left = ceil((stop - begin) / size)
                 # The last calls get shorter, so that they end together.
-                number = min(groups, max(ceil(left / ready.machine.side_by_side), groups // _GROWTH))
+                number = min(groups, left, max(ceil(left / ready.machine.side_by_side), groups // _GROWTH))
                 behind = begin + number * size
                 future = threads.submit(computed, ready, begin, number, in_float64)
                 under_way.append((max(start, begin), min(stop, behind), begin, number, future))

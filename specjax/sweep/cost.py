@@ -107,14 +107,14 @@ def cost(traced: jax.stages.Traced, platform: str) -> Cost:
     once = _seconds(lowered, platform)
     seconds, peak = _with_loops(jaxpr, once, platform), float(peak_bytes(jaxpr))
     loops = seconds > 2 * (once + _decompositions(jaxpr, platform))
-    calls_back = any("callback" in eqn.primitive.name for eqn in _equations(jaxpr))
+    calls_back, decomposed = any("callback" in eqn.primitive.name for eqn in _equations(jaxpr)), decomposes(jaxpr)
     return Cost(
         seconds,
         peak,
         working_bytes=max(_step_bytes(body, consts) for body, consts, _ in _loops(jaxpr)) if loops else peak,
         operations=lowered.as_text().count("\n"),
-        lasts=loops or calls_back or decomposes(jaxpr),
-        decomposes=decomposes(jaxpr),
+        lasts=loops or calls_back or decomposed,
+        decomposes=decomposed,
     )
 
 

@@ -65,6 +65,14 @@ def test_quick_groups_share_calls_and_blocks(took, tmp_path):
     assert len(list((tmp_path / "store").glob("bucket*"))) == 1
 
 
+def test_the_last_call_has_no_group_without_a_seed_that_is_asked_for(took):
+    took.seconds = 1e-9
+    # A few groups more than fill the long calls before.
+    run(seeds=5000)
+    _, (size, _), *_, (begin, groups) = sorted(took.calls)
+    assert begin + (groups - 1) * size < 5000 <= begin + groups * size
+
+
 @pytest.mark.parametrize("reduce", [None, "moments"])
 def test_whatever_calls_take_the_bits_are_the_same(took, tmp_path, reduce):
     """Also where a block is missing whose edges are no edges of calls."""
