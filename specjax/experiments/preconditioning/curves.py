@@ -68,7 +68,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
 
     def swept(measure: Any, stream: str, *dims: str, **over: Any) -> xr.Dataset:
         at = sizes.stream(key, stream)
-        found = sweep.run(measure, over, seeds=config.seeds, key=at, plan="padded")
+        found = sweep.run(measure, over, seeds=config.seeds, key=at)
         return sweep.labelled(found, *dims)
 
     kappas, larger = sweep.values(*config.kappas), sweep.values(*config.kappas[1:])
