@@ -17,16 +17,11 @@ from specjax.spectral.one_by_one import DECOMPOSITIONS, decomposes, one_by_one
 from specjax.sweep.jaxprs import INLINED, evaluate, unchanged
 
 
-def in_turn(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` of arrays to a tree of arrays, in which LAPACK never gets a batch on a CPU, of its own or of a `vmap` around it."""
-
-    def in_its_turn(*arguments: Any) -> Any:
-        closed, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
-        body = partial(_body, closed) if decomposes(closed.jaxpr) else core.jaxpr_as_fun(closed)
-        outputs = body(*jax.tree.leaves(arguments))
-        return jax.tree.unflatten(jax.tree.structure(shapes), outputs)
-
-    return in_its_turn
+def in_turn(traced: jax.stages.Traced) -> Callable[..., Any]:
+    """The function that was traced, in which LAPACK never gets a batch on a CPU, of its own or of a `vmap` around it."""
+    closed, tree = traced.jaxpr, jax.tree.structure(traced.out_info)
+    body = partial(_body, closed) if decomposes(closed.jaxpr) else core.jaxpr_as_fun(closed)
+    return lambda *arguments: jax.tree.unflatten(tree, body(*jax.tree.leaves(arguments)))
 
 
 def _results(eqn: core.JaxprEqn, operands: list[Any], within: core.Jaxpr) -> Sequence[Any]:

@@ -7,7 +7,7 @@ the same key, `fold_in(key, s)`, at every point: widths are coupled, and more se
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -38,6 +38,7 @@ class Measurement:
 
     measure: Measure
     key: Key[Array, ""]
+    _traced: dict[Any, jax.stages.Traced] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def key_data(self) -> UInt32[np.ndarray, "..."]:
@@ -53,7 +54,7 @@ class Measurement:
         itself and without communication.
         """
         impl, axes = str(jax.random.key_impl(self.key)), grid.axes
-        at_points = in_turn(partial(self._at_point, grid))
+        at_points = in_turn(self.traced_at_point(grid))
         for axis in reversed(axes):
             at_points = jax.vmap(at_points, in_axes=(None, {name: 0 if name == axis else None for name in grid.dims}))
 
@@ -91,10 +92,15 @@ class Measurement:
         return trace(self.program(grid, mesh=mesh, vmapped=vmapped), self.key_data, seeds, grid, *counted, mesh=mesh)
 
     def traced_at_point(self, grid: Grid) -> jax.stages.Traced:
-        """The measurement at one point of the program of a grid, whichever."""
+        """The measurement at one point of the program of a grid, whichever: traced once for all grids whose programs take the same."""
         scalars = jax.tree.map(lambda array: jax.ShapeDtypeStruct((), array.dtype), grid.coordinates)
-        with jax.default_matmul_precision("highest"):
-            return jax.jit(partial(self._at_point, grid)).trace(self.key, scalars)
+        taken, dtypes = jax.tree.structure(scalars), (scalar.dtype for scalar in jax.tree.leaves(scalars))
+        largest = (max(points) for dim in grid.wide for points in dim.widths.values())
+        kind = (taken, *dtypes, *largest)
+        if kind not in self._traced:
+            with jax.default_matmul_precision("highest"):
+                self._traced[kind] = jax.jit(partial(self._at_point, grid)).trace(self.key, scalars)
+        return self._traced[kind]
 
     def takes_sizes(self, grid: Grid) -> bool:
         """Whether it can be traced with the padded sizes of the program of `grid`, and is not one of ints alone."""

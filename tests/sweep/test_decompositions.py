@@ -44,7 +44,7 @@ def in_loops_side_by_side(x):
 @pytest.mark.parametrize("function", [stacked, in_a_scan, in_a_loop, in_loops_side_by_side, in_a_branch, solved])
 def test_no_batch_reaches_lapack_and_the_numbers_stay(function):
     x = jax.random.normal(jax.random.key(0), (5, 4, 4))
-    batched, alone = (jax.jit(jax.vmap(f)) for f in (function, in_turn(function)))
+    batched, alone = (jax.jit(jax.vmap(f)) for f in (function, in_turn(jax.jit(function).trace(x[0]))))
     assert any(len(extents) > 2 for extents in decomposed(batched.lower(x).as_text()))
     assert not any(len(extents) > 2 for extents in decomposed(alone.lower(x).as_text()))
     found, expected = (jax.tree.leaves(f(x)) for f in (alone, batched))
@@ -64,16 +64,20 @@ def test_a_scope_of_64_bits_within_a_measurement_stays():
             scaled = jax.lax.fori_loop(0, 2, lambda _, y: y * 2, narrow @ q.T)
             return turns, jnp.log10(jnp.linalg.svd(scaled)[1][-1]).astype(jnp.float32)
 
-    turns, found = jax.jit(jax.vmap(in_turn(least)))(jax.random.normal(jax.random.key(0), (5, 4, 4)))
+    x = jax.random.normal(jax.random.key(0), (5, 4, 4))
+    turns, found = jax.jit(jax.vmap(in_turn(jax.jit(least).trace(x[0]))))(x)
     assert turns.dtype == jnp.int32
     np.testing.assert_array_equal(turns, 3)
     np.testing.assert_allclose(found, np.log10(4e-10), atol=1e-5)
 
 
 def test_a_measurement_without_one_keeps_its_program():
+    def product(y):
+        return jnp.sin(y @ y)
+
     x = jnp.ones((5, 4, 4))
     own, kept = (
         jax.jit(jax.vmap(f)).lower(x).as_text().split("\n", 1)[1]
-        for f in (lambda y: jnp.sin(y @ y), in_turn(lambda y: jnp.sin(y @ y)))
+        for f in (product, in_turn(jax.jit(product).trace(x[0])))
     )
     assert own == kept
