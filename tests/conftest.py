@@ -31,6 +31,10 @@ _LEVEL_IS_SET = any("xla_backend_optimization_level" in flag for flag in _FLAGS)
 os.environ["XLA_FLAGS"] = " ".join([*_FLAGS, _SERIAL, *(() if _LEVEL_IS_SET else _QUICK)])
 jax.config.update("jax_cpu_enable_async_dispatch", False)
 
+# What modules of tests compile when they are imported.
+_WITHOUT_OPTIMIZATIONS = jax.config.read(_NO_OPTIMIZATIONS)
+jax.config.update(_NO_OPTIMIZATIONS, not _LEVEL_IS_SET)
+
 # What a test compiles is neither taken from the user's cache nor left there.
 os.environ["SPECJAX_COMPILATION_CACHE"] = "off"
 
@@ -40,7 +44,8 @@ _COLLECTED_AFTER = (20_000, 20, 10)
 
 
 def pytest_collection_finish() -> None:
-    """What is imported stays, so that no search for garbage looks at it again."""
+    """What is imported stays, so that no search for garbage looks at it again; from here on each module says how it compiles."""
+    jax.config.update(_NO_OPTIMIZATIONS, _WITHOUT_OPTIMIZATIONS)
     gc.enable()
     gc.collect()
     gc.freeze()

@@ -383,6 +383,7 @@ def test_a_file_in_the_place_of_what_is_unfinished_is_named(capsys):
     )
 
 
+@pytest.mark.integration
 def test_an_interrupted_reproduce_computes_nothing_again(register, capsys):
     """Not that of the experiment at which it was stopped, and not that of those before it."""
     computed = []

@@ -64,6 +64,7 @@ def test_every_method_is_what_a_sweep_with_it_alone_measures(data):
         np.testing.assert_allclose(alone[name], expected, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.integration
 def test_a_factor_that_does_not_depend_on_the_width_moves_no_exponent(data):
     found = exponent_shift(data["move"], "width", orthogonalizer="half")
     assert abs(found.shift) < 1e-5

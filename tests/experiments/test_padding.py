@@ -61,7 +61,8 @@ def test_only_experiments_without_padded_widths_are_left_out():
     assert set(experiments.names()) - left_out == set(SMALL)
 
 
-@pytest.mark.integration
+# Every sweep that pads asks it of its narrowest point itself, in test_smoke too; here it is asked at sizes that are no multiples.
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_padding_changes_nothing_that_is_measured(name, monkeypatch):
     compared = []

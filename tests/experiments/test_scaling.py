@@ -172,7 +172,11 @@ def test_tokens_follow_one_chain_whatever_the_seed():
 @pytest.mark.integration
 @pytest.mark.usefixtures("optax_promotion")
 @pytest.mark.parametrize(
-    ("model", "optimizer"), [("mlp", "adamw"), pytest.param("transformer", "muon", marks=pytest.mark.slow)]
+    ("model", "optimizer"),
+    [
+        ("mlp", "sgd"),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in (("mlp", "adamw"), ("transformer", "muon"))),
+    ],
 )
 def test_specjax_scaling_writes_a_result_with_a_verdict(model, optimizer, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

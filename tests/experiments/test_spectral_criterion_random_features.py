@@ -109,6 +109,7 @@ def test_the_curvatures_of_the_smooth_losses_bound_their_hessians_and_not_by_muc
         assert 0.99 * curvature <= float(jnp.linalg.norm(hessian, 2)) <= curvature * (1 + 1e-12), name
 
 
+@pytest.mark.integration
 def test_the_ranks_of_figures_14_and_15_are_those_of_gradient_steps():
     key, k, d, c = jax.random.key(5), 8, 4, 1.0
     v, v_bar, x = np.split(np.asarray(model.weights(sizes.stream(key, "rows"), 4 * k, d)), [k, 2 * k])

@@ -28,6 +28,7 @@ def test_gram_is_the_outer_product_with_itself():
     np.testing.assert_allclose(gram(jax.numpy.asarray(g)), by_entry, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.integration
 def test_means_over_part_of_the_weights_take_the_variance():
     """The least factors that verdicts of the experiments need, at the sizes of the paper's table."""
 

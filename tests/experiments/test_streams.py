@@ -1,29 +1,10 @@
-"""No two streams of randomness of an experiment share a key."""
+"""Keys that two uses of randomness share are seen; `test_smoke` asks it of every experiment."""
 
 import jax
 import pytest
 
-from specjax import experiments, sizes, sweep
+from specjax import sizes, sweep
 from tests.experiments.streams import recorded
-from tests.experiments.test_smoke import LONG
-
-PAIRED = {
-    "figure-1": "the Hessian and H_Muon are those of the same networks, of which one is drawn",
-    "memory-minibatch": "a sweep for each d, since their draws are not as many; seeds are shared by all d, as in one sweep",
-}
-"""Experiments with sweeps that share a key on purpose."""
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in experiments.names()]
-)
-def test_no_two_streams_of_an_experiment_share_a_key(name, smoke_streams):
-    shared = smoke_streams(name).shared(root=experiments.load(name).at("smoke").seed)
-    if name in PAIRED:
-        assert any("sweeps have the key" in each for each in shared), f"{name} has no pairs any more; take it out."
-        shared = [each for each in shared if "sweeps have the key" not in each]
-    assert shared == []
 
 
 def swept(key):

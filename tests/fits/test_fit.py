@@ -138,6 +138,7 @@ def test_noisy_fit_lies_within_its_error_of_the_truth():
     assert (fit.local_exponents < fit.local_intervals[:, 1]).all()
 
 
+@pytest.mark.integration
 def test_intervals_cover_under_coupling():
     rng = np.random.default_rng(7)
     fits = [fit_power_law(_coupled(rng, seeds=60), "d", resamples=400) for _ in range(300)]
@@ -145,6 +146,7 @@ def test_intervals_cover_under_coupling():
     assert 0.90 <= covered <= 0.99
 
 
+@pytest.mark.integration
 @pytest.mark.filterwarnings("ignore:The intervals of 'y' rest on 8 seeds")
 def test_intervals_cover_with_few_seeds():
     """With 8 seeds a plain percentile interval covers about 86 %; the expanded one makes up for most of it."""
@@ -154,6 +156,7 @@ def test_intervals_cover_with_few_seeds():
     assert 0.90 <= covered <= 0.99
 
 
+@pytest.mark.integration
 def test_bootstrap_error_is_the_true_one_where_the_independent_formula_is_not():
     rng = np.random.default_rng(9)
     fits = [fit_power_law(_coupled(rng), "d", resamples=200) for _ in range(300)]
@@ -327,6 +330,7 @@ def test_the_coupling_of_the_seeds_that_two_widths_share_is_kept():
     assert fit.local_stderrs[-1] == pytest.approx(np.sqrt(variance) / np.log(2), rel=0.06)  # 5 standard errors
 
 
+@pytest.mark.integration
 def test_intervals_cover_where_widths_have_their_own_seeds():
     rng = np.random.default_rng(20)
     fits = [

@@ -113,6 +113,7 @@ def test_in_draws_the_means_have_the_expectation_of_the_gradients(name):
     assert (np.abs(output - on_target / 2) > 4 * output_error).any()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", MEANS)
 def test_they_do_not_see_padding(name):
     def products(d0, d1, d2):

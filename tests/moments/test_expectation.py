@@ -144,6 +144,7 @@ def contractions(draw):
     return nodes, tuple(out)
 
 
+@pytest.mark.integration
 @given(contractions())
 def test_random_contractions_agree_with_the_pairings(contraction):
     nodes, out = contraction

@@ -70,6 +70,7 @@ def power_of_the_trace(power):
     return moments.haar_expectation(moments.trace(Q) ** power)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 5])
 def test_powers_of_the_trace_have_the_moments_of_a_normal_variable(k):
     """Diaconis and Shahshahani (1994): exactly, at all sizes from k on."""

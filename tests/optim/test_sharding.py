@@ -119,6 +119,7 @@ def output_of(arguments, environment):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_no_collective_is_inside_the_iteration_where_the_stack_is_cut():
     """A step of 24 stacked layers on eight devices, by the compiled programs, which the script counts in; results agree there."""
     table = output_of([str(COLLECTIVES)], os.environ).splitlines()[3:]

@@ -107,6 +107,7 @@ def test_a_record_of_another_version_is_refused_in_a_sentence(folder, text, mess
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.integration
 def test_a_row_stands_as_recorded_until_it_is_run(run, folder, tmp_path, data, figure):
     def row(out):
         (found,) = [

@@ -38,6 +38,7 @@ def scaled():
     return descent(lambda rate, width: optax.sgd(16 * rate / width))
 
 
+@pytest.mark.integration
 def test_the_losses_are_the_closed_form(standard):
     # The fewest rates that hold every optimum: the grid was widened below, by half its length at a time.
     rates = standard.data.rate.values

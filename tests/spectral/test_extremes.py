@@ -118,11 +118,12 @@ def result(name, dtype, scale=1.0, bad=None, rounded=None):
     return PROGRAMS[name](jnp.asarray(x, rounded).astype(dtype))
 
 
+# Next to the function, so that all that is asked of a row is asked by one worker, which has compiled it.
 every_row = pytest.mark.parametrize("name", EVERY)
 
 
-@every_row
 @pytest.mark.parametrize("exponent", [-126, -90, 90, 126])
+@every_row
 def test_it_follows_the_scale_to_both_ends_of_float32(name, exponent):
     """What does not depend on the scale follows to the very ends, what does as long as the result is a normal number."""
     degree = EVERY[name][2]
@@ -134,10 +135,10 @@ def test_it_follows_the_scale_to_both_ends_of_float32(name, exponent):
     np.testing.assert_allclose(found, unit, rtol=1e-5, atol=1e-6 * np.abs(unit).max())
 
 
-@every_row
 @pytest.mark.parametrize(
     ("dtype", "scale"), [("float16", 1.0), ("float16", 2.0**-12), ("float16", 2.0**14), ("bfloat16", 1.0)]
 )
+@every_row
 def test_half_precision_is_measured_in_float32_and_kept_by_matrices(name, dtype, scale):
     found, expected = result(name, dtype, scale), result(name, "float32", scale, rounded=dtype)
     kept = name in MATRICES
@@ -146,9 +147,9 @@ def test_half_precision_is_measured_in_float32_and_kept_by_matrices(name, dtype,
     np.testing.assert_allclose(found.astype(float), expected, rtol=rounding, atol=rounding)
 
 
-@every_row
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
+@every_row
 def test_what_is_not_finite_stays_visible(name, dtype, bad):
     found = np.isfinite(np.asarray(result(name, dtype, bad=bad), float))
     assert not found.all()

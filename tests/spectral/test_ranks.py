@@ -35,6 +35,7 @@ def drawn():
     return matrices, estimate(matrices, keys)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", EXACT)
 def test_the_intervals_cover_and_the_values_are_unbiased(drawn, name):
     matrices, estimates = drawn

@@ -73,6 +73,7 @@ def test_the_last_call_has_no_group_without_a_seed_that_is_asked_for(took):
     assert begin + (groups - 1) * size < 5000 <= begin + groups * size
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("reduce", [None, "moments"])
 def test_whatever_calls_take_the_bits_are_the_same(took, tmp_path, reduce):
     """Also where a block is missing whose edges are no edges of calls."""

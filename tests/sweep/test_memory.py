@@ -41,6 +41,7 @@ def test_bytes_are_described():
     assert [memory.described(n) for n in (512, 1536, 5 * 2**30, 3 * 2**40)] == ["512 B", "1.5 KiB", "5 GiB", "3 TiB"]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("estimated", [1e9, 1.0])
 def test_seeds_at_a_time_are_cut_until_xla_says_that_they_fit(monkeypatch, estimated):
     """However little the estimate says that a seed needs, the program compiled last fits twice, as two calls may run at a time."""

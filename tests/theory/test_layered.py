@@ -47,6 +47,7 @@ def terms(params, direction, x, y):
     return constants, feature, weight
 
 
+@pytest.mark.integration
 @given(seed=st.integers(0, 2**31), scale=st.sampled_from([0.1, 1.0, 3.0]))
 def test_lemmas_4_1_and_4_2_and_proposition_4_3(seed, scale):
     params, direction, x, y = draw(seed, scale=scale)

@@ -1,6 +1,7 @@
 """The training loop: what it computes, that it resumes bit for bit, and how it stops."""
 
 import sys
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -17,11 +18,15 @@ from specjax.training import Checkpoints, Diverged, train
 pytestmark = pytest.mark.integration
 
 ARCHITECTURE = Architecture(7, 8, 6, activation="relu_squared")
-MODEL = jax.jit(lambda key: transformer.init(key, ARCHITECTURE))(jax.random.key(0))
 OPTIMIZER = optim.muon(
     lambda count: 0.05 * (1 - count.astype(float) / 12), labels=transformer.labels, dimension_numbers=optim.OUT_IN
 )
 STEPS, EVERY = 12, 4
+
+
+@cache
+def model():
+    return jax.jit(lambda key: transformer.init(key, ARCHITECTURE))(jax.random.key(0))
 
 
 def draw(step):
@@ -32,10 +37,10 @@ def record(model, step):
     return {"validation": transformer.loss(model, draw(10**6)), "step": step}
 
 
-def trained(optimizer=OPTIMIZER, params=MODEL, **options):
+def trained(optimizer=OPTIMIZER, params=None, **options):
     return train(
         transformer.loss,
-        params,
+        model() if params is None else params,
         optimizer,
         options.pop("draw", draw),
         steps=STEPS,
@@ -76,7 +81,7 @@ def test_a_run_is_that_of_a_plain_loop(whole):
         updates, state = OPTIMIZER.update(gradient, state, params)
         return optax.apply_updates(params, updates), state, loss
 
-    params, state, losses, validation = MODEL, jax.jit(OPTIMIZER.init)(MODEL), [], []
+    params, state, losses, validation = model(), jax.jit(OPTIMIZER.init)(model()), [], []
     drawn, loss_of = jax.jit(draw), jax.jit(transformer.loss)
     for step in range(STEPS):
         if step % EVERY == 0:
@@ -236,7 +241,7 @@ def test_what_only_one_microbatch_lacks_is_found_in_it():
 
 def test_what_cannot_be_trained_is_refused():
     with pytest.raises(ValueError, match=r"a positive multiple of every, got steps=12 and every=5\."):
-        train(transformer.loss, MODEL, OPTIMIZER, draw, steps=12, every=5, record=record)
+        train(transformer.loss, model(), OPTIMIZER, draw, steps=12, every=5, record=record)
     with pytest.raises(ValueError, match=r"a multiple of microbatches=3 times 1 devices, got \[8\]\."):
         trained(microbatches=3)
     for batch in (jnp.zeros(()), jnp.zeros((0, 2)), {}, {"a": jnp.zeros((4, 1)), "b": jnp.zeros(2)}):

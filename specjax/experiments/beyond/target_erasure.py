@@ -301,7 +301,7 @@ EXPERIMENT = lab.Experiment(
     statements=states,
     figure=figure,
     scales={
-        "smoke": {"seeds": 300, "path_seeds": 60, "hs": (64, 128, 256, 512, 1024), "layer_seeds": 30},
+        "smoke": {"seeds": 300, "path_seeds": 60, "hs": (24, 48, 96, 192, 384), "layer_seeds": 30},
         "paper": {"seeds": 60_000, "path_seeds": 4000, "hs": (64, 128, 256, 512, 1024, 2048), "layer_seeds": 2000},
     },
 )
