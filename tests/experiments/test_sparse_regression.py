@@ -60,7 +60,7 @@ def test_a_training_is_looked_at_from_its_start_to_its_last_length():
     assert list(records((4, 6))) == [0, 2, 4, 6]
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_padding_changes_no_rank_at_initialization():
     """Of squared ReLU networks at two sizes in one program, and of SwiGLU networks at two batch sizes."""
     sizes = sweep.zipped(d=sweep.widths(4, 6), h=sweep.widths(16, 24))
