@@ -25,6 +25,7 @@ from specjax.lab.controls import at_places as at_places
 from specjax.lab.controls import changing as changing
 from specjax.lab.controls import exchanging as exchanging
 from specjax.lab.controls import replacing as replacing
+from specjax.lab.controls import reverse as reverse
 from specjax.lab.experiment import SCALES as SCALES
 from specjax.lab.experiment import Data as Data
 from specjax.lab.experiment import Experiment as Experiment

@@ -71,8 +71,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     """Steps with the best step size of each run, by group; gradient descent in context to the end, and on M in the spectral domain."""
 
     def swept(measure: Any, stream: str, seeds: int, **over: Any) -> xr.Dataset:
-        of_stream = sizes.stream(key, stream)
-        return sweep.run(partial(measure, config), over, seeds=seeds, key=of_stream)
+        return sweep.run(partial(measure, config), over, seeds=seeds, key=sizes.stream(key, stream))
 
     with jax.enable_x64(True):
         data = {}

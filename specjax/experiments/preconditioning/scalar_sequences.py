@@ -97,7 +97,7 @@ def _step(before: Array, after: Array, rates: Array) -> Array:
 states = lab.Statements()
 CONSTANT = {"C_max = C_min in the formula": lab.replacing("gap", "gap_from_one", of="least")}
 # A control: what is measured at the fastest decay, below 1/2, at every decay.
-FASTEST = lab.changing(lambda found: lab.at_places(found, "rho", [0] * found.sizes["rho"]), of="bounds")
+FASTEST = lab.changing(lambda found: lab.at_places(found, "rho", 0), of="bounds")
 HALF, TWO_THIRDS = 0.5 - 1e-9, 2 / 3 - 1e-9
 
 

@@ -51,8 +51,8 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     kappas = {"quadratic": large, "factorization": config.kappas, "regression": config.context_kappas}
 
     def swept(measure: Any, name: str, kappas: tuple[float, ...]) -> xr.Dataset:
-        of_name = sizes.stream(key, name)
-        return sweep.run(measure, {"kappa": sweep.values(*kappas)}, seeds=config.seeds, key=of_name)
+        over = {"kappa": sweep.values(*kappas)}
+        return sweep.run(measure, over, seeds=config.seeds, key=sizes.stream(key, name))
 
     with jax.enable_x64(True):
         found = {name: swept(partial(_solved, name, max(at)), name, at) for name, at in kappas.items()}
