@@ -56,6 +56,7 @@ from specjax.lab.statement import Judgement as Judgement
 from specjax.lab.statement import Statement as Statement
 from specjax.lab.statement import Statements as Statements
 from specjax.lab.statement import statement as statement
+from specjax.lab.swept import swept as swept
 from specjax.lab.table import Table as Table
 from specjax.lab.table import table_by_size as table_by_size
 from specjax.lab.table import table_of_points as table_of_points

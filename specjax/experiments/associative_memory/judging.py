@@ -47,7 +47,7 @@ expected = lru_cache(maxsize=1024)(finite_capacity.expected_count)
 def formula(count: xr.DataArray, n: int) -> xr.DataArray:
     """The count of `finite_capacity` at the coordinates d, alpha and optimizer of counts."""
 
-    def at(d: int, alpha: float, optimizer: str) -> float:
+    def at(d: Any, alpha: Any, optimizer: Any) -> float:
         return expected(str(optimizer), int(d), n, float(alpha))
 
     return xr.apply_ufunc(at, count.d, count.alpha, count.optimizer, vectorize=True).rename("formula")
@@ -159,9 +159,6 @@ def theorem(change: Change) -> Control:
     return changed(change, "far", "theorem")
 
 
-FAR_CONTROLS = {
-    "the theorems' exponents +0.05": theorem(lambda e: e + 0.05),
-    "the theorems' exponents -0.05": theorem(lambda e: e - 0.05),
-    "without 1/(2α ln d)": lab.replacing("log_d", np.inf, of="far"),
-}
+FAR_CONTROLS = {f"the theorems' exponents {by:+}": theorem(partial(operator.add, by)) for by in (0.05, -0.05)}
+FAR_CONTROLS |= {"without 1/(2α ln d)": lab.replacing("log_d", np.inf, of="far")}
 panels = partial(draw_panels, over="optimizer", ylabel="items recovered")

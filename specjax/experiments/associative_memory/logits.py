@@ -122,11 +122,11 @@ def _hessian(config: Config, key: Array) -> dict[str, Array]:
     direction = gradient(zero)
     exact = jax.jvp(gradient, (zero,), (direction,))[1]
     factors = memory.hessian_at_zero(u, v, q)
-    lefts = {"hessian": factors.left, "hessian_uncentred": u.T @ u / len(u)}
-    return {
-        name: jnp.linalg.norm(left @ direction @ factors.right - exact) / jnp.linalg.norm(exact)
-        for name, left in lefts.items()
-    }
+
+    def error(left: Array) -> Array:
+        return jnp.linalg.norm(left @ direction @ factors.right - exact) / jnp.linalg.norm(exact)
+
+    return {"hessian": error(factors.left), "hessian_uncentred": error(u.T @ u / len(u))}
 
 
 states = lab.Statements()

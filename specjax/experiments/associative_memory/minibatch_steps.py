@@ -71,8 +71,7 @@ def run(config: Config, key: Key[Array, ""]) -> judging.Data:
             qs = memory.minibatches(jax.random.fold_in(of_batches, t), p, config.batches)
             return jax.lax.map(of_batch, (*state, qs, bounds))
 
-        many = len(config.batches)
-        start = memory.init(u, many), jnp.zeros((many, config.n), bool)
+        start = memory.init(u, len(bounds)), jnp.zeros((len(bounds), config.n), bool)
         return jax.lax.scan(step, start, jnp.arange(config.steps))[1]
 
     tried = tuple(2**k for k in range(int(max(config.dims) ** config.alpha).bit_length() + 4))

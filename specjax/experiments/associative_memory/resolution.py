@@ -1,6 +1,6 @@
 """Appendix C: what the resolution λ does to the capacity, the spectrum that explains it, and the cubic iteration."""
 
-from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -89,15 +89,13 @@ def over_polar(counts: xr.DataArray, data: judging.Data) -> xr.DataArray:
     return (counts / at(data, 0.0)).rename("items / those of the polar factor")
 
 
-def at_one(other: Callable[[xr.Dataset], xr.DataArray]) -> judging.Control:
-    return lab.replacing("count", lambda data: data["count"].where(data.factor != 1.0, other(data)), of="capacity")
-
-
 states = lab.Statements()
-COARSE = {"the coarsest λ": at_one(lambda data: data["count"].isel(factor=-1, drop=True))}
-DESCENT = {"gradient descent": at_one(lambda data: data["gd"])}
+at_one = partial(judging.only_at, "factor", 1.0, of="capacity")
+COARSE = {"the coarsest λ": at_one(lambda count: count.isel(factor=-1, drop=True))}
+OF_GD = lab.replacing("count", lambda data: data["count"].where(data.factor != 1.0, data["gd"]), of="capacity")
+DESCENT = {"gradient descent": OF_GD}
 FINER = judging.changed(lambda count: lab.at_labels(count, "factor", {count.factor.values[-1]: 1.0}), "capacity")
-MORE = {"√d times as many": at_one(lambda data: data["count"] * data.d**0.5)}
+MORE = {"√d times as many": at_one(lambda count: count * count.d**0.5)}
 LARGER_SUM = {"√d times it": judging.changed(lambda values: values * values.d**0.5, "spectrum", "inverse_sum")}
 BY_EXPONENT = "It asked for the exponent α + 1 to 1/4, where the lemma has a bound with (log d)²; on fresh draws."
 SHARP_CONTROLS = {

@@ -12,8 +12,7 @@ from specjax import lab, sweep
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize, active
 
-OfSeed = Callable[[Array, AnySize], dict[str, Array]]
-OfAlpha = Callable[..., dict[str, Array]]
+Measure = Callable[..., dict[str, Array]]
 
 
 class Config(lab.Config):
@@ -34,7 +33,7 @@ def draw(
     return memory.isotropic(of_u, n, d), memory.isotropic(of_v, n, d), memory.power_law(n, alpha)
 
 
-def at_alphas(of_alpha: OfAlpha, alphas: Sequence[float], *more: Array, anew: bool = False) -> OfSeed:
+def at_alphas(of_alpha: Measure, alphas: Sequence[float], *more: Array, anew: bool = False) -> Measure:
     """What measures `of_alpha(key, d, α, …)` at every α, each with draws of its own, so that means over α have little noise.
 
     With `anew` every d has draws of its own too, for means over d.
@@ -54,7 +53,7 @@ def capacities(u: Float[Array, "n d"], v: Float[Array, "n d"], ws: Float[Array, 
     return {"count": memory.count(mask), "prefix": memory.prefix(mask)}
 
 
-def run(of_seed: OfSeed, dims: Sequence[int], seeds: int, key: Key[Array, ""], **axes: Sequence[Any]) -> xr.Dataset:
+def run(of_seed: Measure, dims: Sequence[int], seeds: int, key: Key[Array, ""], **axes: Sequence[Any]) -> xr.Dataset:
     """A sweep over d; `axes` are the axes that outputs have by themselves, of which an output of fewer has the first."""
     data = sweep.run(of_seed, {"d": sweep.widths(*dims)}, seeds=seeds, key=key)
     return sweep.labelled(data, *axes, **{name: list(values) for name, values in axes.items()})

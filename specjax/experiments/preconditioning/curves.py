@@ -66,8 +66,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         return {"smallest": jnp.min(_curve(config, "muon-plateau", key, posed, kappa, (factor, patience)))}
 
     def swept(measure: Any, stream: str, *dims: str, **over: Any) -> xr.Dataset:
-        found = sweep.run(measure, over, seeds=config.seeds, key=sizes.stream(key, stream))
-        return sweep.labelled(found, *dims)
+        return sweep.labelled(lab.swept(key, stream, measure, config.seeds, **over), *dims)
 
     kappas, larger = sweep.values(*config.kappas), sweep.values(*config.kappas[1:])
     plateaus = {"factor": sweep.values(*FACTORS), "patience": sweep.values(*PATIENCES)}

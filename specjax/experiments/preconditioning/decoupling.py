@@ -49,8 +49,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         return {name: part(config, sizes.stream(key, name), rho) for name, part in parts.items()}
 
     with jax.enable_x64(True):
-        rhos = {"rho": sweep.values(CALM, UNSTABLE)}
-        found = sweep.run(measure, rhos, seeds=config.seeds, key=sizes.stream(key, "runs"))
+        found = lab.swept(key, "runs", measure, config.seeds, rho=sweep.values(CALM, UNSTABLE))
         return {"runs": sweep.labelled(found, "step"), "digits": _digits(config, sizes.stream(key, "digits"))}
 
 

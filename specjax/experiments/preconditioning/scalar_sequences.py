@@ -76,11 +76,11 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
             "gap_from_one": jnp.abs(end - jnp.maximum(1 - home, 0)),
         }
 
-    over, rhos = {"spread": sweep.values(*SPREADS), "beside": sweep.values(*BESIDE)}, {"rho": sweep.values(*DECAYS)}
+    spreads, distances = sweep.values(*SPREADS), sweep.values(*BESIDE)
     with jax.enable_x64(True):
         return {
-            "bounds": sweep.run(bounds, rhos, seeds=config.seeds, key=sizes.stream(key, "sequences")),
-            "least": sweep.run(least, over, seeds=10, key=sizes.stream(key, "overstepping")),
+            "bounds": lab.swept(key, "sequences", bounds, config.seeds, rho=sweep.values(*DECAYS)),
+            "least": lab.swept(key, "overstepping", least, 10, spread=spreads, beside=distances),
         }
 
 

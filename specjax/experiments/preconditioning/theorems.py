@@ -51,19 +51,16 @@ class Config(lab.Config):
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     """Scalar sequences; matrix runs at the steps of the theorems; the auxiliary trajectory; and runs with many digits."""
-
-    def swept(measure: Any, stream: str, seeds: int, **over: Any) -> xr.Dataset:
-        over = {"kappa": sweep.values(*config.kappas), **over}
-        return sweep.run(partial(measure, config), over, seeds=seeds, key=sizes.stream(key, stream))
-
-    many, few, lemma_6 = config.seeds, config.map_seeds, ("below", "aimed", "lemma_6")
+    many, few, kappas = config.seeds, config.map_seeds, sweep.values(*config.kappas)
     with jax.enable_x64(True):
-        scalars = sweep.labelled(swept(_scalars, "scalars", many), "delta", outputs=lemma_6, delta=list(DELTAS))
-        starts = swept(_starts, "starts", few, scale=sweep.values(*SCALES))
+        scalars = lab.swept(key, "scalars", partial(_scalars, config), many, kappa=kappas)
+        scalars = sweep.labelled(scalars, "delta", outputs=("below", "aimed", "lemma_6"), delta=list(DELTAS))
+        small = lab.swept(key, "small", partial(_small, config), many, kappa=kappas)
+        starts = lab.swept(key, "starts", partial(_starts, config), few, kappa=kappas, scale=sweep.values(*SCALES))
         return {
             "scalars": sweep.labelled(scalars, "T", outputs=("exact", "over"), T=list(LENGTHS)),
-            "wide": swept(_wide, "wide starts", few),
-            "small": sweep.labelled(swept(_small, "small", many), "k", k=list(config.ks)),
+            "wide": lab.swept(key, "wide starts", partial(_wide, config), few, kappa=kappas),
+            "small": sweep.labelled(small, "k", k=list(config.ks)),
             "starts": sweep.labelled(starts, "k", k=list(config.ks)),
             "digits": _digits(config, sizes.stream(key, "digits")),
         }
