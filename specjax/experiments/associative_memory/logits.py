@@ -58,9 +58,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
         def signals(w: Array) -> Array:
             own = jnp.sum((u @ w) * v, axis=1)
-            return jnp.stack(
-                [jnp.sum(own, where=block) / jnp.maximum(jnp.sum(block, dtype=u.dtype), 1) for block in blocks]
-            )
+            return jnp.stack([jnp.sum(own, where=of) / jnp.maximum(jnp.sum(of, dtype=u.dtype), 1) for of in blocks])
 
         found = {"signal": signals(stabilized), "signal_gd": signals(descent)}
         for name, w in {"muon": memory.stabilized_steps(u, v, q, jnp.zeros(1))[0], "gd": descent}.items():

@@ -102,10 +102,8 @@ SHARP_CONTROLS = {
     "λ = d^-α": lab.replacing("sharp", lambda data: data["count"].sel(factor=1.0, drop=True), of="capacity"),
     "gradient descent": lab.replacing("sharp", "gd", of="capacity"),
 }
-ITERATED = ("quotient", "quotient_larger", "value")
-QUINTIC = lab.changing(
-    lambda data: data.assign({f"cubic_{x}": data[f"quintic_{x}"] for x in ITERATED}), of="iterations"
-)
+QUINTICS = {f"cubic_{of}": f"quintic_{of}" for of in ("quotient", "quotient_larger", "value")}
+QUINTIC = lab.changing(lambda data: data.assign({to: data[of] for to, of in QUINTICS.items()}), of="iterations")
 
 
 @states("appendix-c-polar", controls=COARSE | DESCENT)
@@ -164,7 +162,6 @@ def scale(name: str, key: str, cites: str, says: str) -> None:
     @states(cites, says, name=name.replace("_", "-"), controls=controls)
     def exponent(config: Config, data: judging.Data) -> lab.Relation:
         expected = capacity.singular_value_exponents(config.alpha)[key]
-        # Means of logarithms: Σ 1/s_k has no mean.
         slope = fits.slopes(xr.ufuncs.log(data["spectrum"][name].astype(float)), "d")
         return lab.near(slope, expected, HALF, "1/4, half of the 1/2 by which a wrong exponent is off,")
 
@@ -178,7 +175,7 @@ def inverse_sum(config: Config, data: judging.Data) -> lab.Relation:
     """The sum of the inverse singular values grows no faster than d^(α+1) (log d)²."""
     values = data["spectrum"]["inverse_sum"]
     bound = values.d ** (config.alpha + 1) * np.log(values.d) ** 2
-    slope = fits.slopes(xr.ufuncs.log(values / bound), "d")
+    slope = fits.slopes(xr.ufuncs.log(values / bound), "d")  # in every draw: the sum has no mean
     return lab.below(slope.rename("slope of the sum over the bound"), 0.0, "no growth")
 
 
