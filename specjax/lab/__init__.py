@@ -25,6 +25,7 @@ from specjax.lab.controls import at_places as at_places
 from specjax.lab.controls import changing as changing
 from specjax.lab.controls import exchanging as exchanging
 from specjax.lab.controls import replacing as replacing
+from specjax.lab.controls import reverse as reverse
 from specjax.lab.experiment import SCALES as SCALES
 from specjax.lab.experiment import Data as Data
 from specjax.lab.experiment import Experiment as Experiment
@@ -55,6 +56,7 @@ from specjax.lab.statement import Judgement as Judgement
 from specjax.lab.statement import Statement as Statement
 from specjax.lab.statement import Statements as Statements
 from specjax.lab.statement import statement as statement
+from specjax.lab.swept import swept as swept
 from specjax.lab.table import Table as Table
 from specjax.lab.table import table_by_size as table_by_size
 from specjax.lab.table import table_of_points as table_of_points

@@ -38,9 +38,15 @@ def exchanging(first: str, second: str, *, of: str | None = None) -> Callable[[A
     return changing(lambda found: found.rename({first: second, second: first}), of=of)
 
 
-def at_places(values: Any, dim: str, places: Sequence[int] | slice) -> Any:
-    """An array or a dataset with what is at other places of `dim`, at its coordinates: reversed, the first everywhere, two exchanged."""
-    return values.isel({dim: places}).assign_coords({dim: values[dim]})
+def at_places(values: Any, dim: str, places: Sequence[int] | slice | int) -> Any:
+    """An array or a dataset with what is at other places of `dim`, at its coordinates: two exchanged, or one place everywhere."""
+    taken = [places] * values.sizes[dim] if isinstance(places, int) else places
+    return values.isel({dim: taken}).assign_coords({dim: values[dim]})
+
+
+def reverse(values: Any, dim: str) -> Any:
+    """`at_places` of `dim` in the opposite order."""
+    return at_places(values, dim, slice(None, None, -1))
 
 
 def at_labels(values: Any, dim: str, other: Mapping[Any, Any]) -> Any:

@@ -2,12 +2,21 @@
 
 import dataclasses
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
 
 from specjax import experiments
-from specjax.experiments.associative_memory import judging, minibatch, minibatch_steps, one_step, resolution
+from specjax.experiments.associative_memory import (
+    judging,
+    minibatch,
+    minibatch_steps,
+    one_step,
+    resolution,
+    sweeps,
+)
 from specjax.theory import capacity, finite_capacity
 
 MEMORY = [name for name in experiments.names() if name.startswith("memory-")]
@@ -82,6 +91,21 @@ def test_the_order_of_the_optimizers_is_judged():
     assert verdicts(one_step.EXPERIMENT, CONFIG, {**data, "capacity": swapped})["muon-matches-newton"] == "refuted"
 
 
+def test_every_alpha_has_draws_of_its_own_and_if_asked_every_dimension():
+    def of_alpha(key, _, alpha, twice):
+        return {"draw": jax.random.normal(key), "twice": twice / alpha}
+
+    def found(anew):
+        of_seed = sweeps.at_alphas(of_alpha, (1.5, 3.0), jnp.asarray([3.0, 6.0]), anew=anew)
+        return sweeps.run(of_seed, (4, 8), 2, jax.random.key(0), alpha=(1.5, 3.0))
+
+    shared, anew = found(anew=False), found(anew=True)
+    assert shared["draw"].dims == ("d", "seed", "alpha")
+    assert np.unique(shared["draw"]).size == 4
+    assert np.unique(anew["draw"]).size == 8
+    np.testing.assert_array_equal(shared["twice"], 2.0)
+
+
 def test_critical_batches_are_where_half_the_count_is_reached():
     dims, seeds = [16, 32], 12
     batches = [2.0, 4.0, 8.0, 16.0, 32.0, np.inf]
@@ -142,7 +166,6 @@ def test_the_cubic_iterate_is_that_of_the_lemma():
             {"alphas": (1.0, 2.0)},
             "alphas needs one or more different finite numbers between 1 and inf",
         ),
-        ("memory-one-step", {"alphas": (1.5,)}, "alphas needs 2 or more exponents, for c1 + c2/α, got (1.5,)."),
         ("memory-one-step", {"fit_from": 192}, "dims from fit_from=192 on need to be 2 or more, for a slope"),
         ("memory-one-step", {"descent_n": 96}, "n must exceed the largest of dims=(48, 96)"),
         ("memory-one-step", {"descent_seeds": 49}, "descent_seeds must be at least 50, got 49."),

@@ -42,11 +42,14 @@ def test_a_control_changes_a_dataset_as_a_function_says():
 
 def test_other_places_at_the_same_coordinates():
     data = DATA.assign_coords(d=[8, 16])
-    reversed_ = lab.at_places(data, "d", slice(None, None, -1))
+    reversed_ = lab.reverse(data, "d")
     np.testing.assert_array_equal(reversed_["right"], data["right"].values[::-1])
     np.testing.assert_array_equal(reversed_["d"], [8, 16])
-    first = lab.at_places(data["right"], "d", [0, 0])
+    exchanged = lab.at_places(data, "d", [1, 0])
+    xr.testing.assert_identical(exchanged, reversed_)
+    first = lab.at_places(data["right"], "d", 0)
     np.testing.assert_array_equal(first.sel(d=16), data["right"].sel(d=8))
+    np.testing.assert_array_equal(first["d"], [8, 16])
 
 
 def test_two_quantities_are_in_the_places_of_each_other():

@@ -88,7 +88,8 @@ def test_the_loss_does_not_overflow(problem):
 @pytest.mark.usefixtures("x64")
 def test_the_gradient_and_hessian_at_zero_are_those_of_the_dense_loss(problem):
     u, v, q, w = problem
-    zero = jnp.zeros((D, D))
+    zero = memory.init(u)
+    assert memory.init(u, 3).shape == (3, D, D)
     slope = jax.grad(dense_loss)
     np.testing.assert_allclose(memory.gradient_at_zero(u, v, q), slope(zero, u, v, q), atol=1e-14)
     _, second = jax.jvp(lambda w: slope(w, u, v, q), (zero,), (w,))

@@ -10,7 +10,7 @@ import xarray as xr
 from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
-from specjax import lab, sizes
+from specjax import fits, lab, sizes
 from specjax.experiments.associative_memory import judging, sweeps
 from specjax.lab.drawing import draw_slopes
 from specjax.models import associative_memory as memory
@@ -57,7 +57,7 @@ def change(data: xr.Dataset, optimizer: str) -> xr.DataArray:
 
 
 states = lab.Statements()
-KAPPAS_EXCHANGED = judging.changed(lambda count: judging.reverse(count, "kappa"))
+KAPPAS_EXCHANGED = judging.changed(lambda count: lab.reverse(count, "kappa"))
 NEWTON = {"Newton in Muon's place": judging.in_place({"muon": "newton"})}
 MUON = {"Muon in Newton's place": judging.in_place({"newton": "muon", "ridged": "muon"})}
 LAST_FIRST = {"κ of the last in the place of 0": KAPPAS_EXCHANGED}
@@ -98,7 +98,7 @@ def muon_falls(config: Config, data: xr.Dataset) -> lab.Relation:
 def muon_loses_its_exponent(config: Config, data: xr.Dataset) -> lab.Relation:
     """At the largest κ Muon's counts grow by a smaller power of d than with isotropic embeddings: its exponent falls by more than 0.05."""
     left = change(data, "muon").isel(kappa=-1, drop=True)
-    return lab.below(judging.slopes(left), -0.05, "a change of -0.05")
+    return lab.below(fits.slopes(left, "d"), -0.05, "a change of -0.05")
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:

@@ -3,7 +3,7 @@
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import numpy as np
@@ -20,7 +20,6 @@ SETTLES = "It asked for a local exponent between -1/4 and 1/4, whose interval wa
 """Why the rules that ask for the slope over all sizes instead are post hoc."""
 NAMES = {"gd": "GD", "muon": "Muon", "newton": "Newton", "adamw": "AdamW", "sgd": "SGD", "resolved": "Muon, λ"}
 
-Labelled = TypeVar("Labelled", xr.DataArray, xr.Dataset)
 Change = Callable[[xr.DataArray], xr.DataArray]
 Control = Callable[[Any, Any], Any]
 Data = Mapping[str, xr.Dataset]
@@ -31,34 +30,27 @@ def log(counts: xr.DataArray) -> xr.DataArray:
     return counts.copy(data=np.log(np.maximum(counts.values.astype(float), 0.01))).rename(f"log {counts.name}")
 
 
-def slopes(values: xr.DataArray, dim: str = "d") -> xr.DataArray:
-    return fits.slopes(values, dim)
-
-
 def straight(counts: xr.DataArray) -> xr.DataArray:
     """The slope of a straight line through the logarithms of counts over log d, in every draw."""
-    return slopes(log(counts))
+    return fits.slopes(log(counts), "d")
 
 
 def pseudo_slopes(counts: xr.DataArray, dim: str = "d") -> xr.DataArray:
     """The slope of the logarithm of the mean over draws, as pseudo-values."""
-    return fits.jackknife(counts, lambda mean: slopes(log(mean), dim)).rename(f"slope of {counts.name}")
+    return fits.jackknife(counts, lambda mean: fits.slopes(log(mean), dim)).rename(f"slope of {counts.name}")
 
 
-@lru_cache(maxsize=1024)
-def expected(optimizer: str, d: int, n: int, alpha: float) -> float:
-    """The count of `finite_capacity`, kept, since checks, tables and figures all ask for it."""
-    return finite_capacity.expected_count(optimizer, d, n, alpha)
+expected = lru_cache(maxsize=1024)(finite_capacity.expected_count)
+"""Kept, since checks, tables and figures all ask for it."""
 
 
 def formula(count: xr.DataArray, n: int) -> xr.DataArray:
     """The count of `finite_capacity` at the coordinates d, alpha and optimizer of counts."""
-    d, alpha, optimizer = points = xr.broadcast(count.d, count.alpha, count.optimizer)
-    values = [
-        expected(str(o), int(k), n, float(a))
-        for o, k, a in zip(*(p.values.ravel() for p in (optimizer, d, alpha)), strict=True)
-    ]
-    return points[0].copy(data=np.reshape(values, d.shape)).rename("formula")
+
+    def at(d: Any, alpha: Any, optimizer: Any) -> float:
+        return expected(str(optimizer), int(d), n, float(alpha))
+
+    return xr.apply_ufunc(at, count.d, count.alpha, count.optimizer, vectorize=True).rename("formula")
 
 
 def within_a_factor_of_2(logs: xr.DataArray) -> lab.Relation:
@@ -105,9 +97,9 @@ def far_out(
         small, large = (np.asarray(count(optimizer, x, x ** (2 * alpha + 2), alpha)) for x in (0.25 * d, 4.0 * d))
         return np.log(large / small) / np.log(16)
 
-    log_d = np.array([low + (high - low) * places for low, high in map(np.log, ranges.values())])
-    at = list(zip(ranges, np.exp(log_d), strict=True))
-    found = [[[local(name, alpha, float(d)) for d in of] for alpha in alphas] for name, of in at]
+    low, high = np.log([*ranges.values()]).T[..., None]
+    log_d = low + (high - low) * places
+    found = [[[local(o, a, float(d)) for d in of] for a in alphas] for o, of in zip(ranges, np.exp(log_d), strict=True)]
     theorem = np.array([[exponents(name, alpha) for alpha in alphas] for name in ranges])
     steps = {"t": range(1, theorem.shape[2] + 1)} if theorem.ndim == 3 else {}
     values = {
@@ -129,14 +121,6 @@ def changed(change: Change, of: str | None = None, name: str = "count") -> Contr
     return lab.replacing(name, lambda data: change(data[name]), of=of)
 
 
-def reverse(values: Labelled, dim: str) -> Labelled:
-    return lab.at_places(values, dim, slice(None, None, -1))
-
-
-def first(values: Labelled, dim: str) -> Labelled:
-    return lab.at_places(values, dim, [0] * values.sizes[dim])
-
-
 def nothing(of: str | None = None) -> dict[str, Control]:
     return {"W = 0": lab.replacing("count", 0, of=of)}
 
@@ -152,7 +136,7 @@ def only_at(dim: str, label: Any, other: Callable[[xr.DataArray], Any], of: str 
 
 
 def sizes_exchanged(of: str | None = None, name: str = "count") -> dict[str, Control]:
-    return {"the sizes exchanged": changed(lambda values: reverse(values, "d"), of, name)}
+    return {"the sizes exchanged": changed(partial(lab.reverse, dim="d"), of, name)}
 
 
 def exponents_off(
@@ -175,9 +159,6 @@ def theorem(change: Change) -> Control:
     return changed(change, "far", "theorem")
 
 
-FAR_CONTROLS = {
-    "the theorems' exponents +0.05": theorem(lambda e: e + 0.05),
-    "the theorems' exponents -0.05": theorem(lambda e: e - 0.05),
-    "without 1/(2α ln d)": lab.replacing("log_d", np.inf, of="far"),
-}
+FAR_CONTROLS = {f"the theorems' exponents {by:+}": theorem(partial(operator.add, by)) for by in (0.05, -0.05)}
+FAR_CONTROLS |= {"without 1/(2α ln d)": lab.replacing("log_d", np.inf, of="far")}
 panels = partial(draw_panels, over="optimizer", ylabel="items recovered")

@@ -46,16 +46,19 @@ class Config(sweeps.Config):
 
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     def of_seed(key: Array, d: AnySize) -> dict[str, Array]:
-        u, v = sweeps.draw(key, config.n, d)
-        q = memory.power_law(config.n, config.alpha)
+        u, v, q = sweeps.draw(key, config.n, d, config.alpha)
         size = jnp.asarray(active(d), u.dtype)
         lam = size**-config.alpha
         gradient = memory.gradient_at_zero(u, v, q)
         descent = -gradient / spectral.spectral_norm(gradient)
         stabilized = -spectral.stabilized_sign(gradient, lam)
 
+        item = jnp.arange(1, config.n + 1, dtype=u.dtype)
+        blocks = [(item > place * size / 2) & (item <= place * size) for place in PLACES]
+
         def signals(w: Array) -> Array:
-            return jnp.stack([_block_mean(jnp.sum((u @ w) * v, axis=1), size, place) for place in PLACES])
+            own = jnp.sum((u @ w) * v, axis=1)
+            return jnp.stack([jnp.sum(own, where=of) / jnp.maximum(jnp.sum(of, dtype=u.dtype), 1) for of in blocks])
 
         found = {"signal": signals(stabilized), "signal_gd": signals(descent)}
         for name, w in {"muon": memory.stabilized_steps(u, v, q, jnp.zeros(1))[0], "gd": descent}.items():
@@ -71,12 +74,6 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     data = sweep.labelled(data, "item", "spike", item=list(config.items), spike=list(config.spikes))
     errors = jax.jit(jax.vmap(partial(_hessian, config)))(jax.random.split(sizes.stream(key, "Hessian"), config.seeds))
     return data.assign({name: ("seed", np.asarray(error)) for name, error in errors.items()})
-
-
-def _block_mean(logits: Array, d: Array, place: float) -> Array:
-    item = jnp.arange(1, len(logits) + 1, dtype=logits.dtype)
-    inside = (item > place * d / 2) & (item <= place * d)
-    return jnp.sum(jnp.where(inside, logits, 0)) / jnp.maximum(jnp.sum(inside, dtype=logits.dtype), 1)
 
 
 @in_float64
@@ -114,21 +111,20 @@ def _added_back(config: Config, u: Array, v: Array, q: Array, lam: Array) -> dic
 
 def _hessian(config: Config, key: Array) -> dict[str, Array]:
     """Relative errors of ∇²L(0)[Δ] = Σ_u Δ M_v at Δ = ∇L(0), with Σ_u centred and not."""
-    u, v = sweeps.draw(key, HEAD, config.dims[0])
-    q = memory.power_law(HEAD, config.alpha)
+    u, v, q = sweeps.draw(key, HEAD, config.dims[0], config.alpha)
 
     def gradient(w: Array) -> Array:
         return (jax.nn.softmax(v @ w.T @ u.T, axis=1) @ u - u).T @ (v * q[:, None])
 
-    zero = jnp.zeros((u.shape[1], u.shape[1]), u.dtype)
+    zero = memory.init(u)
     direction = gradient(zero)
     exact = jax.jvp(gradient, (zero,), (direction,))[1]
     factors = memory.hessian_at_zero(u, v, q)
-    lefts = {"hessian": factors.left, "hessian_uncentred": u.T @ u / len(u)}
-    return {
-        name: jnp.linalg.norm(left @ direction @ factors.right - exact) / jnp.linalg.norm(exact)
-        for name, left in lefts.items()
-    }
+
+    def error(left: Array) -> Array:
+        return jnp.linalg.norm(left @ direction @ factors.right - exact) / jnp.linalg.norm(exact)
+
+    return {"hessian": error(factors.left), "hessian_uncentred": error(u.T @ u / len(u))}
 
 
 states = lab.Statements()

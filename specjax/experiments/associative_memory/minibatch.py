@@ -50,19 +50,13 @@ def small_batches(config: Config) -> list[float]:
     return [float(b) for b in config.batches if distinct_items(config.n, config.alpha, b) < config.dims[-1] / 4]
 
 
-def draws(config: Config, d: int) -> int:
-    """How many draws at d go to one at the largest: as counts grow with d^(3/2), so the noise in their logarithms is as large at both."""
-    return int((config.dims[-1] / d) ** 1.5)
-
-
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     """Counts for every batch size, and for the population, means over draws; smaller batches are the start of larger ones."""
     batches, few = [*map(float, config.batches), np.inf], [b for b in config.batches if b <= FEW]
 
     def counts(key: Array, d: AnySize) -> dict[str, Array]:
         of_items, of_batch = jax.random.split(key)
-        u, v = sweeps.draw(of_items, config.n, d)
-        p = memory.power_law(config.n, config.alpha)
+        u, v, p = sweeps.draw(of_items, config.n, d, config.alpha)
 
         def of_batches(inputs: tuple[Array, Array]) -> dict[str, Array]:
             q, batch = inputs
@@ -75,8 +69,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
     def descent(key: Array, d: AnySize) -> dict[str, Array]:
         of_items, of_batch = jax.random.split(key)
-        u, v = sweeps.draw(of_items, config.descent_n, d)
-        p = memory.power_law(config.descent_n, config.alpha)
+        u, v, p = sweeps.draw(of_items, config.descent_n, d, config.alpha)
         qs = memory.minibatches(of_batch, p, few)
         found = [memory.count_of_descent(u, v, q, batch) for q, batch in zip(qs, few, strict=True)]
         population = memory.count_of_few(u, v, -memory.gradient_at_zero(u, v, p))
@@ -91,7 +84,9 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
     of_counts, of_descent = (sizes.stream(key, f"items and batches of {name}") for name in ("figure 3", "descent"))
     axes = {"batch": batches, "optimizer": OPTIMIZERS[1:]}
-    at = [sweeps.run(mean(counts, draws(config, d)), (d,), config.seeds, of_counts, **axes) for d in config.dims]
+    # As counts grow with d^(3/2), so many draws at d to one at the largest make the noise in their logarithms as large.
+    draws = {d: int((config.dims[-1] / d) ** 1.5) for d in config.dims}
+    at = [sweeps.run(mean(counts, draws[d]), (d,), config.seeds, of_counts, **axes) for d in config.dims]
     found, to = xr.concat(at, "d"), [*map(float, few), np.inf]
     many = sweeps.run(mean(descent, config.repeats), config.dims, config.seeds, of_descent, batch=to)
     both = xr.concat([many["count"].expand_dims(optimizer=["gd"]), found["count"]], "optimizer", join="outer")
@@ -166,8 +161,8 @@ def grows_as_capacity(
 
     @states(cites, says, name=f"critical-batch-of-{optimizer}", controls=controls, post_hoc=post_hoc)
     def grows(config: Config, data: xr.Dataset) -> lab.Relation:
-        of_seen = float(judging.slopes(half_seen(config, of_capacity)))
-        return lab.near(judging.slopes(critical(data, optimizer)), of_seen, MARGIN, "1/4")
+        of_seen = float(fits.slopes(half_seen(config, of_capacity), "d"))
+        return lab.near(fits.slopes(critical(data, optimizer), "d"), of_seen, MARGIN, "1/4")
 
 
 grows_as_capacity("muon", OF_MUON, "Muon's critical batch", CONTROLS, MORE)
@@ -187,7 +182,7 @@ def resolution_of_the_batch(config: Config, data: xr.Dataset) -> lab.Relation:
 def critical_batch_is_steeper(config: Config, data: xr.Dataset) -> lab.Relation:
     """At these sizes the slope of Muon's critical batch is above that of the figure's intersections, α + 1/2, by more than 1/8."""
     predicted = capacity.critical_batch_exponent("muon", config.alpha)  # without finite-d terms
-    return lab.above(judging.slopes(critical(data, "muon")), predicted + MARGIN / 2, "α + 5/8")
+    return lab.above(fits.slopes(critical(data, "muon"), "d"), predicted + MARGIN / 2, "α + 5/8")
 
 
 @states("section-3-critical-muon", controls=SMALLEST, post_hoc=AT_EVERY_D)

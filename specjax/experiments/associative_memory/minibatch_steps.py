@@ -52,11 +52,10 @@ def _with_items_beyond(config: Config) -> list[int]:
 def run(config: Config, key: Key[Array, ""]) -> judging.Data:
     """Counts and items seen after each step, of frequent and of rare items too; smaller batches are the start of larger ones."""
     bounds = jnp.asarray(config.batches, float) ** (1 / config.alpha)
-    p = memory.power_law(config.n, config.alpha)
 
     def of_seed(key: Array, d: AnySize) -> dict[str, Array]:
         of_items, of_batches = jax.random.split(key)
-        u, v = sweeps.draw(of_items, config.n, d)
+        u, v, p = sweeps.draw(of_items, config.n, d, config.alpha)
         rate = config.rate * jnp.sqrt(jnp.asarray(active(d), u.dtype))
         item = jnp.arange(1, config.n + 1, dtype=u.dtype)
 
@@ -72,15 +71,14 @@ def run(config: Config, key: Key[Array, ""]) -> judging.Data:
             qs = memory.minibatches(jax.random.fold_in(of_batches, t), p, config.batches)
             return jax.lax.map(of_batch, (*state, qs, bounds))
 
-        many = len(config.batches)
-        start = jnp.zeros((many, u.shape[1], u.shape[1]), u.dtype), jnp.zeros((many, config.n), bool)
+        start = memory.init(u, len(bounds)), jnp.zeros((len(bounds), config.n), bool)
         return jax.lax.scan(step, start, jnp.arange(config.steps))[1]
 
     tried = tuple(2**k for k in range(int(max(config.dims) ** config.alpha).bit_length() + 4))
 
     def hessian(key: Array, d: AnySize) -> dict[str, Array]:
         of_items, of_batch = jax.random.split(key)
-        v = memory.isotropic(of_items, config.n, d)
+        v, p = memory.isotropic(of_items, config.n, d), memory.power_law(config.n, config.alpha)
 
         def smallest(q: Array) -> Array:
             # The eigenvalues of its other factor do not depend on the batch.
@@ -99,7 +97,7 @@ def run(config: Config, key: Key[Array, ""]) -> judging.Data:
 states = lab.Statements()
 NOTHING = judging.nothing("capacity")
 ALL_STORED = {"all that is seen is stored": lab.replacing("count", "seen", of="capacity")}
-EXCHANGED = lab.changing(lambda data: judging.reverse(data, "batch"), of="capacity")
+EXCHANGED = lab.changing(lambda data: lab.reverse(data, "batch"), of="capacity")
 SAMPLES = {
     "the number of samples": judging.changed(lambda count: count.t + 0 * count, "capacity"),
     "a number that does not grow": lab.replacing("count", 3, of="capacity"),

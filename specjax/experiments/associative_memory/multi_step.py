@@ -80,14 +80,9 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     }
 
 
-def zero(u: Array, *runs: int) -> Array:
-    """W = 0 of as many runs."""
-    return jnp.zeros((*runs, u.shape[1], u.shape[1]), u.dtype)
-
-
 def few(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
     """Counts after few steps; how far the gradient before each of Muon is from eq. 5; and signals of rare items."""
-    u, v = sweeps.draw(key, config.n, d)
+    u, v, _ = sweeps.draw(key, config.n, d, config.alpha)
     size = jnp.asarray(active(d), u.dtype)
     root = jnp.sqrt(size)
     alphas = (config.alpha,) * len(RUNS) + config.others
@@ -102,7 +97,7 @@ def few(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
             gradient = memory.loss_and_gradient(w, u, v, q).gradient
             return jax.lax.cond(is_descent, lambda: gradient, lambda: spectral.polar(gradient))
 
-        return descent.path(zero(u), rates, direction)
+        return descent.path(memory.init(u), rates, direction)
 
     def error(w: Array) -> Array:
         gradient = memory.loss_and_gradient(w, u, v, qs[0]).gradient
@@ -119,8 +114,7 @@ def few(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
 
 
 def many(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
-    u, v = sweeps.draw(key, config.many_n, d)
-    q = memory.power_law(config.many_n, config.alpha)
+    u, v, q = sweeps.draw(key, config.many_n, d, config.alpha)
 
     def directions(ws: Array) -> Array:
         muon, gd = memory.loss_and_gradient(ws, u, v, q).gradient
@@ -128,17 +122,16 @@ def many(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
 
     of_gd = growing(d, config.alpha, config.many_steps)
     of_muon = jnp.full_like(of_gd, 2 * jnp.sqrt(jnp.asarray(active(d), u.dtype)))
-    ws = descent.path(zero(u, 2), jnp.stack([of_muon, of_gd], axis=1), directions)
+    ws = descent.path(memory.init(u, 2), jnp.stack([of_muon, of_gd], axis=1), directions)
     return {"count": sweeps.capacities(u, v, ws)["count"]}
 
 
 def unstable(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
     """Log of the last loss over that at the start, with growing rates and with constant ones, at both α."""
-    u, v = sweeps.draw(key, config.newton_n, d)
 
     def last(alpha: Array, rates: Array) -> Array:
-        q = memory.power_law(config.newton_n, alpha)
-        w = descent.path(zero(u), rates, lambda w: memory.loss_and_gradient(w, u, v, q).gradient)[-1]
+        u, v, q = sweeps.draw(key, config.newton_n, d, alpha)
+        w = descent.path(memory.init(u), rates, lambda w: memory.loss_and_gradient(w, u, v, q).gradient)[-1]
         return jnp.log(memory.loss(w, u, v, q) / jnp.log(config.newton_n))
 
     rates = jnp.stack([growing(d, alpha, 12) for alpha in UNSTABLE_ALPHAS])  # the last few are near the largest
@@ -147,8 +140,8 @@ def unstable(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
 
 
 def newton(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
-    u, v = sweeps.draw(key, config.newton_n, d)
-    ws = newton_and_muon(u, v, memory.power_law(config.newton_n, config.alpha), 2.0 * jnp.asarray(active(d), u.dtype))
+    u, v, q = sweeps.draw(key, config.newton_n, d, config.alpha)
+    ws = newton_and_muon(u, v, q, 2.0 * jnp.asarray(active(d), u.dtype))
     return {"count": sweeps.capacities(u, v, ws)["count"]}
 
 
@@ -162,8 +155,8 @@ def newton_and_muon(u: Array, v: Array, q: Array, length: Array) -> Array:
         newton = -memory.newton_direction(ws[0], u, v, q, 1e-8)  # the ridge of Figure 6
         return jnp.stack([newton, spectral.polar(memory.loss_and_gradient(ws[1], u, v, q).gradient)])
 
-    rates = length / jnp.linalg.norm(directions(zero(u, 2)), axis=(1, 2))
-    return descent.path(zero(u, 2), jnp.stack([rates] * STEPS), directions).astype(jnp.float32)
+    rates = length / jnp.linalg.norm(directions(memory.init(u, 2)), axis=(1, 2))
+    return descent.path(memory.init(u, 2), jnp.stack([rates] * STEPS), directions).astype(jnp.float32)
 
 
 def counts(data: judging.Data, run: str = "muon") -> xr.DataArray:
@@ -174,11 +167,6 @@ def by_alpha(config: Config, data: judging.Data) -> xr.DataArray:
     """Counts of Muon with η = 2√d at every α."""
     count = data["few"]["count"].sel(run=["muon", *map(further, config.others)]).astype(float)
     return count.rename(run="alpha").assign_coords(alpha=[config.alpha, *config.others]).sortby("alpha")
-
-
-def exponents(alpha: float) -> list[float]:
-    """Those of Theorem 4.1, after each step."""
-    return capacity.multi_step_exponents("muon", float(alpha), STEPS)[1:]
 
 
 def gain_of_exponent(count: xr.DataArray, gain: xr.DataArray | float) -> lab.Relation:
@@ -193,7 +181,7 @@ def gaining(of: str) -> dict[str, judging.Control]:
     return {"one step": judging.changed(at_first, of), "a gain that is larger by 1/2": larger}
 
 
-at_first = partial(judging.first, dim="t")
+at_first = partial(lab.at_places, dim="t", places=0)
 states = lab.Statements()
 NOTHING = judging.nothing("few")
 ONE_STEP = {"one step": judging.changed(at_first, "few")}
@@ -204,14 +192,14 @@ SHORT = {
     "gradient descent in Muon's place": judging.changed(lambda c: lab.at_labels(c, "run", {"short": "gd"}), "few"),
     "W = 0": judging.only_at("run", "short", lambda _: 0, "few"),
 }
-BEFORE = {"before the first step": judging.changed(lambda error: judging.first(error, "after"), "few", "error")}
+BEFORE = {"before the first step": judging.changed(lambda error: lab.at_places(error, "after", 0), "few", "error")}
 SECOND_CONTROL = "The control is not the first that was tried; the threshold is. Judged on a fresh seed."
 BY_NUMBER = "It asked for d²/ln N items, of which there are a few hundredths; the figure is about the order. Judged on fresh draws."
 BY_CHANGES = "It was about a change of the first step, whose growth falls where the loss diverges; on fresh draws."
 HALF = judging.only_at("optimizer", "muon", lambda count: at_first(count) / 2, "newton")
 STABLE = {
     "constant rates": lab.replacing("growing", "constant", of="unstable"),
-    "the two α exchanged": judging.changed(lambda loss: judging.reverse(loss, "alpha"), "unstable", "growing"),
+    "the two α exchanged": judging.changed(partial(lab.reverse, dim="alpha"), "unstable", "growing"),
 }
 
 
@@ -233,7 +221,8 @@ def every_step_gains(config: Config, data: judging.Data) -> lab.Relation:
 def exponents_gain(config: Config, data: judging.Data) -> lab.Relation:
     """At every α the exponent of straight lines gains from one step of Muon to four what Theorem 4.1 says, to half of it."""
     count = by_alpha(config, data)
-    gains = [last - first for first, *_, last in map(exponents, count.alpha.values)]
+    theorem = (capacity.multi_step_exponents("muon", alpha, STEPS) for alpha in count.alpha.values.tolist())
+    gains = [last - first for _, first, *_, last in theorem]
     return gain_of_exponent(count, xr.DataArray(gains, {"alpha": count.alpha}, "alpha"))
 
 
@@ -293,10 +282,10 @@ def figure(config: Config, data: judging.Data) -> Figure:
     drawn = Figure(figsize=(12, 7), layout="constrained")
     *of_steps, of_many, of_exponents, of_both = np.ravel(drawn.subplots(2, 3))
     few, many = by_alpha(config, data), data["many"]["count"].astype(float)
-    theorem = [exponents(alpha) for alpha in few.alpha.values]
+    theorem = [capacity.multi_step_exponents("muon", alpha, STEPS) for alpha in few.alpha.values.tolist()]
     for steps, axes in enumerate(of_steps, 2):
         draw_curves(axes, few.sel(t=steps), "d", "alpha", "α = {:g}".format)
-        draw_slopes(axes, few.sel(t=steps), "d", "alpha", [after[steps - 1] for after in theorem])
+        draw_slopes(axes, few.sel(t=steps), "d", "alpha", [after[steps] for after in theorem])
         axes.set(title=f"4: Muon, η = 2√d, T = {steps}, N = {config.n}")
     draw_curves(of_many, many.isel(t=[0, -1]).sel(optimizer="muon"), "d", "t", "T = {}".format)
     of_many.plot(config.many_dims, np.square(config.many_dims), "k:", label="d²")
@@ -306,7 +295,7 @@ def figure(config: Config, data: judging.Data) -> Figure:
         axes.set(xlabel="dimension d", ylabel="items recovered")
     draw_curves(of_exponents, judging.pseudo_slopes(few), "t", "alpha", "α = {:g}".format)
     for after, color in zip(theorem, COLORS, strict=False):
-        of_exponents.plot(few.t, after, "--", color=color)
+        of_exponents.plot(few.t, after[1:], "--", color=color)
     of_exponents.set(title="4e: exponents, theory dashed", xlabel="steps T", ylabel="slope in d", xticks=few.t.values)
     draw_curves(of_both, many.isel(d=-1), "t", "optimizer", judging.NAMES.__getitem__)
     of_both.set(title=f"5a: d = {config.many_dims[-1]}", xlabel="steps T", ylabel="items recovered", yscale="log")

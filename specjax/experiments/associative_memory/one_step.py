@@ -4,7 +4,6 @@ The theorems are powers of d as d and N grow without end. Nothing is divided by 
 those of a formula without a fitted number (`specjax.theory.finite_capacity`), and far out its local exponents are those of the theorems.
 """
 
-import jax
 import numpy as np
 import xarray as xr
 from jaxtyping import Array, Key
@@ -40,35 +39,25 @@ class Config(sweeps.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(self.alphas) < 2:
-            raise ValueError(f"alphas needs 2 or more exponents, for c1 + c2/α, got {self.alphas}.")
         if len(fitted := [d for d in self.dims if d >= self.fit_from]) < 2:
             raise ValueError(f"dims from fit_from={self.fit_from} on need to be 2 or more, for a slope, got {fitted}.")
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
-    def of_seed(key: Array, d: AnySize) -> dict[str, Array]:
-        def of_alpha(key: Array, alpha: Array) -> dict[str, Array]:
-            u, v = sweeps.draw(key, config.n, d)
-            return sweeps.capacities(u, v, memory.one_step(u, v, memory.power_law(config.n, alpha), OPTIMIZERS))
+    def steps(key: Array, d: AnySize, alpha: Array) -> dict[str, Array]:
+        u, v, q = sweeps.draw(key, config.n, d, alpha)
+        return sweeps.capacities(u, v, memory.one_step(u, v, q, OPTIMIZERS))
 
-        return sweeps.at_alphas(of_alpha, config.alphas, key)
-
-    def descent(key: Array, d: AnySize) -> dict[str, Array]:
-        def of_alpha(key: Array, alpha: Array) -> Array:
-            u, v = sweeps.draw(key, config.descent_n, d)
-            w = -memory.gradient_at_zero(u, v, memory.power_law(config.descent_n, alpha))
-            return memory.count_of_few(u, v, w)
-
-        # Draws of their own at every d too, so that means over them have as little noise as they can.
-        return {"count": sweeps.at_alphas(of_alpha, config.alphas, jax.random.fold_in(key, sizes.active(d)))}
+    def descent(key: Array, d: AnySize, alpha: Array) -> dict[str, Array]:
+        u, v, q = sweeps.draw(key, config.descent_n, d, alpha)
+        return {"count": memory.count_of_few(u, v, -memory.gradient_at_zero(u, v, q))}
 
     of_items, of_descent, of_far = (sizes.stream(key, name) for name in ("items", "items of gradient descent", "far"))
-    many = sweeps.run(descent, config.descent_dims, config.descent_seeds, of_descent, alpha=config.alphas)
-    axes = {"alpha": config.alphas, "optimizer": OPTIMIZERS}
+    of_seed, of_many = sweeps.at_alphas(steps, config.alphas), sweeps.at_alphas(descent, config.alphas, anew=True)
+    many = sweeps.run(of_many, config.descent_dims, config.descent_seeds, of_descent, alpha=config.alphas)
     count, theorem = finite_capacity.expected_count, capacity.one_step_exponent
     return {
-        "capacity": sweeps.run(of_seed, config.dims, config.seeds, of_items, **axes),
+        "capacity": sweeps.run(of_seed, config.dims, config.seeds, of_items, alpha=config.alphas, optimizer=OPTIMIZERS),
         "descent": many.assign_coords(optimizer="gd"),
         "far": judging.far_out(FAR, config.alphas, config.far_seeds, of_far, count, theorem),
     }
@@ -80,10 +69,8 @@ def judged(config: Config, data: judging.Data, optimizer: str | list[str] = SPEC
 
 
 def of_groups(data: judging.Data) -> xr.DataArray:
-    count, size = data["descent"]["count"], GROUP
-    groups = count.sizes["seed"] // size
-    means = count.astype(float).isel(seed=slice(0, groups * size)).coarsen(seed=size).mean()
-    return means.assign_coords(seed=np.arange(groups))
+    means = data["descent"]["count"].astype(float).coarsen(seed=GROUP, boundary="trim").mean()
+    return means.assign_coords(seed=np.arange(means.sizes["seed"]))
 
 
 def exact_power(of: str) -> dict[str, judging.Control]:

@@ -145,7 +145,7 @@ def by_dimension(config: Config, values: xr.DataArray) -> xr.DataArray:
 
 
 with_runs = partial(lab.changing, of="runs")
-at_start = partial(judging.first, dim="iteration")
+at_start = partial(lab.at_places, dim="iteration", places=0)
 Choice = Callable[[Config, xr.DataArray], xr.DataArray]
 states = lab.Statements()
 EXCHANGED = with_runs(lambda runs: lab.at_labels(runs, "optimizer", {"muon": "adamw", "adamw": "muon"}))

@@ -1,6 +1,6 @@
 """Appendix C: what the resolution λ does to the capacity, the spectrum that explains it, and the cubic iteration."""
 
-from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float, Key
 
-from specjax import lab, sizes, spectral
+from specjax import fits, lab, sizes, spectral
 from specjax.experiments.associative_memory import judging, sweeps
 from specjax.models import associative_memory as memory
 from specjax.sizes import AnySize, active, mask
@@ -40,9 +40,8 @@ class Config(sweeps.Config):
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     def counts(key: Array, d: AnySize) -> dict[str, Array]:
-        u, v = sweeps.draw(key, config.n, d)
+        u, v, q = sweeps.draw(key, config.n, d, config.alpha)
         size = jnp.asarray(active(d), u.dtype)
-        q = memory.power_law(config.n, config.alpha)
         # λ = 0 is the polar factor.
         lambdas = jnp.append(jnp.asarray(config.factors, u.dtype), SHARP / size) * size**-config.alpha
         maps = memory.stabilized_steps(u, v, q, lambdas)
@@ -50,8 +49,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         return {"count": found[:-2], "sharp": found[-2], "gd": found[-1]}
 
     def spectrum(key: Array, d: AnySize) -> dict[str, Array]:
-        u, v = sweeps.draw(key, config.spectrum_n, d)
-        s = memory.gradient_singular_values(u, v, memory.power_law(config.spectrum_n, config.alpha))
+        s = memory.gradient_singular_values(*sweeps.draw(key, config.spectrum_n, d, config.alpha))
         inverse_sum = jnp.sum(jnp.where(mask(d), 1 / s, 0))
         return {"s_bulk": s[active(d) // 2], "s_min": s[active(d) - 1], "inverse_sum": inverse_sum}
 
@@ -87,29 +85,25 @@ def at(data: judging.Data, factor: float) -> xr.DataArray:
     return data["capacity"]["count"].sel(factor=factor, drop=True).astype(float)
 
 
-def of_one(count: xr.DataArray) -> xr.DataArray:
-    return count.sel(factor=1.0, drop=True)
-
-
 def over_polar(counts: xr.DataArray, data: judging.Data) -> xr.DataArray:
     return (counts / at(data, 0.0)).rename("items / those of the polar factor")
 
 
-def at_one(other: Callable[[xr.Dataset], xr.DataArray]) -> judging.Control:
-    return lab.replacing("count", lambda data: data["count"].where(data.factor != 1.0, other(data)), of="capacity")
-
-
 states = lab.Statements()
-COARSE = {"the coarsest λ": at_one(lambda data: data["count"].isel(factor=-1, drop=True))}
-DESCENT = {"gradient descent": at_one(lambda data: data["gd"])}
-FINER = judging.changed(lambda count: count.where(count.factor != count.factor[-1], of_one(count)), "capacity")
-MORE = {"√d times as many": at_one(lambda data: data["count"] * data.d**0.5)}
+at_one = partial(judging.only_at, "factor", 1.0, of="capacity")
+COARSE = {"the coarsest λ": at_one(lambda count: count.isel(factor=-1, drop=True))}
+OF_GD = lab.replacing("count", lambda data: data["count"].where(data.factor != 1.0, data["gd"]), of="capacity")
+DESCENT = {"gradient descent": OF_GD}
+FINER = judging.changed(lambda count: lab.at_labels(count, "factor", {count.factor.values[-1]: 1.0}), "capacity")
+MORE = {"√d times as many": at_one(lambda count: count * count.d**0.5)}
 LARGER_SUM = {"√d times it": judging.changed(lambda values: values * values.d**0.5, "spectrum", "inverse_sum")}
 BY_EXPONENT = "It asked for the exponent α + 1 to 1/4, where the lemma has a bound with (log d)²; on fresh draws."
 SHARP_CONTROLS = {
-    "λ = d^-α": lab.replacing("sharp", lambda data: of_one(data["count"]), of="capacity"),
+    "λ = d^-α": lab.replacing("sharp", lambda data: data["count"].sel(factor=1.0, drop=True), of="capacity"),
     "gradient descent": lab.replacing("sharp", "gd", of="capacity"),
 }
+QUINTICS = {f"cubic_{of}": f"quintic_{of}" for of in ("quotient", "quotient_larger", "value")}
+QUINTIC = lab.changing(lambda data: data.assign({to: data[of] for to, of in QUINTICS.items()}), of="iterations")
 
 
 @states("appendix-c-polar", controls=COARSE | DESCENT)
@@ -144,30 +138,18 @@ def no_resolution_has_a_better_rate(config: Config, data: judging.Data) -> lab.R
     return judging.has_exponent(over_polar(data["capacity"]["count"].max("factor"), data), 0.0, HALF)
 
 
-def quintic(*names: str) -> dict[str, judging.Control]:
-    """The control with the iterates of Muon's polynomial in the place of the cubic ones."""
-    other = {f"cubic_{name}": f"quintic_{name}" for name in names}
-    change = lab.changing(lambda data: data.assign({to: data[of] for to, of in other.items()}), of="iterations")
-    return {"Muon's quintic polynomial": change}
-
-
-@states("lemma-c-4", controls=quintic("quotient", "quotient_larger"))
+@states("lemma-c-4", controls={"Muon's quintic polynomial": QUINTIC})
 def quotient_does_not_increase(config: Config, data: judging.Data) -> lab.Relation:
     """For the iterates of 3z/2 - z³/2 the quotient h(z)/z does not increase in z on (0, √3), after any number of steps."""
     found = data["iterations"]  # at pairs of points that differ by up to 5 %
     return lab.always(found["cubic_quotient_larger"], found["cubic_quotient"], slack=0.02, rounding=1e-12)
 
 
-@states("lemma-c-4", controls=quintic("value"))
+@states("lemma-c-4", controls={"Muon's quintic polynomial": QUINTIC})
 def iterates_tend_to_one(config: Config, data: judging.Data) -> lab.Relation:
     """The iterates of 3z/2 - z³/2 tend to 1 for every z in (0, √3)."""
     last = data["iterations"]["cubic_value"].isel(steps=-1, drop=True)  # from z between 0.01 and √3 - 0.01
     return lab.identity(abs(last - 1).rename("|h(z) - 1|"), tolerance=1e-12)
-
-
-def slope_of(values: xr.DataArray) -> xr.DataArray:
-    """In every draw: means of logarithms, since Σ 1/s_k has no mean."""
-    return judging.slopes(values.copy(data=np.log(values.values.astype(float))))
 
 
 def scale(name: str, key: str, cites: str, says: str) -> None:
@@ -180,8 +162,8 @@ def scale(name: str, key: str, cites: str, says: str) -> None:
     @states(cites, says, name=name.replace("_", "-"), controls=controls)
     def exponent(config: Config, data: judging.Data) -> lab.Relation:
         expected = capacity.singular_value_exponents(config.alpha)[key]
-        called = "1/4, half of the 1/2 by which a wrong exponent is off,"
-        return lab.near(slope_of(data["spectrum"][name]), expected, HALF, called)
+        slope = fits.slopes(xr.ufuncs.log(data["spectrum"][name].astype(float)), "d")
+        return lab.near(slope, expected, HALF, "1/4, half of the 1/2 by which a wrong exponent is off,")
 
 
 scale("s_bulk", "bulk", "appendix-b-2-bulk", "The bulk singular value s_(d/2) of the gradient falls as d^-α.")
@@ -193,7 +175,8 @@ def inverse_sum(config: Config, data: judging.Data) -> lab.Relation:
     """The sum of the inverse singular values grows no faster than d^(α+1) (log d)²."""
     values = data["spectrum"]["inverse_sum"]
     bound = values.d ** (config.alpha + 1) * np.log(values.d) ** 2
-    return lab.below(slope_of(values / bound).rename("slope of the sum over the bound"), 0.0, "no growth")
+    slope = fits.slopes(xr.ufuncs.log(values / bound), "d")  # in every draw: the sum has no mean
+    return lab.below(slope.rename("slope of the sum over the bound"), 0.0, "no growth")
 
 
 EXPERIMENT = lab.Experiment(

@@ -10,7 +10,9 @@ from jaxtyping import Array, Float, Key
 
 from specjax import lab, sweep
 from specjax.models import associative_memory as memory
-from specjax.sizes import AnySize
+from specjax.sizes import AnySize, active
+
+Measure = Callable[..., dict[str, Array]]
 
 
 class Config(lab.Config):
@@ -23,16 +25,26 @@ class Config(lab.Config):
                 check_items(value, getattr(self, f"{name[:-1]}dims", getattr(self, "dims", ())))
 
 
-def draw(key: Key[Array, ""], n: int, d: AnySize) -> tuple[Float[Array, "n d"], Float[Array, "n d"]]:
-    """Isotropic unembeddings and embeddings; those of a smaller d are columns of those of a larger, up to the factor."""
+def draw(
+    key: Key[Array, ""], n: int, d: AnySize, alpha: float | Float[Array, ""]
+) -> tuple[Float[Array, "n d"], Float[Array, "n d"], Float[Array, " n"]]:
+    """Isotropic unembeddings and embeddings, of which a smaller d has columns of those of a larger, up to the factor; frequencies."""
     of_u, of_v = jax.random.split(key)
-    return memory.isotropic(of_u, n, d), memory.isotropic(of_v, n, d)
+    return memory.isotropic(of_u, n, d), memory.isotropic(of_v, n, d), memory.power_law(n, alpha)
 
 
-def at_alphas(of_alpha: Callable[..., Any], alphas: Sequence[float], key: Key[Array, ""], *more: Array) -> Any:
-    """`of_alpha(key, α, …)` at every α, each with draws of its own, so that means over α have little noise."""
-    places = jnp.arange(len(alphas)), jnp.asarray(alphas), *more
-    return jax.lax.map(lambda at: of_alpha(jax.random.fold_in(key, at[0]), *at[1:]), places)
+def at_alphas(of_alpha: Measure, alphas: Sequence[float], *more: Array, anew: bool = False) -> Measure:
+    """What measures `of_alpha(key, d, α, …)` at every α, each with draws of its own, so that means over α have little noise.
+
+    With `anew` every d has draws of its own too, for means over d.
+    """
+
+    def of_seed(key: Array, d: AnySize) -> dict[str, Array]:
+        of_d = jax.random.fold_in(key, active(d)) if anew else key
+        places = jnp.arange(len(alphas)), jnp.asarray(alphas), *more
+        return jax.lax.map(lambda at: of_alpha(jax.random.fold_in(of_d, at[0]), d, *at[1:]), places)
+
+    return of_seed
 
 
 def capacities(u: Float[Array, "n d"], v: Float[Array, "n d"], ws: Float[Array, "*many d d"]) -> dict[str, Array]:
@@ -41,13 +53,7 @@ def capacities(u: Float[Array, "n d"], v: Float[Array, "n d"], ws: Float[Array, 
     return {"count": memory.count(mask), "prefix": memory.prefix(mask)}
 
 
-def run(
-    of_seed: Callable[[Array, AnySize], dict[str, Array]],
-    dims: Sequence[int],
-    seeds: int,
-    key: Key[Array, ""],
-    **axes: Sequence[Any],
-) -> xr.Dataset:
+def run(of_seed: Measure, dims: Sequence[int], seeds: int, key: Key[Array, ""], **axes: Sequence[Any]) -> xr.Dataset:
     """A sweep over d; `axes` are the axes that outputs have by themselves, of which an output of fewer has the first."""
     data = sweep.run(of_seed, {"d": sweep.widths(*dims)}, seeds=seeds, key=key)
     return sweep.labelled(data, *axes, **{name: list(values) for name, values in axes.items()})

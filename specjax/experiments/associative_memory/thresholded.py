@@ -53,46 +53,38 @@ def thresholds(name: str, d: float, alpha: float) -> list[float]:
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     powers_of = {name: jnp.asarray([[0.0, *theorem(name, alpha)] for alpha in config.alphas]) for name in SHARES}
 
+    def powers(d: AnySize, exponent: Array) -> Array:
+        return jnp.asarray(sizes.active(d), jnp.float32) ** exponent
+
     def bounds(name: str, d: AnySize, exponent: Array) -> Array:
         return (SHARES[name] * powers(d, exponent)).at[0].set(0)[:STEPS]
 
-    def muon(key: Array, d: AnySize) -> dict[str, Array]:
-        def of_alpha(key: Array, alpha: Array, exponent: Array) -> Array:
-            u, v = sweeps.draw(key, config.n, d)
-            q = memory.power_law(config.n, alpha)
-            return sweeps.capacities(u, v, memory.thresholded_muon(u, v, q, bounds("muon", d, exponent)))["count"]
+    def muon(key: Array, d: AnySize, alpha: Array, exponent: Array) -> dict[str, Array]:
+        u, v, q = sweeps.draw(key, config.n, d, alpha)
+        ws = memory.thresholded_muon(u, v, q, bounds("muon", d, exponent))
+        return {"count": memory.count(memory.recovered(u, v, ws))}
 
-        return {"count": sweeps.at_alphas(of_alpha, config.alphas, key, powers_of["muon"])}
+    def descent(key: Array, d: AnySize, alpha: Array, exponent: Array) -> dict[str, Array]:
+        of_items, of_rates = jax.random.split(key)
+        u, v, q = sweeps.draw(of_items, config.descent_n, d, alpha)
+        rates = powers(d, alpha * exponent[1:])
+        others = rates * OTHER ** jax.random.uniform(of_rates, (STEPS,), minval=-1.0, maxval=1.0)
 
-    def descent(key: Array, d: AnySize) -> dict[str, Array]:
-        def of_alpha(key: Array, alpha: Array, exponent: Array) -> Array:
-            of_items, of_rates = jax.random.split(key)
-            u, v = sweeps.draw(of_items, config.descent_n, d)
-            q, rates = memory.power_law(config.descent_n, alpha), powers(d, alpha * exponent[1:])
-            others = rates * OTHER ** jax.random.uniform(of_rates, (STEPS,), minval=-1.0, maxval=1.0)
+        def counts(rates: Array) -> Array:
+            ws = memory.thresholded_descent(u, v, q, bounds("gd", d, exponent), rates)
+            return jax.lax.map(lambda w: memory.count_of_few(u, v, w), ws)
 
-            def counts(rates: Array) -> Array:
-                ws = memory.thresholded_descent(u, v, q, bounds("gd", d, exponent), rates)
-                return jax.lax.map(lambda w: memory.count_of_few(u, v, w), ws)
+        return {"count": counts(rates), "other": counts(others)}
 
-            return jnp.stack([counts(rates), counts(others)])
-
-        # Draws of their own at every d too, so that means over them have as little noise as they can.
-        of_d = jax.random.fold_in(key, sizes.active(d))
-        both = sweeps.at_alphas(of_alpha, config.alphas, of_d, powers_of["gd"])
-        return {"count": both[:, 0], "other": both[:, 1]}
-
-    axes = {"alpha": config.alphas, "t": range(1, STEPS + 1)}
     of_muon, of_descent, of_far = (sizes.stream(key, of) for of in ("thresholded Muon", "thresholded descent", "far"))
+    axes = {"alpha": config.alphas, "t": range(1, STEPS + 1)}
+    of_steps = sweeps.at_alphas(muon, config.alphas, powers_of["muon"])
+    of_descents = sweeps.at_alphas(descent, config.alphas, powers_of["gd"], anew=True)
     return {
-        "muon": sweeps.run(muon, config.dims, config.seeds, of_muon, **axes),
-        "gd": sweeps.run(descent, config.descent_dims, config.descent_seeds, of_descent, **axes),
+        "muon": sweeps.run(of_steps, config.dims, config.seeds, of_muon, **axes),
+        "gd": sweeps.run(of_descents, config.descent_dims, config.descent_seeds, of_descent, **axes),
         "far": judging.far_out(FAR, config.alphas, config.far_seeds, of_far, far_capacities, theorem),
     }
-
-
-def powers(d: AnySize, exponent: Array) -> Array:
-    return jnp.asarray(sizes.active(d), jnp.float32) ** exponent
 
 
 def theorem(name: str, alpha: float) -> list[float]:
@@ -121,8 +113,8 @@ def formula(config: Config, data: judging.Data, name: str) -> xr.DataArray:
 
 states = lab.Statements()
 OTHER_THEOREMS = {
-    "the first step's exponents": judging.theorem(lambda e: judging.first(e, "t")),
-    "each other's exponents": judging.theorem(lambda e: judging.reverse(e, "optimizer")),
+    "the first step's exponents": judging.theorem(lambda e: lab.at_places(e, "t", 0)),
+    "each other's exponents": judging.theorem(lambda e: lab.reverse(e, "optimizer")),
     "gradient descent in one regime": judging.theorem(lambda e: e.where(e.optimizer != "gd", e.t / (2 * e.alpha))),
 }
 A_STEP_MORE = judging.changed(lambda other: other * other.d ** (1 / (2 * other.alpha)), "gd", "other")
@@ -139,7 +131,7 @@ def by_formula(name: str, other: str, cites: str, says: str, start: int) -> None
         return count * (count.d / count.d[0]) ** (others - mine)
 
     controls: dict[str, judging.Control] = {
-        "one step in the place of several": judging.changed(lambda count: judging.first(count, "t"), name),
+        "one step in the place of several": judging.changed(lambda count: lab.at_places(count, "t", 0), name),
         "the other theorem's exponents": judging.changed(of_other, name),
     }
     controls |= judging.nothing(name) | judging.sizes_exchanged(name)

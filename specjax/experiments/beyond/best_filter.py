@@ -70,25 +70,21 @@ def one_step(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     tables = np.stack([theory.best_filter(NODES, alpha) for alpha in config.alphas])
     shares = np.array([theory.best_share(alpha) for alpha in config.alphas])
 
-    def of_seed(key: Array, d: AnySize) -> dict[str, Array]:
-        def of_alpha(key: Array, alpha: Array, best: Array, share: Array) -> dict[str, Array]:
-            u, v = sweeps.draw(key, config.n, d)
-            q = memory.power_law(config.n, alpha)
-            steps = memory.mapped_steps(u, v, q, jnp.asarray(sizes.active(d)), maps, best, share)
-            return {"count": sweeps.capacities(u, v, steps)["count"]}
+    def of_alpha(key: Array, d: AnySize, alpha: Array, best: Array, share: Array) -> dict[str, Array]:
+        u, v, q = sweeps.draw(key, config.n, d, alpha)
+        steps = memory.mapped_steps(u, v, q, jnp.asarray(sizes.active(d)), maps, best, share)
+        return {"count": sweeps.capacities(u, v, steps)["count"]}
 
-        return sweeps.at_alphas(of_alpha, config.alphas, key, jnp.asarray(tables), jnp.asarray(shares))
-
+    of_seed = sweeps.at_alphas(of_alpha, config.alphas, jnp.asarray(tables), jnp.asarray(shares))
     return sweeps.run(of_seed, config.dims, config.seeds, key, alpha=config.alphas, filter=FILTERS)
 
 
 def several_steps(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     """Counts after each of several steps on the cross-entropy, of the population and of fresh batches, at every rate."""
-    p = memory.power_law(config.few_n, FEW_ALPHA)
     methods = {"polar": spectral.SVD(), "ridge": spectral.Tikhonov(theory.best_share(FEW_ALPHA))}
 
     def of_seed(key: Array, d: AnySize) -> dict[str, Array]:
-        u, v = sweeps.draw(sizes.stream(key, "items"), config.few_n, d)
+        u, v, p = sweeps.draw(sizes.stream(key, "items"), config.few_n, d, FEW_ALPHA)
         batches = jax.vmap(lambda key: memory.minibatch(key, p, BATCH))(
             jax.random.split(sizes.stream(key, "batches"), STEPS)
         )
@@ -99,7 +95,7 @@ def several_steps(config: Config, key: Key[Array, ""]) -> xr.Dataset:
                 w = w + rate * spectral.polar(down, method)
                 return w, memory.count_of_few(u, v, w)
 
-            return jax.lax.scan(step, jnp.zeros_like(u.T @ v), frequencies)[1]
+            return jax.lax.scan(step, memory.init(u), frequencies)[1]
 
         found = [
             [

@@ -12,7 +12,7 @@ import xarray as xr
 from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
-from specjax import lab, sizes
+from specjax import fits, lab, sizes
 from specjax.experiments.associative_memory import judging, sweeps
 from specjax.experiments.associative_memory.judging import Data
 from specjax.lab.drawing import COLORS, draw_curves
@@ -46,14 +46,11 @@ def counts(n: int, dims: Sequence[int], seeds: int, optimizers: tuple[str, ...],
     """Items recovered after one step on N items, at every dimension, exponent and for each optimizer."""
     alphas = (EARLY, TURNING, 1.6, LATE)
 
-    def of_seed(key: Array, d: AnySize) -> dict[str, Array]:
-        def of_alpha(key: Array, alpha: Array) -> dict[str, Array]:
-            u, v = sweeps.draw(key, n, d)
-            return sweeps.capacities(u, v, memory.one_step(u, v, memory.power_law(n, alpha), optimizers))
+    def of_alpha(key: Array, d: AnySize, alpha: Array) -> dict[str, Array]:
+        u, v, q = sweeps.draw(key, n, d, alpha)
+        return sweeps.capacities(u, v, memory.one_step(u, v, q, optimizers))
 
-        return sweeps.at_alphas(of_alpha, alphas, key)
-
-    return sweeps.run(of_seed, dims, seeds, key, alpha=alphas, optimizer=optimizers)
+    return sweeps.run(sweeps.at_alphas(of_alpha, alphas), dims, seeds, key, alpha=alphas, optimizer=optimizers)
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
@@ -91,7 +88,7 @@ def limit(alpha: xr.DataArray) -> xr.DataArray:
 def of_logarithm(counts: xr.DataArray) -> xr.DataArray:
     """The slope of the logarithm of counts over log log N."""
     logs = judging.log(counts)
-    return judging.slopes(logs.assign_coords(n=np.log(logs.n.astype(float))), "n").rename("slope over log log N")
+    return fits.slopes(logs.assign_coords(n=np.log(logs.n.astype(float))), "n").rename("slope over log log N")
 
 
 def factor(of: str, change: judging.Change) -> judging.Control:
@@ -101,8 +98,8 @@ def factor(of: str, change: judging.Change) -> judging.Control:
 
 states = lab.Statements()
 OF_BOTH = {
-    "Muon's counts for Newton's": judging.changed(lambda count: judging.first(count, "optimizer"), "dimensions"),
-    "the two exchanged": judging.changed(lambda count: judging.reverse(count, "optimizer"), "dimensions"),
+    "Muon's counts for Newton's": judging.changed(lambda count: lab.at_places(count, "optimizer", 0), "dimensions"),
+    "the two exchanged": judging.changed(lambda count: lab.reverse(count, "optimizer"), "dimensions"),
 }
 
 
@@ -132,7 +129,7 @@ def muon_constant(config: Config, data: Data) -> lab.Relation:
     "logarithm",
     "Muon's counts fall with the number of items as the sharp asymptotics do: slopes over log log N to 0.2, in the mean over α.",
     controls={
-        "no logarithm": judging.changed(lambda count: judging.first(count, "n"), "items"),
+        "no logarithm": judging.changed(lambda count: lab.at_places(count, "n", 0), "items"),
         "its power 1/α": factor("items", lambda count: np.log(count.n) ** (-1 / (2 * count.alpha))),
         "its power 0": factor("items", lambda count: np.log(count.n) ** (1 / (2 * count.alpha))),
     },

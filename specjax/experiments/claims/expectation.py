@@ -112,15 +112,12 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         scaled = {"scaled_squared": (c * slope) ** 2, "scaled_curvature": c * curvature}
         return {"slope": slope, "squared": slope**2, "curvature": curvature, **scaled}
 
-    def swept(name: str, measure: Callable[..., Any], **over: Any) -> xr.Dataset:
-        return sweep.run(measure, over, seeds=config.samples, key=sizes.stream(key, name))
-
-    taken = swept("batches", gradients, batch_size=sweep.values(*map(float, BATCHES)))
-    scored = swept("scores", scores, location=sweep.values(-0.5, 2.0))
+    taken = lab.swept(key, "batches", gradients, config.samples, batch_size=sweep.values(*map(float, BATCHES)))
+    scored = lab.swept(key, "scores", scores, config.samples, location=sweep.values(-0.5, 2.0))
     return {
         "gradients": sweep.labelled(taken, "entry"),
         "scores": sweep.labelled(scored, "row", "column", row=["μ", "σ"], column=["μ", "σ"]),
-        "losses": swept("losses", losses, theta=sweep.values(*THETAS)),
+        "losses": lab.swept(key, "losses", losses, config.samples, theta=sweep.values(*THETAS)),
     }
 
 

@@ -15,4 +15,4 @@ def exchanged(dim: str, first: Any, second: Any, *, of: str | None = None) -> di
 
 def everywhere(dim: str, place: int) -> Callable[[Any, Any], Any]:
     """A control: what is at one place of `dim` at every place of it."""
-    return lab.changing(lambda data: lab.at_places(data, dim, [place] * data.sizes[dim]))
+    return lab.changing(lambda data: lab.at_places(data, dim, place))

@@ -126,14 +126,9 @@ def with_rule(rule: str, other: str) -> Callable[[Config, xr.Dataset], xr.Datase
     return control
 
 
-def at_widths(name: str, places: list[int] | slice) -> Callable[[Config, xr.Dataset], xr.Dataset]:
+def at_widths(name: str, places: int | slice) -> Callable[[Config, xr.Dataset], xr.Dataset]:
     """A control: a quantity at other widths, or at one of them, in the place of the widths in their order."""
-
-    def control(config: Config, data: xr.Dataset) -> xr.Dataset:
-        taken = np.broadcast_to(np.arange(data.sizes["width"])[places], data.sizes["width"])
-        return data.assign({name: data[name].isel(width=taken).assign_coords(width=data["width"])})
-
-    return control
+    return lab.replacing(name, lambda data: lab.at_places(data[name], "width", places))
 
 
 @states(
@@ -180,7 +175,7 @@ def rows_reach_muon(config: Config, data: xr.Dataset) -> lab.Relation:
     "section-2-row-momentum",
     "The gap of normalized rows to Muon shrinks with the width, at every length, so that they could match at scale.",
     controls={
-        "the largest width at all of them": at_widths("left", [-1]),
+        "the largest width at all of them": at_widths("left", -1),
         "widths exchanged": at_widths("left", slice(None, None, -1)),
     },
     along="length",
@@ -206,7 +201,7 @@ def muon_ahead_of_adam(config: Config, data: xr.Dataset) -> lab.Relation:
     "appendix-d-model-size",
     "Along the trainings of Muon and of normalized rows the ratio of off-diagonal to diagonal of V Vᵀ, averaged over the matrices "
     "of a network, falls with the width.",
-    controls={"the ratio of the smallest width at all of them": at_widths("ratio", [0])},
+    controls={"the ratio of the smallest width at all of them": at_widths("ratio", 0)},
     along="length",
 )
 def ratio_falls(config: Config, data: xr.Dataset) -> lab.Relation:
@@ -218,7 +213,7 @@ def ratio_falls(config: Config, data: xr.Dataset) -> lab.Relation:
     "appendix-d-model-size",
     "The ratio of Gaussian noise of the same sizes falls with the width as well, in every matrix.",
     corrected=True,
-    controls={"the ratio of the smallest width at all of them": at_widths("noise_ratio", [0])},
+    controls={"the ratio of the smallest width at all of them": at_widths("noise_ratio", 0)},
 )
 def ratio_of_noise_falls(config: Config, data: xr.Dataset) -> lab.Relation:
     """As 1/√width, so that a falling ratio is no sign of anything learned."""

@@ -69,19 +69,16 @@ class Config(lab.Config):
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     """Steps with the best step size of each run, by group; gradient descent in context to the end, and on M in the spectral domain."""
-
-    def swept(measure: Any, stream: str, seeds: int, **over: Any) -> xr.Dataset:
-        of_stream = sizes.stream(key, stream)
-        return sweep.run(partial(measure, config), over, seeds=seeds, key=of_stream)
-
     with jax.enable_x64(True):
         data = {}
         for group, (_, field, _) in GROUPS.items():
             over = {"kappa": sweep.values(*getattr(config, field)), "rate": sweep.values(*RATES)}
-            data[group] = swept(partial(_steps, group=group), f"runs of {group}", config.seeds, **over).min("rate")
-        cubic = swept(_cubic, "cubic", config.seeds // 2, kappa=sweep.values(*config.cubic_kappas))
-        aligned = swept(_aligned, "aligned", config.seeds, rate=sweep.values(0.5)).isel(rate=0, drop=True)
-        aligned = sweep.labelled(aligned, "kappa", kappa=list(config.aligned_kappas))
+            measure = partial(_steps, config, group=group)
+            data[group] = lab.swept(key, f"runs of {group}", measure, config.seeds, **over).min("rate")
+        cubic_kappas = sweep.values(*config.cubic_kappas)
+        cubic = lab.swept(key, "cubic", partial(_cubic, config), config.seeds // 2, kappa=cubic_kappas)
+        aligned = lab.swept(key, "aligned", partial(_aligned, config), config.seeds, rate=sweep.values(0.5))
+        aligned = sweep.labelled(aligned.isel(rate=0, drop=True), "kappa", kappa=list(config.aligned_kappas))
         return data | {"cubic": cubic, "aligned": aligned, "risk": _risk(config, key)}
 
 
@@ -139,8 +136,7 @@ def _risk(config: Config, key: Array) -> xr.Dataset:
             "without_root": jnp.sum((s @ (scale * q) - jnp.eye(d)) ** 2),
         }
 
-    over = {"scale": sweep.values(0.0, 0.3, 1.0)}
-    return sweep.run(measure, over, seeds=200 * config.seeds, key=sizes.stream(key, "prompts"))
+    return lab.swept(key, "prompts", measure, 200 * config.seeds, scale=sweep.values(0.0, 0.3, 1.0))
 
 
 def _aligned(config: Config, key: Array, rate: Array) -> dict[str, Array]:

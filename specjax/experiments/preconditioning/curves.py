@@ -46,8 +46,7 @@ class Config(lab.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for k in self.ks:
-            check_ranks(self.d, k, self.r)
+        check_ranks(self.d, self.ks[0], self.r)
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
@@ -67,9 +66,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         return {"smallest": jnp.min(_curve(config, "muon-plateau", key, posed, kappa, (factor, patience)))}
 
     def swept(measure: Any, stream: str, *dims: str, **over: Any) -> xr.Dataset:
-        at = sizes.stream(key, stream)
-        found = sweep.run(measure, over, seeds=config.seeds, key=at)
-        return sweep.labelled(found, *dims)
+        return sweep.labelled(lab.swept(key, stream, measure, config.seeds, **over), *dims)
 
     kappas, larger = sweep.values(*config.kappas), sweep.values(*config.kappas[1:])
     plateaus = {"factor": sweep.values(*FACTORS), "patience": sweep.values(*PATIENCES)}

@@ -49,8 +49,7 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         return {name: part(config, sizes.stream(key, name), rho) for name, part in parts.items()}
 
     with jax.enable_x64(True):
-        over, seeds = {"rho": sweep.values(CALM, UNSTABLE)}, config.seeds
-        found = sweep.run(measure, over, seeds=seeds, key=sizes.stream(key, "runs"))
+        found = lab.swept(key, "runs", measure, config.seeds, rho=sweep.values(CALM, UNSTABLE))
         return {"runs": sweep.labelled(found, "step"), "digits": _digits(config, sizes.stream(key, "digits"))}
 
 
@@ -159,20 +158,13 @@ def _largest(data: Any, name: str, rho: float, steps: int | None = None) -> xr.D
     return data["runs"][name].sel(rho=rho).isel(step=slice(0, steps)).max("step")
 
 
-def other_decay(config: Config, data: Any) -> Any:
-    """A control: the data of the two decays exchanged."""
-    return {name: found.assign_coords(rho=found.rho.values[::-1]) for name, found in data.items()}
-
-
-def _instead(control: str, of: str, other: str) -> dict[str, Any]:
-    return {control: lab.replacing(of, other, of="runs")}
-
-
 states = lab.Statements()
 ours = partial(states, corrected=True)
-FEW_DIGITS = lab.changing(lambda found: found.assign_coords(digits=found.digits.values[::-1]), of="digits")
-OTHER_DECAY = {f"ρ = {CALM}": other_decay}
-NOT_ALIGNED = partial(_instead, "a start that is not aligned")
+of_runs = partial(lab.replacing, of="runs")
+FEW_DIGITS = lab.changing(lambda found: lab.reverse(found, "digits"), of="digits")
+OTHER_DECAY = lab.changing(lambda found: lab.reverse(found, "rho"), of="runs")
+CALMER = {f"ρ = {CALM}": OTHER_DECAY}
+NOT_ALIGNED = "a start that is not aligned"
 EXCHANGED = {"the two exchanged": lab.exchanging("context.one", "context.new", of="runs")}
 BY_SHARE = "Judged first by whether most runs stay, which most do at d = 8 and few at d = 20; now on other seeds."
 
@@ -196,16 +188,13 @@ def _stays(name: str, cites: Any, says: str, controls: Any, run: str, rho: float
 
 
 IN_FLOAT64 = "In float64 too: in most runs at ρ = 0.7 the iterates are the scalar sequences over 20 steps."
-GENERIC = NOT_ALIGNED("factorization.one", "factorization.generic")
+GENERIC = {NOT_ALIGNED: of_runs("factorization.one", "factorization.generic")}
 _stays("calm", ("lemma-3", "eq-15"), IN_FLOAT64, GENERIC, "factorization.one", CALM, EARLY)
 CONTEXT = "In float64 too: in most runs at ρ = 0.7, symmetrized, in-context iterates are the scalar sequences."
-_stays("context-calm", "lemma-8", CONTEXT, {f"ρ = {UNSTABLE}": other_decay}, "context.one", CALM)
+_stays("context-calm", "lemma-8", CONTEXT, {f"ρ = {UNSTABLE}": OTHER_DECAY}, "context.one", CALM)
 REMEDY = "New prefactors in each step keep float64 at the scalar sequences at ρ = 0.9 too, in most runs."
-ONE = _instead("one prefactor", "factorization.new", "factorization.one")
+ONE = {"one prefactor": of_runs("factorization.new", "factorization.one")}
 _stays("remedy", ("lemma-3", "eq-12"), REMEDY, ONE, "factorization.new", UNSTABLE)
-
-EXCHANGED = {"the two exchanged": lab.exchanging("context.one", "context.new", of="runs")}
-BY_SHARE = "Judged first by whether most runs stay, which most do at d = 8 and few at d = 20; now on other seeds."
 
 
 @ours("lemma-8", controls=EXCHANGED, post_hoc=BY_SHARE)
@@ -215,31 +204,31 @@ def context_remedy(config: Config, data: Any) -> lab.Relation:
     return lab.ahead(new.astype(float), one.astype(float), least=0)
 
 
-@states("eq-43b", controls=NOT_ALIGNED("factorization.error", "factorization.far"))
+@states("eq-43b", controls={NOT_ALIGNED: of_runs("factorization.error", "factorization.far")})
 def error(config: Config, data: Any) -> lab.Relation:
     """‖X Xᵀ - M‖ is the largest |x_i² - λ_i| of the scalar sequences, after all steps at ρ = 0.7, in most runs."""
     return lab.happens(data["runs"]["factorization.error"].sel(rho=CALM) < ROUNDED, more_than=MOST)
 
 
-@ours("lemma-3", controls=NOT_ALIGNED("descent.gap", "descent.gap_generic"))
+@ours("lemma-3", controls={NOT_ALIGNED: of_runs("descent.gap", "descent.gap_generic")})
 def descent(config: Config, data: Any) -> lab.Relation:
     """Gradient descent from an aligned start stays at its scalar sequences."""
     return lab.identity(data["runs"]["descent.gap"].isel(rho=0), tolerance=ROUNDED)  # without a decay, the same at both
 
 
-@states("eq-12", controls=_instead(f"a start of scale {MODERATE}", "alignment.small", "alignment.moderate"))
+@states("eq-12", controls={f"a start of scale {MODERATE}": of_runs("alignment.small", "alignment.moderate")})
 def aligned(config: Config, data: Any) -> lab.Relation:
     """From a start of scale 1e-06 with k = r iterates have M's left singular vectors, to 1 % of ‖X Xᵀ‖ off the diagonal, in most runs."""
     return lab.happens(data["runs"]["alignment.small"] < 0.01, more_than=MOST)
 
 
-@ours("eq-12", controls=OTHER_DECAY | _instead("new prefactors", "factorization.one", "factorization.new"))
+@ours("eq-12", controls=CALMER | {"new prefactors": of_runs("factorization.one", "factorization.new")})
 def repels(config: Config, data: Any) -> lab.Relation:
     """The aligned set repels: with one prefactor at ρ = 0.9 most float64 runs come to be more than 1e-06 away from the scalar sequences."""
     return lab.happens(_largest(data, "factorization.one", UNSTABLE) > LOST, more_than=MOST)
 
 
-@ours("eq-12", controls=OTHER_DECAY)
+@ours("eq-12", controls=CALMER)
 def amplified(config: Config, data: Any) -> lab.Relation:
     """It amplifies rounding: in most runs 20 steps at ρ = 0.9 magnify 1e-13 and 1e-09 tenfold and more, alike to a factor of 10."""
     small, large = (data["runs"][f"factorization.gain_{size}"].sel(rho=UNSTABLE) for size in ("small", "large"))

@@ -36,10 +36,9 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     def path(key: Array, kappa: Array) -> dict[str, Array]:
         return {**_path(config, key, kappa), **_appendix(config, key, kappa)}
 
-    kappa, lam, seeds = sweep.values(config.kappa), sweep.values(1.0, 0.1, 1e-2, 1e-3, 1e-4), config.seeds
     with jax.enable_x64(True):
-        found = sweep.run(path, {"kappa": kappa}, seeds=seeds, key=sizes.stream(key, "paths"))
-        zigzag = sweep.run(_zigzag, {"lam": lam}, seeds=2000, key=sizes.stream(key, "zigzag"))
+        found = lab.swept(key, "paths", path, config.seeds, kappa=sweep.values(config.kappa))
+        zigzag = lab.swept(key, "zigzag", _zigzag, 2000, lam=sweep.values(1.0, 0.1, 1e-2, 1e-3, 1e-4))
     dims, times = ("time", "preconditioner", "row", "column"), list(config.times)
     found = sweep.labelled(found.isel(kappa=0, drop=True), *dims, time=times, preconditioner=["muon", "scaled"])
     return {"path": found, "zigzag": zigzag}

@@ -79,10 +79,9 @@ def muon_of_many_digits(
 ) -> tuple[np.ndarray, np.ndarray]:
     """`many_digits.beside_scalars` in a Haar basis and with rates made of each key."""
     d = spectrum.size
-    bases, drawn = jax.vmap(lambda key: (factorization_spectra.orthonormal(key, d, d), rates(key)))(keys)
-    return many_digits.beside_scalars(
-        gradient, np.asarray(bases), np.asarray(spectrum), start, np.asarray(drawn), digits
-    )
+    drawn = jax.vmap(lambda key: (factorization_spectra.orthonormal(key, d, d), rates(key)))(keys)
+    bases, steps = map(np.asarray, drawn)
+    return many_digits.beside_scalars(gradient, bases, np.asarray(spectrum), start, steps, digits)
 
 
 def prefactors(key: Array, rho: Array | float, length: int) -> tuple[Array, Array]:

@@ -76,11 +76,11 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
             "gap_from_one": jnp.abs(end - jnp.maximum(1 - home, 0)),
         }
 
-    over, rhos = {"spread": sweep.values(*SPREADS), "beside": sweep.values(*BESIDE)}, {"rho": sweep.values(*DECAYS)}
+    spreads, distances = sweep.values(*SPREADS), sweep.values(*BESIDE)
     with jax.enable_x64(True):
         return {
-            "bounds": sweep.run(bounds, rhos, seeds=config.seeds, key=sizes.stream(key, "sequences")),
-            "least": sweep.run(least, over, seeds=10, key=sizes.stream(key, "overstepping")),
+            "bounds": lab.swept(key, "sequences", bounds, config.seeds, rho=sweep.values(*DECAYS)),
+            "least": lab.swept(key, "overstepping", least, 10, spread=spreads, beside=distances),
         }
 
 
@@ -97,7 +97,7 @@ def _step(before: Array, after: Array, rates: Array) -> Array:
 states = lab.Statements()
 CONSTANT = {"C_max = C_min in the formula": lab.replacing("gap", "gap_from_one", of="least")}
 # A control: what is measured at the fastest decay, below 1/2, at every decay.
-FASTEST = lab.changing(lambda found: lab.at_places(found, "rho", [0] * found.sizes["rho"]), of="bounds")
+FASTEST = lab.changing(lambda found: lab.at_places(found, "rho", 0), of="bounds")
 HALF, TWO_THIRDS = 0.5 - 1e-9, 2 / 3 - 1e-9
 
 

@@ -49,14 +49,13 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     # The quadratic costs little, and its bound shows from larger κ on.
     large = tuple(10 * kappa for kappa in config.kappas)
     kappas = {"quadratic": large, "factorization": config.kappas, "regression": config.context_kappas}
-
-    def swept(measure: Any, name: str, kappas: tuple[float, ...]) -> xr.Dataset:
-        of_name = sizes.stream(key, name)
-        return sweep.run(measure, {"kappa": sweep.values(*kappas)}, seeds=config.seeds, key=of_name)
-
     with jax.enable_x64(True):
-        found = {name: swept(partial(_solved, name, max(at)), name, at) for name, at in kappas.items()}
-        return found | {"signs": swept(partial(_signs, config.trials), "signs", config.kappas)}
+        found = {
+            name: lab.swept(key, name, partial(_solved, name, max(at)), config.seeds, kappa=sweep.values(*at))
+            for name, at in kappas.items()
+        }
+        signs = partial(_signs, config.trials)
+        return found | {"signs": lab.swept(key, "signs", signs, config.seeds, kappa=sweep.values(*config.kappas))}
 
 
 def drawn_schedule(key: Array, length: int) -> Array:

@@ -4,9 +4,6 @@ W is k×k, of 4k inputs in k/2 dimensions. Who is ahead is judged at a quarter, 
 become false, and is judged at the end.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +11,7 @@ import xarray as xr
 from jaxtyping import Array, Float, Key
 from matplotlib.figure import Figure
 
-from specjax import lab, sizes, spectral, sweep
+from specjax import lab, spectral, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.spectral_criterion.quantities import Quantities, power
 from specjax.models import random_features as model
@@ -92,9 +89,6 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     def stable_ranks(key: Array, k: int, d: int, n: int) -> dict[str, Array]:
         return {name: spectral.stable_rank(draw(key, name, k, d, n)[0]) for name in FEATURES}
 
-    def swept(measure: Callable[..., Any], name: str, seeds: int, **over: sweep.axes.Axis) -> xr.Dataset:
-        return sweep.run(measure, over, seeds=seeds, key=sizes.stream(key, name))
-
     data, ks = {}, config.widths
     half, fourfold = [k // 2 for k in ks], [4 * k for k in ks]
     wide = sweep.zipped(k=sweep.widths(*ks), d=sweep.widths(*half), n=sweep.widths(*fourfold))
@@ -104,11 +98,11 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
             def of_features(key: Array, k: int, name: str = name) -> dict[str, Array]:
                 return trajectories(key, name, k, config)
 
-            found = swept(of_features, name, config.seeds, k=sweep.widths(config.k)).isel(k=0, drop=True)
+            found = lab.swept(key, name, of_features, config.seeds, k=sweep.widths(config.k)).isel(k=0, drop=True)
             found = sweep.labelled(found, "length", outputs=("gd", "spectral"), length=list(LENGTHS))
             starts = restart_times(getattr(config, f"{name}_steps"))
             data[name] = sweep.labelled(found, "start", outputs=("continued", "restarted"), start=starts)
-        data["widths"] = swept(stable_ranks, "widths", config.width_seeds, k=wide)
+        data["widths"] = lab.swept(key, "widths", stable_ranks, config.width_seeds, k=wide)
     return data
 
 

@@ -14,6 +14,7 @@ from specjax.models.associative_memory.frequencies import power_law as power_law
 from specjax.models.associative_memory.gradients import LossAndGradient as LossAndGradient
 from specjax.models.associative_memory.gradients import deflated_gradient as deflated_gradient
 from specjax.models.associative_memory.gradients import gradient_at_zero as gradient_at_zero
+from specjax.models.associative_memory.gradients import init as init
 from specjax.models.associative_memory.gradients import loss as loss
 from specjax.models.associative_memory.gradients import loss_and_gradient as loss_and_gradient
 from specjax.models.associative_memory.newton import HessianAtZero as HessianAtZero

@@ -25,6 +25,11 @@ class LossAndGradient(NamedTuple):
     gradient: Float[Array, "... d d"]
 
 
+def init(u: Float[Array, "n d"], *runs: int) -> Float[Array, "*runs d d"]:
+    """W = 0, the start of as many runs."""
+    return jnp.zeros((*runs, u.shape[1], u.shape[1]), u.dtype)
+
+
 def gradient_at_zero(u: Float[Array, "n d"], v: Float[Array, "n d"], q: Float[Array, " n"]) -> Float[Array, "d d"]:
     """∇L(0) = -Σ_i q_i (u_i - ū) v_iᵀ exactly, ū the mean of all u_j, in O(N d²)."""
     weighted = v * q[:, None]

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from specjax.models.associative_memory.gradients import init
 from specjax.models.associative_memory.steps import polar_step
 
 
@@ -20,7 +21,7 @@ def thresholded_muon(
         w = w + polar_step(u, v, jnp.where(item > bound, q, 0))
         return w, w
 
-    return jax.lax.scan(step, jnp.zeros((u.shape[1], u.shape[1]), u.dtype), bounds)[1]
+    return jax.lax.scan(step, init(u), bounds)[1]
 
 
 def thresholded_descent(

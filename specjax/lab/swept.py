@@ -1,0 +1,17 @@
+"""Sweeps of an experiment, each with randomness of its own."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import xarray as xr
+from jaxtyping import Array, Key
+
+from specjax import sizes, sweep
+from specjax.sweep.axes import Axis
+
+
+def swept(
+    key: Key[Array, ""], stream: str, measure: Callable[..., Mapping[str, Any]], seeds: int, **over: Axis
+) -> xr.Dataset:
+    """`sweep.run` of a measurement over its arguments, with the stream of that name from the root key of the run."""
+    return sweep.run(measure, over, seeds=seeds, key=sizes.stream(key, stream))
