@@ -240,7 +240,7 @@ EXPERIMENT = lab.Experiment(
     "recall-transformer",
     judging.LEDGER,
     title="In-context recall: two-layer transformers trained by Muon, AdamW and SGD",
-    summary="Trained on skewed outputs, small transformers recall under Muon what they do not yet recall under AdamW and SGD.",
+    summary="Small transformers recall under Muon after fewer iterations and at smaller batches than under AdamW and SGD.",
     config=Config,
     measure=run,
     statements=states,
