@@ -82,13 +82,12 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
 
 def few(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
     """Counts after few steps; how far the gradient before each of Muon is from eq. 5; and signals of rare items."""
-    u, v, _ = sweeps.draw(key, config.n, d, config.alpha)
+    u, v, q = sweeps.draw(key, config.n, d, config.alpha)
     size = jnp.asarray(active(d), u.dtype)
     root = jnp.sqrt(size)
-    alphas = (config.alpha,) * len(RUNS) + config.others
     long, short = (jnp.full(STEPS, length * root) for length in (2, 1))
     rates = jnp.stack([long, short, growing(d, config.alpha, STEPS)] + [long] * len(config.others))
-    qs = jnp.stack([memory.power_law(config.n, alpha) for alpha in alphas])
+    qs = jnp.stack([q] * len(RUNS) + [memory.power_law(config.n, alpha) for alpha in config.others])
 
     def of_run(inputs: tuple[Array, Array, Array]) -> Array:
         q, is_descent, rates = inputs
@@ -100,11 +99,11 @@ def few(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
         return descent.path(memory.init(u), rates, direction)
 
     def error(w: Array) -> Array:
-        gradient = memory.loss_and_gradient(w, u, v, qs[0]).gradient
-        thresholded = memory.deflated_gradient(u, v, jnp.where(memory.recovered(u, v, w), 0, qs[0]), 0)
+        gradient = memory.loss_and_gradient(w, u, v, q).gradient
+        thresholded = memory.deflated_gradient(u, v, jnp.where(memory.recovered(u, v, w), 0, q), 0)
         return jnp.linalg.norm(gradient - thresholded) / jnp.linalg.norm(gradient)
 
-    ws = jax.lax.map(of_run, (qs, jnp.arange(len(alphas)) == RUNS.index("gd"), rates))
+    ws = jax.lax.map(of_run, (qs, jnp.arange(len(qs)) == RUNS.index("gd"), rates))
     item = jnp.arange(1, config.n + 1, dtype=u.dtype)
     rare = item > size ** capacity.one_step_exponent("muon", config.alpha)  # i* without its logarithms
     signal = jnp.sum(u * (v @ ws[0, 0].T), axis=1) / rates[0, 0] * root
@@ -128,9 +127,10 @@ def many(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
 
 def unstable(config: Config, key: Array, d: AnySize) -> dict[str, Array]:
     """Log of the last loss over that at the start, with growing rates and with constant ones, at both α."""
+    u, v, _ = sweeps.draw(key, config.newton_n, d, config.alpha)  # once, outside the loop over α
 
     def last(alpha: Array, rates: Array) -> Array:
-        u, v, q = sweeps.draw(key, config.newton_n, d, alpha)
+        q = memory.power_law(config.newton_n, alpha)
         w = descent.path(memory.init(u), rates, lambda w: memory.loss_and_gradient(w, u, v, q).gradient)[-1]
         return jnp.log(memory.loss(w, u, v, q) / jnp.log(config.newton_n))
 
