@@ -93,6 +93,7 @@ states = lab.Statements()
 ours = partial(states, corrected=True)
 KAPPA, COLUMNS = ((f"figure-1-{over}-muon", "section-2-moderate-start") for over in ("kappa", "columns"))
 PLATEAU = "Muon with the plateau schedule {}"
+FLOOR = f"First without the floor {ARRIVED:g}: at d = 20 rounding grows tenfold with κ. Now on other seeds."
 EXCHANGED = lab.changing(lambda found: found.assign_coords(factor=[FACTORS[place] for place in (1, 0, 2)]), of="map")
 
 
@@ -115,9 +116,10 @@ def _slow(statement: str, cites: str, group: str, name: str, who: str) -> None:
     muon = {"Muon": lab.replacing(name, "muon" if group == "context" else "muon-plateau", of=group)}
     larger = f"the smallest error is more than ten times larger at the largest {sign} than at the smallest"
 
-    @states(cites, f"Of {who} {larger}, in the median.", name=statement, controls=muon)
+    @states(cites, f"Of {who} {larger}, in the median.", name=statement, controls=muon, post_hoc=FLOOR)
     def slow(config: Config, data: Any) -> lab.Relation:
-        first, last = (_smallest(data, group, name).isel({dim: place}, drop=True) for place in (0, -1))
+        smallest = np.maximum(_smallest(data, group, name), np.log10(ARRIVED))  # Below that, what differs is rounding.
+        first, last = (smallest.isel({dim: place}, drop=True) for place in (0, -1))
         return lab.ahead(last, first, least=1.0, by="median")
 
 
@@ -208,8 +210,9 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
+        "quick": {"seed": 1},
         "smoke": {"d": 4, "ks": (2, 6), "kappas": (1.0, 1e3), "context_d": 4, "steps": 1000, "seeds": 24},
-        "paper": {"d": 20, "r": 5, "ks": (5, 10, 20, 30), "kappas": (1.0, 10.0, 100.0, 1e3, 1e4)}
+        "paper": {"seed": 1, "d": 20, "r": 5, "ks": (5, 10, 20, 30), "kappas": (1.0, 10.0, 100.0, 1e3, 1e4)}
         | {"context_d": 20, "steps": 10_000},
     },
     figure=figure,
