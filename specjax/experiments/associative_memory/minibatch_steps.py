@@ -181,7 +181,7 @@ EXPERIMENT = lab.Experiment(
     scales={
         "quick": {"seed": 1},
         "smoke": {"n": 1000, "d": 32, "batches": (4, 256, 1024), "steps": 4, "dims": (16, 24, 32), "hessian_seeds": 20},
-        "paper": {"n": 40_000, "d": 128, "batches": (8, 128, 2048, 8192, 32_768), "steps": 20, "seeds": 16},
+        "paper": {"seed": 3, "n": 40_000, "d": 128, "batches": (8, 128, 2048, 8192, 32_768), "steps": 20, "seeds": 48},
     },
     figure=figure,
 )

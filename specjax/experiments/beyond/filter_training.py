@@ -166,7 +166,7 @@ def judged(
         points = [(*FILTERS[of], rates[place]) for of, place in cells]
         columns = dict(zip(("share", "power", "by", "rate"), zip(*points, strict=True), strict=True))
         axis = sweep.zipped(**{name: sweep.values(*column) for name, column in columns.items()})
-        found = sweep.run(measure, {"cell": axis}, seeds=draws, key=sizes.stream(key, name))
+        found = lab.swept(key, name, measure, draws, cell=axis)
         return sweep.labelled(found.drop_vars(list(columns)), "step", step=list(steps))
 
     grid = [(of, place) for of in FILTERS for place in range(len(rates))]

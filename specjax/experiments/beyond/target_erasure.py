@@ -119,7 +119,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
 
         def swept(measure: Any, stream: str, seeds: int, **points: tuple[int, ...]) -> xr.Dataset:
             over = {name: sweep.widths(*values) for name, values in points.items()}
-            return sweep.run(measure, over, seeds=seeds, key=sizes.stream(key, stream))
+            return lab.swept(key, stream, measure, seeds, **over)
 
         one = swept(lambda key, k: first_step(key, k, config), "first step", config.seeds, k=(config.k,))
         several = swept(lambda key, k: path(key, k, config), "steps", config.path_seeds, k=(config.path_k,))

@@ -15,7 +15,7 @@ from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from specjax import lab, sizes, sweep
+from specjax import lab, sweep
 from specjax.experiments.beyond.deciding_networks import NETWORKS, RATES, SMALL_RATE, draw, trained
 from specjax.experiments.beyond.deciding_outcomes import brier, concordance, falls, pooled, speed, value
 from specjax.experiments.beyond.deciding_quantities import QUANTITIES, quantities
@@ -56,7 +56,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
             }
 
         over = {"width": sweep.widths(width)}
-        swept = sweep.run(measure, over, seeds=config.seeds, key=sizes.stream(key, name))
+        swept = lab.swept(key, name, measure, config.seeds, **over)
         found.append(swept.isel(width=0, drop=True))
     together = xr.concat(found, xr.DataArray(names, dims="network", name="network"), combine_attrs="override")
     together = sweep.labelled(together, "quantity", outputs=["value"], quantity=list(QUANTITIES))

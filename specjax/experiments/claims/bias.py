@@ -130,8 +130,8 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
             }
 
         counts, once = {"k": sweep.values(*map(float, COUNTS))}, {"scale": sweep.values(1.0)}
-        decayed = sweep.run(decay, counts, seeds=config.gradients, key=sizes.stream(key, "decay"))
-        averaged = sweep.run(averaging, once, seeds=config.gradients // 4, key=sizes.stream(key, "averaging"))
+        decayed = lab.swept(key, "decay", decay, config.gradients, **counts)
+        averaged = lab.swept(key, "averaging", averaging, config.gradients // 4, **once)
     both = {"decay": decayed, "averaging": averaged.isel(scale=0)}
     return {name: sweep.labelled(found, "row", "column") for name, found in both.items()}
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import xarray as xr
 from jaxtyping import Array, Float, Key
 
-from specjax import lab, sizes, sweep
+from specjax import lab, sweep
 from specjax.experiments.claims.matrices import Matrices, normals, symmetric_exponential
 from specjax.experiments.claims.measured import Measured
 from specjax.experiments.ledgers import ledger
@@ -65,7 +65,7 @@ def run(config: Matrices, key: Key[Array, ""]) -> xr.Dataset:
 
     over = {"tightness": sweep.values(*TIGHTNESS)}
     with jax.enable_x64(True):
-        found = sweep.run(measure, over, seeds=config.matrices, key=sizes.stream(key, "matrices"))
+        found = lab.swept(key, "matrices", measure, config.matrices, **over)
     return sweep.labelled(found, "family", family=["cloud", "drift", "to and fro"])
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import xarray as xr
 from jaxtyping import Array, Float, Key
 
-from specjax import lab, sizes, spectral, sweep
+from specjax import lab, spectral, sweep
 from specjax.experiments.claims.matrices import Matrices, normals, orthonormal, relative
 from specjax.experiments.claims.measured import Measured
 from specjax.experiments.ledgers import ledger
@@ -125,8 +125,8 @@ def run(config: Matrices, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
 
     spreads, radii = {"spread": sweep.values(1.5, 4.0)}, {"radius": sweep.values(0.4, 0.8)}
     with jax.enable_x64(True):
-        found = sweep.run(jacobians, spreads, seeds=config.matrices, key=sizes.stream(key, "matrices"))
-        around = sweep.run(loops, radii, seeds=config.matrices, key=sizes.stream(key, "loops"))
+        found = lab.swept(key, "matrices", jacobians, config.matrices, **spreads)
+        around = lab.swept(key, "loops", loops, config.matrices, **radii)
     found = sweep.labelled(found, "shape", outputs=("asymmetry", "concavity"), shape=[f"{m}×{n}" for m, n in SHAPES])
     return {"jacobian": sweep.labelled(found, "product", product=["ab", "ba"]), "loops": around}
 

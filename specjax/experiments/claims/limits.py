@@ -84,8 +84,8 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     over = {"noise": sweep.values(*NOISES), "batch_size": sweep.values(*map(float, BATCHES))}
     counts = {"k": sweep.values(*map(float, COUNTS))}
     with jax.enable_x64(True):
-        limits = sweep.run(limit, counts, seeds=config.gradients, key=sizes.stream(key, "limits"))
-        aligned = sweep.run(alignment, over, seeds=config.matrices, key=sizes.stream(key, "alignment"))
+        limits = lab.swept(key, "limits", limit, config.gradients, **counts)
+        aligned = lab.swept(key, "alignment", alignment, config.matrices, **over)
     return {"limits": sweep.labelled(limits, "row", "column"), "alignment": aligned}
 
 

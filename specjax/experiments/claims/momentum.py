@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Key
 
-from specjax import lab, sizes, sweep
+from specjax import lab, sweep
 from specjax.experiments.claims.measured import Measured
 from specjax.experiments.ledgers import ledger
 from specjax.theory import momentum as theory
@@ -74,10 +74,10 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
         return {"gamma": gamma, "snr": snr, "first": first.astype(gamma.dtype), "last": last.astype(gamma.dtype)}
 
     over = {"gamma": sweep.values(*GAMMAS), "mu": sweep.values(*MUS)}
-    measured = sweep.run(errors, over, seeds=config.samples, key=sizes.stream(key, "noise"))
+    measured = lab.swept(key, "noise", errors, config.samples, **over)
     snrs = {"largest": sweep.values(100.0)}
     with jax.enable_x64(True):
-        found = sweep.run(search, snrs, seeds=config.searches, key=sizes.stream(key, "searches"))
+        found = lab.swept(key, "searches", search, config.searches, **snrs)
     return {"errors": sweep.labelled(measured, "t", t=np.asarray(TIMES, float)), "search": found.isel(largest=0)}
 
 

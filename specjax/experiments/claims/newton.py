@@ -10,7 +10,7 @@ import xarray as xr
 from jax.typing import DTypeLike
 from jaxtyping import Array, Key
 
-from specjax import lab, sizes, spectral, sweep
+from specjax import lab, spectral, sweep
 from specjax.experiments.claims.matrices import Matrices, normals, orthonormal
 from specjax.experiments.claims.measured import Measured
 from specjax.experiments.ledgers import ledger
@@ -80,7 +80,7 @@ def run(config: Matrices, key: Key[Array, ""]) -> xr.Dataset:
 
     conditions = {"condition": sweep.values(*CONDITIONS)}
     with jax.enable_x64(True):
-        found = sweep.run(measure, conditions, seeds=config.matrices, key=sizes.stream(key, "matrices"))
+        found = lab.swept(key, "matrices", measure, config.matrices, **conditions)
     return sweep.labelled(found.assign({form: _low(found, form) for form in ("low_gram", "low_inverse")}), "step")
 
 

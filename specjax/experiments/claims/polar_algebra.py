@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import xarray as xr
 from jaxtyping import Array, Key
 
-from specjax import lab, sizes, spectral, sweep
+from specjax import lab, spectral, sweep
 from specjax.experiments.claims.matrices import Matrices, cosine, normals, relative, spectra
 from specjax.experiments.claims.measured import Measured
 from specjax.experiments.ledgers import ledger
@@ -54,10 +54,10 @@ def run(config: Matrices, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
 
     conditions, noises = {"condition": sweep.values(2.0, 10.0)}, {"noise": sweep.values(0.01, 0.1, 1.0)}
     with jax.enable_x64(True):
-        found = sweep.run(forms, conditions, seeds=config.matrices, key=sizes.stream(key, "matrices"))
+        found = lab.swept(key, "matrices", forms, config.matrices, **conditions)
         return {
             "forms": sweep.labelled(found, "shape", "of", shape=list(SHAPES), of=["G Gᵀ", "GᵀG"]),
-            "vectors": sweep.run(vectors, noises, seeds=config.matrices, key=sizes.stream(key, "vectors")),
+            "vectors": lab.swept(key, "vectors", vectors, config.matrices, **noises),
         }
 
 

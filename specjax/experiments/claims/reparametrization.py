@@ -98,11 +98,11 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
 
     spreads, columns = {"spread": sweep.values(0.3, 1.0)}, {"columns": sweep.widths(*config.columns)}
     with jax.enable_x64(True):
-        wide = sweep.run(whitening, columns, seeds=config.gradients, key=sizes.stream(key, "whitening"))
+        wide = lab.swept(key, "whitening", whitening, config.gradients, **columns)
         return {
             "whitening": wide,
-            "steps": sweep.run(steps, spreads, seeds=config.matrices, key=sizes.stream(key, "steps")),
-            "natural": sweep.run(natural, spreads, seeds=config.matrices, key=sizes.stream(key, "natural")),
+            "steps": lab.swept(key, "steps", steps, config.matrices, **spreads),
+            "natural": lab.swept(key, "natural", natural, config.matrices, **spreads),
         }
 
 

@@ -72,7 +72,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     """Drifts over the number of steps, in float64."""
     with jax.enable_x64(True):
         over = {"steps": sweep.widths(*config.steps)}
-        found = sweep.run(drifts, over, seeds=config.seeds, key=sizes.stream(key, "aligned"))
+        found = lab.swept(key, "aligned", drifts, config.seeds, **over)
     return sweep.labelled(found, "of", of=DRIFTS)
 
 

@@ -64,7 +64,7 @@ def response(key: Key[Array, ""], width: int, alpha: Array) -> dict[str, Array]:
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     """The responses at every width and exponent."""
     over: Over = {"width": sweep.widths(*config.widths), "alpha": sweep.values(*config.alphas)}
-    found = sweep.run(response, over, seeds=config.seeds, key=sizes.stream(key, "responses"))
+    found = lab.swept(key, "responses", response, config.seeds, **over)
     return sweep.labelled(found, "batch", "optimizer", "part", batch=BATCHES, optimizer=OPTIMIZERS)
 
 

@@ -7,7 +7,7 @@ import xarray as xr
 from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
-from specjax import fits, lab, sizes, sweep
+from specjax import fits, lab, sweep
 from specjax.experiments.field import steepest
 from specjax.experiments.field.controls import everywhere, exchanged
 from specjax.experiments.field.ratios import NEAR, draw_ratios, quarters
@@ -46,7 +46,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         return {name: jnp.stack([each[name] for each in trained]) for name in trained[0]}
 
     over = {"rate": sweep.values(SHORT, *config.rates)}
-    data = sweep.run(measure, over, seeds=config.seeds, key=sizes.stream(key, "trainings"))
+    data = lab.swept(key, "trainings", measure, config.seeds, **over)
     steps = [config.every * place for place in range(RECORDS)]
     return sweep.labelled(data, "descent", "step", descent=list(METHODS), step=steps)
 

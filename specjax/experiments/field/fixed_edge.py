@@ -45,7 +45,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         )
 
     over = {"rate": sweep.values(*config.rates)}
-    data = sweep.run(measure, over, seeds=config.seeds, key=sizes.stream(key, "trainings"))
+    data = lab.swept(key, "trainings", measure, config.seeds, **over)
     steps = [config.every * place for place in range(RECORDS)]
     return sweep.labelled(data, "model", "step", model=MODELS, step=steps)
 

@@ -69,7 +69,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
     with jax.enable_x64(True):
         over = {"rate": sweep.values(*sorted(config.rates))}
-        found = sweep.run(measure, over, seeds=config.seeds, key=sizes.stream(key, "starts"))
+        found = lab.swept(key, "starts", measure, config.seeds, **over)
     return sweep.labelled(found, "factor", factor=list(METHODS))
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import xarray as xr
 from jaxtyping import Array, Key
 
-from specjax import lab, sizes, sweep
+from specjax import lab, sweep
 from specjax.experiments.field.controls import exchanged
 from specjax.experiments.field.feature_descent import SEARCH, descend
 from specjax.experiments.field.feature_outcomes import RATES, figure, fixed, in_place, searched, shortened, spread
@@ -45,7 +45,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     with jax.enable_x64(True):
         over: Any = {"width": sweep.widths(*config.widths), "kind": sweep.values(*places)}
         over |= {"rate": sweep.values(SEARCH, *map(float, RATES))}
-        found = sweep.run(measure, over, seeds=config.seeds, key=sizes.stream(key, "trainings"))
+        found = lab.swept(key, "trainings", measure, config.seeds, **over)
     return sweep.labelled(found, "step", step=list(config.lengths)).assign_coords(kind=KINDS)
 
 

@@ -43,7 +43,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
     with jax.enable_x64(True):
         over = {"per_class": sweep.widths(PER_CLASS)}
-        found = sweep.run(measure, over, seeds=config.seeds, key=sizes.stream(key, "data"))
+        found = lab.swept(key, "data", measure, config.seeds, **over)
     steps = [EVERY * (place + 1) for place in range(records)]
     return sweep.labelled(found.isel(per_class=0), "by", "step", by=list(METHODS), step=steps)
 

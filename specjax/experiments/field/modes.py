@@ -5,7 +5,7 @@ import xarray as xr
 from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
-from specjax import lab, sizes, sweep
+from specjax import lab, sweep
 from specjax.experiments.field.controls import exchanged
 from specjax.experiments.field.dynamics import OPTIMIZERS, descend, first_above, gaussian, product, spectrum, values
 from specjax.experiments.field.order import LARGER, SMALLER, in_order
@@ -54,9 +54,9 @@ def learning(key: Key[Array, ""], depth: int, start: Array) -> dict[str, Array]:
 def run(config: Config, key: Key[Array, ""]) -> Data:
     """Both optimizers over the depth and over the start."""
     over: Over = {"depth": sweep.widths(*config.depths), "start": sweep.values(START)}
-    depth = sweep.run(learning, over, seeds=config.seeds, key=sizes.stream(key, "depth")).isel(start=0)
+    depth = lab.swept(key, "depth", learning, config.seeds, **over).isel(start=0)
     over = {"depth": sweep.widths(DEPTH), "start": sweep.values(*sorted(config.starts))}
-    start = sweep.run(learning, over, seeds=config.seeds, key=sizes.stream(key, "start")).isel(depth=0)
+    start = lab.swept(key, "start", learning, config.seeds, **over).isel(depth=0)
 
     def named(data: xr.Dataset) -> xr.Dataset:
         data = sweep.labelled(data, "optimizer", "mode", outputs=("half",), optimizer=list(OPTIMIZERS))

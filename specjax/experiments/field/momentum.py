@@ -45,7 +45,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         return {"inner": inner, "cosine": inner * RANK**0.5 / jnp.linalg.norm(steps, axis=(1, 2))}
 
     over: Over = {"width": sweep.widths(*config.widths), "strength": sweep.values(*config.strengths)}
-    found = sweep.run(measure, over, seeds=config.seeds, key=sizes.stream(key, "gradients"))
+    found = lab.swept(key, "gradients", measure, config.seeds, **over)
     return sweep.labelled(found, "order", order=ORDERS)
 
 

@@ -66,7 +66,7 @@ def train(key: Key[Array, ""], width: int, point: Array) -> dict[str, Array]:
 def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     """All trainings, from W = 0."""
     over: Over = {"width": sweep.widths(*config.widths), "point": sweep.values(*map(float, range(len(POINTS))))}
-    found = sweep.run(train, over, seeds=config.seeds, key=sizes.stream(key, "trainings"))
+    found = lab.swept(key, "trainings", train, config.seeds, **over)
     found = found.assign_coords(point=list(POINTS))
     lengths, budgets = list(LENGTHS), list(BUDGETS)
     return sweep.labelled(found, "optimizer", "length", "budget", optimizer=OPTIMIZERS, length=lengths, budget=budgets)

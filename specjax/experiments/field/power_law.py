@@ -106,7 +106,7 @@ def swept(
     """A measurement over the widths and other axes, in float64, with the optimizers of `FACTORS` and numbers of steps labelled."""
     over: Over = {"width": sweep.widths(*config.widths), **axes}
     with jax.enable_x64(True):
-        found = sweep.run(measure, over, seeds=config.seeds, key=sizes.stream(key, "features"))
+        found = lab.swept(key, "features", measure, config.seeds, **over)
     return sweep.labelled(found, "optimizer", "steps", optimizer=list(FACTORS), steps=list(steps))
 
 

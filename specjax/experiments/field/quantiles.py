@@ -7,7 +7,7 @@ of GPTs from 77M to 2.8B weights. Here a text is learned by four blocks, whose w
 import xarray as xr
 from jaxtyping import Array, Key
 
-from specjax import lab, sizes, sweep
+from specjax import lab, sweep
 from specjax.experiments.field import momentum_drawing, momentum_spectra
 from specjax.experiments.field.controls import exchanged
 from specjax.experiments.field.language import BLOCKS, KINDS
@@ -38,7 +38,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
         return momentum_spectra.measured(key, width, contents, config.rate, config.lengths)
 
     over = {"width": sweep.widths(*config.widths)}
-    found = sweep.run(measure, over, seeds=config.seeds, key=sizes.stream(key, "trainings"))
+    found = lab.swept(key, "trainings", measure, config.seeds, **over)
     at = {"kind": list(KINDS), "block": range(1, BLOCKS + 1)}
     of_momenta, of_methods = ("quantile", "noise"), ("error", "reached")
     found = sweep.labelled(

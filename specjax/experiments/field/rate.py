@@ -6,7 +6,7 @@ import xarray as xr
 from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
-from specjax import lab, sizes, sweep
+from specjax import lab, sweep
 from specjax.experiments.field.controls import exchanged
 from specjax.experiments.field.dynamics import OPTIMIZERS, N, descend, first_above, gaussian, spectrum, values
 from specjax.experiments.field.order import LARGER, SMALLER, in_order
@@ -46,7 +46,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     """The learning of all modes by both optimizers, in float64."""
     with jax.enable_x64(True):
         over = {"start": sweep.values(config.small)}
-        found = sweep.run(learning, over, seeds=config.seeds, key=sizes.stream(key, "starts")).isel(start=0)
+        found = lab.swept(key, "starts", learning, config.seeds, **over).isel(start=0)
     return sweep.labelled(found, "optimizer", "mode", optimizer=list(OPTIMIZERS))
 
 

@@ -50,7 +50,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     """The schedule at all conditions, in float64."""
     with jax.enable_x64(True):
         over = {"condition": sweep.values(*config.conditions)}
-        found = sweep.run(two_steps, over, seeds=config.seeds, key=sizes.stream(key, "starts"))
+        found = lab.swept(key, "starts", two_steps, config.seeds, **over)
     return sweep.labelled(found, "start", "step", start=STARTS, step=range(1, HALVINGS + 2))
 
 

@@ -81,7 +81,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
     over: Any = {"width": sweep.widths(*config.widths), "kind": sweep.values(*range(len(SPECTRA)))}
     over |= {"rate": sweep.values(*map(float, RATES))}
-    found = sweep.run(measure, over, seeds=config.seeds, key=sizes.stream(key, "trainings"))
+    found = lab.swept(key, "trainings", measure, config.seeds, **over)
     return sweep.labelled(found, "step", step=list(config.lengths)).assign_coords(kind=list(SPECTRA))
 
 

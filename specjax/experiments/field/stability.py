@@ -6,7 +6,7 @@ import xarray as xr
 from jaxtyping import Array, Key
 from matplotlib.figure import Figure
 
-from specjax import lab, sizes, sweep
+from specjax import lab, sweep
 from specjax.experiments.field.controls import exchanged
 from specjax.experiments.field.dynamics import OPTIMIZERS, descend, gaussian, product, spectrum
 from specjax.experiments.ledgers import ledger
@@ -45,7 +45,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
     """Losses at the end, in float64."""
     with jax.enable_x64(True):
         over = {"over": sweep.values(*config.over)}
-        found = sweep.run(stability, over, seeds=config.seeds, key=sizes.stream(key, "starts"))
+        found = lab.swept(key, "starts", stability, config.seeds, **over)
     return sweep.labelled(found, "optimizer", optimizer=list(OPTIMIZERS))
 
 

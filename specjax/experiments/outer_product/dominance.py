@@ -60,8 +60,8 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
 
     over, wide = ({"width": sweep.widths(*widths)} for widths in (config.widths, config.linear_widths))
     return {
-        "layers": sweep.run(measure, over, seeds=config.seeds, key=sizes.stream(key, "weights")),
-        "linear": sweep.run(linear, wide, seeds=config.linear_seeds, key=sizes.stream(key, "linear weights")),
+        "layers": lab.swept(key, "weights", measure, config.seeds, **over),
+        "linear": lab.swept(key, "linear weights", linear, config.linear_seeds, **wide),
     }
 
 

@@ -65,10 +65,10 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         return {"distance": distance(v, spectral.polar(v)), "ratio": spectral.dominance_ratio(gram(v), width)}
 
     over, square = ({"width": sweep.widths(*widths)} for widths in (config.widths, config.noise_widths))
-    trained = sweep.run(training, over, seeds=config.seeds, key=sizes.stream(key, "weights"))
+    trained = lab.swept(key, "weights", training, config.seeds, **over)
     return {
         "training": sweep.labelled(trained, "step", outputs=[*LAYERS]),
-        "noise": sweep.run(noise, square, seeds=config.noise_seeds, key=sizes.stream(key, "noise")),
+        "noise": lab.swept(key, "noise", noise, config.noise_seeds, **square),
     }
 
 

@@ -57,8 +57,8 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
 
     over = {"d0": sweep.widths(D0)}
     return {
-        "exact": sweep.run(exact, over, seeds=config.inits, key=sizes.stream(key, "weights")),
-        "sampled": sweep.run(sampled, over, seeds=config.sampled_inits, key=sizes.stream(key, "batches")),
+        "exact": lab.swept(key, "weights", exact, config.inits, **over),
+        "sampled": lab.swept(key, "batches", sampled, config.sampled_inits, **over),
     }
 
 

@@ -77,7 +77,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
 
     target_key = sizes.stream(key, "targets")
     over = {"d1": sweep.widths(*config.d1s)}
-    data = {"relu": sweep.run(relu, over, seeds=config.relu_seeds, key=sizes.stream(key, "ReLU weights"))}
+    data = {"relu": lab.swept(key, "ReLU weights", relu, config.relu_seeds, **over)}
     # The part of Muon's step falls to a few millionths of it.
     with jax.enable_x64(True):
         m = low_rank_target(sizes.stream(target_key, "factorization"), D, RANK)

@@ -19,7 +19,7 @@ from jaxtyping import Array, ArrayLike, Float, Key
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 
-from specjax import lab, optim, sizes, sweep
+from specjax import lab, optim, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.scaling import perceptron, rates
 from specjax.experiments.scaling.grafting import in_blocks, with_norm_of, with_spectral_norm
@@ -134,8 +134,8 @@ def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:
     widths = sweep.widths(*config.widths)
     factors = sweep.values(*(2.0**k for k in range(-config.below, config.above + 1)))
     grid, seeds = {"width": widths, "factor": factors}, config.seeds
-    steps = sweep.run(steps_of, {"width": widths}, seeds=seeds, key=sizes.stream(key, "steps"))
-    losses = sweep.run(losses_of, grid, seeds=seeds, key=sizes.stream(key, "trainings"))
+    steps = lab.swept(key, "steps", steps_of, seeds, width=widths)
+    losses = lab.swept(key, "trainings", losses_of, seeds, **grid)
     return {
         "steps": sweep.labelled(steps, "setting", setting=list(SETTINGS)),
         "losses": sweep.labelled(losses, "setting", setting=list(TUNED)),

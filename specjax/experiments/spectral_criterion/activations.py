@@ -95,7 +95,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         return {name: (_exact(a) > bound).astype(z.dtype) for name, a in (("rows", rows.T), ("columns", copies))}
 
     def swept(measure: Callable[..., dict[str, Array]], seeds: int, **over: Any) -> xr.Dataset:
-        return sweep.run(measure, over, seeds=seeds, key=sizes.stream(key, measure.__name__))
+        return lab.swept(key, measure.__name__, measure, seeds, **over)
 
     k, names = config.widths, {"of": ["mean", "second"], "activation": list(ACTIVATIONS)}
     wide = sweep.zipped(k=sweep.widths(*k), d=sweep.widths(*(x // 2 for x in k)), n=sweep.widths(*(4 * x for x in k)))

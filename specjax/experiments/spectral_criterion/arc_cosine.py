@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Key
 
-from specjax import lab, sizes, sweep
+from specjax import lab, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.spectral_criterion.quantities import Quantities, bounded, power
 from specjax.models import random_features as model
@@ -45,7 +45,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     def swept(measure: Callable[..., Any], ds: tuple[int, ...], seeds: int, **sides: int) -> xr.Dataset:
         axes = {name: sweep.widths(*(times * d for d in ds)) for name, times in {"d": 1, **sides}.items()}
         over = {"d": sweep.zipped(**axes)}
-        return sweep.run(measure, over, seeds=seeds, key=sizes.stream(key, measure.__name__))
+        return lab.swept(key, measure.__name__, measure, seeds, **over)
 
     cosines = {"cosine": sweep.values(-0.9, -0.5, 0.0, 0.5, 0.9, 1.0)}
     with jax.enable_x64(True):
@@ -54,7 +54,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
             "edges": swept(edges, config.edge_ds, config.edge_seeds, k=GAMMA),
             # As few as Lemma 3.3 takes, and enough rows for the bounds of Theorem 3.2 to be near.
             "rows": swept(rows, (20,), config.row_seeds, k=ROW_COUNT // 20),
-            "pairs": sweep.run(pairs, cosines, seeds=config.pairs, key=sizes.stream(key, "pairs")),
+            "pairs": lab.swept(key, "pairs", pairs, config.pairs, **cosines),
         }
 
 

@@ -119,7 +119,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         }
 
     def swept(measure: Callable[..., dict[str, Array]], seeds: int, **over: sweep.axes.Axis) -> xr.Dataset:
-        return sweep.run(measure, over, seeds=seeds, key=sizes.stream(key, measure.__name__))
+        return lab.swept(key, measure.__name__, measure, seeds, **over)
 
     columns = zip(("size", "distinct", "causal"), zip(*TEXTS.values(), strict=True), strict=True)
     texts = sweep.zipped(**{name: sweep.values(*column) for name, column in columns})

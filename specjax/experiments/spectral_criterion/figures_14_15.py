@@ -43,7 +43,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
 
     over = {"k": sweep.zipped(k=sweep.widths(*config.ks), d=sweep.widths(*(k // 2 for k in config.ks)))}
     with jax.enable_x64(True):
-        return {"ranks": sweep.run(measure, over, seeds=config.seeds, key=sizes.stream(key, "ranks"))}
+        return {"ranks": lab.swept(key, "ranks", measure, config.seeds, **over)}
 
 
 def ranks(key: Key[Array, ""], k: int, d: int, points: tuple[tuple[int, float], ...]) -> Array:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import xarray as xr
 from jaxtyping import Array, Key
 
-from specjax import lab, sizes, sweep
+from specjax import lab, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.spectral_criterion.quantities import Quantities, bounded
 from specjax.models import random_features as model
@@ -53,8 +53,8 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     wide = sweep.zipped(k=sweep.widths(*config.ks), d=sweep.widths(*half), n=sweep.widths(*fourfold))
     strengths: sweep.axes.Over = {"k": sweep.widths(config.k), "strength": sweep.values(0.0, config.strength)}
     with jax.enable_x64(True):
-        swept = sweep.run(features, {"k": wide}, seeds=config.seeds, key=sizes.stream(key, "features"))
-        paths = sweep.run(trajectories, strengths, seeds=config.teachers, key=sizes.stream(key, "teachers"))
+        swept = lab.swept(key, "features", features, config.seeds, k=wide)
+        paths = lab.swept(key, "teachers", trajectories, config.teachers, **strengths)
     return {"features": swept, "mean": sweep.labelled(paths.isel(k=0), "t", t=lengths)}
 
 

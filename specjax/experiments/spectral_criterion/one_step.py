@@ -123,7 +123,7 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         for name, (measure, axes, points, seeds) in measured.items():
             of_axes = zip(axes, zip(*points, strict=True), strict=True)
             over = {"shape": sweep.zipped(**{axis: sweep.widths(*extents) for axis, extents in of_axes})}
-            swept = sweep.run(measure, over, seeds=seeds, key=sizes.stream(key, name))
+            swept = lab.swept(key, name, measure, seeds, **over)
             found[name] = swept.assign_coords(shape=["×".join(map(str, point)) for point in points])
     found["smooth"] = sweep.labelled(found["smooth"], "loss", "step", loss=list(LOSSES), step=list(STEPS))
     return found

@@ -137,8 +137,8 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
     drawn, spectra = ({"d": sweep.widths(*ds)} for ds in (config.ds, config.large_ds))
     with jax.enable_x64(True):
         return {
-            "drawn": sweep.run(measure_drawn, drawn, seeds=config.seeds, key=sizes.stream(key, "models of both kinds")),
-            "spectra": sweep.run(measure_spectra, spectra, seeds=config.spectra, key=sizes.stream(key, "spectra")),
+            "drawn": lab.swept(key, "models of both kinds", measure_drawn, config.seeds, **drawn),
+            "spectra": lab.swept(key, "spectra", measure_spectra, config.spectra, **spectra),
         }
 
 

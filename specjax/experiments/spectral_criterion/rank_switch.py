@@ -15,7 +15,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float, Key
 
-from specjax import lab, sizes, sweep
+from specjax import lab, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.spectral_criterion.sparse_training import LIMIT, OPTIMIZERS, Problem, draw
 from specjax.models import layerwise_descent, mlp
@@ -59,10 +59,10 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         return {"left": descend(drawn, "relu", jnp.asarray(0.5), config.linear_lengths, 1e9)}
 
     grids = {"rate": sweep.values(*config.rates)}, {"problem": sweep.values(0, 1)}
-    runs = sweep.run(network, grids[0], seeds=config.choosing + config.seeds, key=sizes.stream(key, "network"))
+    runs = lab.swept(key, "network", network, config.choosing + config.seeds, **grids[0])
     # A loss that falls by thirty powers of ten is beyond float32.
     with jax.enable_x64(True):
-        maps = sweep.run(linear, grids[1], seeds=config.linear_seeds, key=sizes.stream(key, "linear"))
+        maps = lab.swept(key, "linear", linear, config.linear_seeds, **grids[1])
     kinds: dict[str, Any] = {"steps": [k for k in STEPS if k != "internal"], "length": list(config.linear_lengths)}
     return {
         "network": sweep.labelled(runs, "steps", "length", steps=list(STEPS), length=list(config.lengths)),
