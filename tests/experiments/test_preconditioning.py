@@ -69,6 +69,7 @@ def test_runs_that_were_given_up_pass_for_slow_and_never_for_flat():
     for muon, verdict in (((100, 110), "confirmed"), ((100, 140), "refuted"), ((given_up, given_up), "refuted")):
         data = steps_by_kappa(muon=muon, muon_newton_schulz=(100, given_up))
         assert flat.judge(config, data).finding.verdict == verdict
+    # Runs that were given up at both κ say nothing: they count as the bound, which is not above itself.
     for slow, verdict in (((100, given_up), "confirmed"), ((100, 110), "refuted"), ((given_up, given_up), "refuted")):
         data = steps_by_kappa(muon=(100, 100), muon_newton_schulz=slow)
         assert grows.judge(config, data).finding.verdict == verdict

@@ -29,6 +29,8 @@ START = 1e-5
 MORE = 2  # Columns beyond the rank in the over-parameterized factorization.
 # Where steps are less than 1.25 times those at the smallest κ there is no dependence on κ; where they are more than twice those, there is.
 FLAT, GROWS = 1.25, 2.0
+# A run counts with at most so many times the steps: with the limit of paper scale a single one that was given up would rule the mean.
+MOST = 10.0
 _kappas = partial(lab.ascending, least=1)
 
 GROUPS = {
@@ -123,7 +125,10 @@ def _risk(config: Config, key: Array) -> xr.Dataset:
     """The squared error of linear attention on drawn prompts, for multiples of one Q, with the closed form and what it is not."""
     d, n = config.context_d, 2 * config.context_d
     inputs = jax.random.normal(sizes.stream(key, "inputs"), (d, n))
-    q, s = jax.random.normal(sizes.stream(key, "q"), (d, d)), in_context_regression.covariance(inputs)
+    s = in_context_regression.covariance(inputs)
+    # A Q whose transpose has another risk; that of a normal one is often nearly the same.
+    q = s @ s @ jax.random.normal(sizes.stream(key, "q"), (d, d))
+    q = q / jnp.linalg.norm(q, 2)
 
     def measure(key: Array, scale: Array) -> dict[str, Array]:
         task = in_context_regression.draw_tasks(sizes.stream(key, "task"), 1, d)[0]
@@ -136,7 +141,7 @@ def _risk(config: Config, key: Array) -> xr.Dataset:
             "without_root": jnp.sum((s @ (scale * q) - jnp.eye(d)) ** 2),
         }
 
-    return lab.swept(key, "prompts", measure, 200 * config.seeds, scale=sweep.values(0.0, 0.3, 1.0))
+    return lab.swept(key, "prompts", measure, 2000 * config.seeds, scale=sweep.values(0.0, 1.0, 3.0))
 
 
 def _aligned(config: Config, key: Array, rate: Array) -> dict[str, Array]:
@@ -164,7 +169,10 @@ def _ratios(data: Any, group: str, name: str) -> xr.DataArray:
 
 states = lab.Statements()
 BETTER, AS_RUN, EXTENDS = "section-1-outperforms", "section-1-simplified", ("section-5-regression", "section-1-broader")
-BY_MEAN = "Judged first by the median, whose interval 20 seeds leave wide; now by the mean, on other seeds."
+BY_MEAN = (
+    f"First by the median, whose interval 20 seeds leave wide; then without the bound {MOST:g}, and with runs that do not "
+    "arrive at the smallest κ either, whose ratio says nothing. Now on other seeds."
+)
 NOT_FLAT = "The limit of 1.25 was within the whole steps of runs of 16, where single ones take 23; now on other seeds."
 WHERE = {"factorization": "On the factorization", "context": "In context", "regression": "On a matrix regression"}
 SQUARE = {"κ² in the formula": lab.replacing("gap", "square_gap", of="cubic")}
@@ -193,14 +201,17 @@ def _flat(name: str, cites: str, group: str, who: str, *, most: float = FLAT, po
 
 
 def _grows(name: str, cites: Any, group: str, who: str, *, least: float = GROWS, corrected: bool = False) -> None:
-    needs = f"needs more than {least:g} times the iterations of the smallest κ above 1 at the largest."
+    needs = f"needs more than {least:g} times the iterations of the smallest κ above 1 at the largest, where it arrives at that one."
     says, times = f"{_where(group)} {_who(who)}, tuned, {needs}", f"{least:g} times the steps at the smallest κ"
     flat = {_who("muon"): "muon"} if "muon" in GROUPS[group][2] else {"as many at every κ": 100.0}
     controls = {label: lab.replacing(who, source, of=group) for label, source in flat.items()}
 
     @states(cites, says, name=name, controls=controls, corrected=corrected, post_hoc=BY_MEAN)
     def grows(config: Config, data: Any) -> lab.Relation:
-        return lab.above(_ratios(data, group, who).isel(kappa=-1), least, times)
+        steps = data[group][who]
+        arrived = steps.sel(kappa=steps.kappa >= 2).isel(kappa=0) < config.limit
+        ratios = _ratios(data, group, who).isel(kappa=-1).clip(max=MOST)
+        return lab.above(ratios.where(arrived, least), least, times)  # One that did not arrive speaks for neither side.
 
 
 def _wins(name: str, cites: str, group: str, first: str, second: str, *, at_one: bool = False) -> None:
@@ -239,7 +250,11 @@ def _predicted(name: str) -> Any:
     return lambda config, data: data["risk"][name].isel(seed=0, drop=True)
 
 
-@states("eq-20", rivals={"Qᵀ for Q": _predicted("transposed"), "without S^(1/2)": _predicted("without_root")})
+NOT_Q = {"Qᵀ for Q": _predicted("transposed"), "without S^(1/2)": _predicted("without_root")}
+FAR = "First with a normal Q, too near to its transpose, and a tenth of the draws; now on another seed."
+
+
+@states("eq-20", rivals=NOT_Q, post_hoc=FAR)
 def risk(config: Config, data: Any) -> lab.Relation:
     """The expected squared error of a single layer of linear attention is ‖(S Q - I) S^(1/2)‖²."""
     return lab.equals(data["risk"]["risk"], _predicted("exact")(config, data))
@@ -278,14 +293,19 @@ _grows("regression-grows", EXTENDS, "regression", "muon-plateau", least=FLAT, co
 def figure(config: Config, data: Any) -> Figure:
     """Medians of the steps against κ with ranges over the seeds, a panel for each problem; what was given up is hollow."""
     drawn = Figure(figsize=(13, 5.4), layout="constrained")
-    curves = [(kind, f"{who} ({group})", data[group][who]) for group, (kind, _, of) in GROUPS.items() for who in of]
-    curves.append(("context", "gradient-descent (to the end)", data["cubic"]["steps"]))
-    for axes, problem in zip(drawn.subplots(1, 3), ("factorization", "context", "regression"), strict=True):
-        for place, (label, steps) in enumerate(curve for kind, *curve in curves if kind == problem):
-            draw_band(axes, steps, "kappa", label=label, color=f"C{place}")
+    curves = [(kind, _who(name), data[group][name]) for group, (kind, _, of) in GROUPS.items() for name in of]
+    curves.append(
+        ("context", _who("gradient-descent"), data["cubic"]["steps"])
+    )  # To the end: the limit is not for these.
+    colors = {who: f"C{place}" for place, who in enumerate(dict.fromkeys(who for _, who, _ in curves))}
+    for axes, problem in zip(drawn.subplots(1, 3), WHERE, strict=True):
+        named = set[str]()
+        for who, steps in (curve for kind, *curve in curves if kind == problem):
+            draw_band(axes, steps, "kappa", label="" if who in named else who, color=colors[who])
+            named.add(who)
             middle = steps.median("seed")
             for fill, shown in (("full", middle != config.limit), ("none", middle == config.limit)):
-                axes.plot(steps["kappa"], middle.where(shown), "o", color=f"C{place}", fillstyle=fill, markersize=5)
+                axes.plot(steps["kappa"], middle.where(shown), "o", color=colors[who], fillstyle=fill, markersize=5)
         axes.axhline(config.limit, color="gray", linewidth=0.8, linestyle=":")
         axes.set(xscale="log", yscale="log", title=problem, xlabel="κ", ylabel=f"steps to {config.accuracy:g}")
         axes.legend(fontsize="x-small", loc="upper center", bbox_to_anchor=(0.5, -0.16))
@@ -301,11 +321,12 @@ EXPERIMENT = lab.Experiment(
     measure=run,
     statements=states,
     scales={
+        "quick": {"seed": 6},
         "smoke": {"d": 5, "r": 2, "context_d": 4, "accuracy": 1e-6, "limit": 1200, "seeds": 20}
         | {"kappas": (10.0, 1e6), "slow_kappas": (1.0, 10.0, 40.0), "entrywise_kappas": (10.0, 300.0)}
         | {"context_kappas": (10.0, 1e4), "context_slow_kappas": (1.0, 2.0, 5.0), "aligned_kappas": (100.0, 1000.0)}
         | {"cubic_kappas": (2.0, 3.0, 4.0, 6.0, 8.0), "regression_kappas": (10.0, 100.0)},
-        "paper": {"d": 20, "context_d": 20, "limit": 100_000, "kappas": (10.0, 100.0, 1e3, 1e4, 1e5, 1e6)}
+        "paper": {"seed": 6, "d": 20, "context_d": 20, "limit": 100_000, "kappas": (10.0, 100.0, 1e3, 1e4, 1e5, 1e6)}
         | {"slow_kappas": (1.0, 10.0, 30.0, 100.0, 300.0, 1e3), "entrywise_kappas": (10.0, 100.0, 1e3, 1e4)}
         | {"context_slow_kappas": (1.0, 2.0, 4.0, 8.0, 16.0), "cubic_kappas": (3.0, 5.0, 9.0, 17.0, 30.0, 60.0)}
         | {"regression_kappas": (10.0, 30.0, 100.0, 300.0, 1000.0)},
