@@ -294,9 +294,8 @@ def figure(config: Config, data: Any) -> Figure:
     """Medians of the steps against κ with ranges over the seeds, a panel for each problem; what was given up is hollow."""
     drawn = Figure(figsize=(13, 5.4), layout="constrained")
     curves = [(kind, _who(name), data[group][name]) for group, (kind, _, of) in GROUPS.items() for name in of]
-    curves.append(
-        ("context", _who("gradient-descent"), data["cubic"]["steps"])
-    )  # To the end: the limit is not for these.
+    # To the end: the limit is not for these.
+    curves.append(("context", _who("gradient-descent"), data["cubic"]["steps"]))
     colors = {who: f"C{place}" for place, who in enumerate(dict.fromkeys(who for _, who, _ in curves))}
     for axes, problem in zip(drawn.subplots(1, 3), WHERE, strict=True):
         named = set[str]()

@@ -118,9 +118,8 @@ def _slow(statement: str, cites: str, group: str, name: str, who: str) -> None:
 
     @states(cites, f"Of {who} {larger}, in the median.", name=statement, controls=muon, post_hoc=FLOOR)
     def slow(config: Config, data: Any) -> lab.Relation:
-        smallest = _smallest(data, group, name).clip(
-            min=float(np.log10(ARRIVED))
-        )  # Below that, what differs is rounding.
+        # Below that, what differs is rounding.
+        smallest = _smallest(data, group, name).clip(min=float(np.log10(ARRIVED)))
         first, last = (smallest.isel({dim: place}, drop=True) for place in (0, -1))
         return lab.ahead(last, first, least=1.0, by="median")
 
