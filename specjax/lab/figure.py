@@ -1,5 +1,6 @@
 """The figure that an experiment has without drawing one: a panel for each statement with a curve, and lines for all others."""
 
+import textwrap
 from collections.abc import Mapping
 
 import numpy as np
@@ -14,6 +15,8 @@ _ACROSS, _LINES = 3, 9
 """Panels side by side, and lines in one of them."""
 _ENTRIES, _ENTRY = 8, 0.065
 """Entries of a legend that are shown, and the height of one as a share of a panel's."""
+_LETTERS = 36
+"""Of an axis label in one line: as many as a panel is high."""
 
 Drawn = tuple[Relation, Mapping[str, Number]]
 
@@ -35,6 +38,7 @@ def default_figure(statements: Mapping[str, Drawn]) -> Figure:
     for axes, (name, (relation, rivals)) in zip(panels, curves.items(), strict=False):
         relation.draw(axes, rivals)
         axes.set_title(name, fontsize="medium")
+        axes.set_ylabel(textwrap.fill(axes.get_ylabel(), _LETTERS))
         _legend_above(axes)
     for axes, strip in zip(panels[len(curves) :], strips, strict=False):
         draw_lines(axes, dict(strip))

@@ -72,7 +72,7 @@ class Equals(Relation):
             draw_line(axes, (xr.DataArray(number) - less) / over, found.value, dim, label=rival, color=color)
         axes.axhline(0 if zero else 1, color="black", linewidth=1)
         name = self.draws.name or "estimate"
-        axes.set_ylabel(f"({name} - closed form)\n/ half-width" if zero else f"{name} / closed form")
+        axes.set_ylabel(f"({name} - closed form) / half-width" if zero else f"{name} / closed form")
 
     def _nearby(self) -> dict[str, Number]:
         if self.resolution is None:

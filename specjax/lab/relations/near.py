@@ -56,7 +56,7 @@ class Near(Relation):
         found = estimate(self.draws - self.target, self.by)
         dim = first_dim(found.value)
         draw_estimates(axes, found, dim)
-        for sign, label in ((1, self.called), (-1, "_")):
+        for sign, label in ((1, self.called.rstrip(",")), (-1, "_")):
             draw_line(axes, sign * xr.DataArray(self.within), found.value, dim, label=label, color="black")
         zero = isinstance(self.target, (int, float)) and self.target == 0
         axes.set_ylabel(str(self.draws.name or "estimate") + ("" if zero else " less the target"))
