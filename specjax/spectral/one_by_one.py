@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jax.extend import core
 from jaxtyping import Array, Inexact
 
+from specjax.spectral.compact_svd import compact_svd
 from specjax.spectral.scaling import nan_unless_finite
 
 # The primitives that jaxlib hands to LAPACK on a CPU, and foreign calls, which may do as it does.
@@ -72,7 +73,7 @@ compiled_one_by_one = jax.jit(one_by_one, static_argnums=0, inline=True)
 
 def svd(x: Inexact[Array, "*batch m n"]) -> tuple[Array, Array, Array]:
     """The compact singular value decomposition (U, s, Vᴴ) of each matrix, as `jnp.linalg.svd`; NaN for one that is not finite."""
-    compact = partial(compiled_one_by_one, _svd)
+    compact = partial(compiled_one_by_one, compact_svd)
     return jnp.vectorize(compact, signature="(m,n)->(m,k),(k),(k,n)")(x)
 
 
@@ -95,11 +96,6 @@ def eigvalsh(h: Inexact[Array, "*batch n n"]) -> Array:
 def qr(x: Inexact[Array, "*batch m n"]) -> tuple[Array, Array]:
     """Q with orthonormal columns and the triangular R of each matrix, as `jnp.linalg.qr`."""
     return jnp.vectorize(partial(compiled_one_by_one, _qr), signature="(m,n)->(m,k),(k,n)")(x)
-
-
-def _svd(x: Array) -> tuple[Array, Array, Array]:
-    u, s, vh = jnp.linalg.svd(nan_unless_finite(x), full_matrices=False)
-    return u, s, vh
 
 
 def _singular_values(x: Array) -> Array:

@@ -4,6 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact
 
+from specjax.spectral.compact_svd import compact_svd
 from specjax.spectral.methods.contract import ExactPolar, zero_where_zero
 from specjax.spectral.products import product
 from specjax.spectral.scaling import nan_unless_finite
@@ -29,7 +30,7 @@ class SVD(ExactPolar):
     def __call__(self, x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
         """See the class."""
         x = nan_unless_finite(x)
-        u, s, vt = jnp.linalg.svd(x, full_matrices=False)
+        u, s, vt = compact_svd(x)
         kept = is_kept(s, self.rtol)
         return zero_where_zero(product(jnp.where(kept[None, :], u, 0), vt), x)
 
