@@ -68,7 +68,7 @@ def cross_covariance_expansion(
 ) -> Float[Array, "*batch rows k"]:
     """¼V̄Vᵀ + (1/4πd) 1 1ᵀ: the cross covariance for independent rows N(0, I/d), up to O(√k/d) in the spectral norm where k ∝ d.
 
-    spectral-criterion, Theorem 3.7, with corrected coefficients.
+    spectral-criterion, Theorem 3.7, with corrected coefficients; `cross_covariance_error` has the constant of the error.
     """
     return v_bar @ v.mT / 4 + 1 / (4 * np.pi * v.shape[-1])
 
@@ -90,6 +90,16 @@ def cross_covariance_expansion_with_norms(
     norms_bar, norms = jnp.linalg.norm(v_bar, axis=-1), jnp.linalg.norm(v, axis=-1)
     outer = norms_bar[..., :, None] * norms[..., None, :]
     return v_bar @ v.mT / 4 + outer / (4 * np.pi * v.shape[-1])
+
+
+def cross_covariance_error(rows: ArrayLike, k: ArrayLike, d: ArrayLike) -> Float[Array, "..."]:
+    """(√rows + √k)/(2√2 π d): the limit of ‖cross covariance - `cross_covariance_expansion_with_norms`‖_op where d grows and k/d² falls.
+
+    spectral-criterion, Theorem 3.7, which has O(k^(1/2+ϵ)/d). What the expansion leaves out is (t_ij² - 1/d)/4π, of the variance 2/d² in
+    t_ij², and acts as a matrix of independent entries does. The expansion without norms has the same limit where √(rows k) < 4d; beyond,
+    the lengths of the rows make a singular value of the order of k/d^(3/2), which is larger.
+    """
+    return (jnp.sqrt(rows) + jnp.sqrt(k)) / (2 * np.sqrt(2) * np.pi * d)
 
 
 def cross_bulk(v_bar: Float[Array, "*batch rows d"], v: Float[Array, "*batch k d"]) -> Float[Array, "*batch rows k"]:

@@ -12,6 +12,7 @@ from jaxtyping import Array, Key
 from specjax import lab, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.spectral_criterion.quantities import Quantities, bounded, power
+from specjax.lab.controls import Source
 from specjax.models import random_features as model
 from specjax.theory import feature_bulk
 from specjax.theory import random_features as theory
@@ -34,11 +35,12 @@ class Config(lab.Config):
     """Dimensions and draws."""
 
     ds: tuple[int, ...] = lab.sizes(16, 24, 40, 72, 128, least=8, points=5, help="input dimensions")
-    seeds: int = lab.seeds(24, help="draws of weights and samples at each of ds")
+    seeds: int = lab.seeds(72, help="draws of weights and samples at each of ds")
     edge_ds: tuple[int, ...] = lab.sizes(100, 200, least=100, help="input dimensions of the edges of the bulk")
     edge_seeds: int = lab.seeds(100, help="draws of weights at each of edge_ds")
     row_seeds: int = lab.seeds(300, least=260, help="draws of incoherent rows")
     pairs: int = lab.seeds(100, help="batches of pairs of features at each cosine")
+    seed: int = lab.integer(3, least=0, help="root of all randomness; Theorem 3.7's constant was found on other draws")
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:
@@ -172,18 +174,18 @@ def _twice_as_tight(found: xr.DataArray, _: str) -> lab.Relation:
     return lab.always(xr.ones_like(found), found, slack=0.5)
 
 
-def _near(found: xr.DataArray, _: str) -> lab.Relation:
-    """The lower edge is off its limit by more than three times as much."""
-    both = xr.concat([found, 2 - found], xr.Variable("from", ["below", "above"]))
-    return lab.above(both.rename("end/law, and 2 less it"), 0.95, "0.95")
+def _limit(found: xr.DataArray, _: str) -> lab.Relation:
+    limit = lab.closed_form(lambda d: theory.cross_covariance_error(GAMMA * d, GAMMA * d, d), found.d)
+    return lab.near(((found / limit - 1) * np.sqrt(found.d)).rename("δ √d"), 0.0, 1.0, "1")
 
 
-ROWS(_twice_as_tight, "lower-bound", "theorem-3-2", "lower", {"rows that are all equal": 0.0})(
+EQUAL, ENDS, LIMIT = "rows that are all equal", ("lower", "upper"), {"the edge of the limit": "limit"}
+ROWS(_twice_as_tight, "lower-bound", "theorem-3-2", "lower", {EQUAL: 0.0})(
     "The covariance of the features of incoherent unit rows is at least V Vᵀ/4 + (π - 3)/4π in every draw, without the remainder."
 )
-ROWS(
-    _twice_as_tight, "upper-bound", "theorem-3-2", "upper", {"rows that are all equal": (np.pi + 1) / (2 * (np.pi - 1))}
-)("It is at most (1 + 1/π)/4 ‖V‖² + (π - 3)/4π in every draw, without the remainder.")
+ROWS(_twice_as_tight, "upper-bound", "theorem-3-2", "upper", {EQUAL: (np.pi + 1) / (2 * (np.pi - 1))})(
+    "It is at most (1 + 1/π)/4 ‖V‖² + (π - 3)/4π in every draw, without the remainder."
+)
 ROWS(
     lambda found, _: lab.happens(found > 1, less_than=4 / ROW_COUNT),
     "incoherent-rows",
@@ -198,10 +200,13 @@ SQUARES, FALLS = {"without the squares": "without_squares"}, {"1/√d": -0.5, "d
 FEATURES(power(-1), "remainder", "eq-3-6", "expansion", SQUARES, rivals=FALLS)(
     "The remainder of the expansion of Σ falls as 1/d for k = 2d, which is k/d²."
 )
-OTHERS = {"the printed coefficients": "cross_printed", "without 1 1ᵀ": "cross_bulk_alone"}
-RATES = {"no fall": 0.0, "d^(-1/4)": -0.25, "1/d": -1.0}
-FEATURES(power(-0.5), "cross-expansion", "theorem-3-7", "cross_corrected", OTHERS, rivals=RATES, corrected=True)(
-    "The cross covariance approaches V̄Vᵀ/4 + 1 1ᵀ/4πd at the rate √k/d: as d^(-1/2) for k = 2d."
+CONSTANT = "It was that a fitted exponent is -1/2, which d = 50 to 800 left open; the constant and 1/√d are judged on new seeds."
+RATES = {"d^(-1/4)": (1, 0.25), "1/d": (1, -0.5), "√2 times it": (2**0.5, 0), "it/√2": (2**-0.5, 0)}
+WRONG: dict[str, Source] = {"the printed coefficients": "cross_printed", "without 1 1ᵀ": "cross_bulk_alone"}
+for name, (factor, rate) in RATES.items():
+    WRONG[name] = lambda data, a=factor, b=rate: a * data["cross_corrected"] * (data.d / data.d[0]) ** b
+FEATURES(_limit, "cross-expansion", "theorem-3-7", "cross_corrected", WRONG, corrected=True, post_hoc=CONSTANT)(
+    "The distance of the cross covariance to V̄Vᵀ/4 + 1 1ᵀ/4πd is (1 + δ) √(k/2)/πd with |δ| < 1/√d, at k = 2d."
 )
 PRINTED = {"our coefficients": "cross_corrected"}
 FEATURES(lab.vanishes, "cross-expansion-printed", "theorem-3-7", "cross_printed", PRINTED, holds=False)(
@@ -210,7 +215,7 @@ FEATURES(lab.vanishes, "cross-expansion-printed", "theorem-3-7", "cross_printed"
 FEATURES(bounded, "conditioned", "theorem-3-4", "covariance", {"A Aᵀ/n with its spike": "second_moment"})(
     "The covariance of the samples has a condition number that stays bounded as d grows, at k = 2d and n = 8d."
 )
-EDGES(_near, "edges", "theorem-3-4", ("lower", "upper"), {"the edge of the limit": "limit"}, corrected=True)(
+EDGES(lambda found, _: lab.near(found, 1, 0.05, "0.05"), "edges", "theorem-3-4", ENDS, LIMIT, corrected=True)(
     "At finite d the bulk of Σ ends within a twentieth of where two Wishart matrices, of V Vᵀ and of its squares, put its edges."
 )
 WITH_MEAN, ODD = ("absolute", "squared_relu", "gelu"), {"tanh, which is odd": ("tanh",) * 3}

@@ -150,8 +150,7 @@ def run(
 _MOVED = ("embedding", *Blocks.__dataclass_fields__)
 _ADAM = optax.scale_by_adam(b2=0.95)
 _MUON = optax.chain(
-    optim.momentum(0.95, nesterov=True),
-    optim.orthogonalize(scale="point_two_sqrt_max", dimension_numbers=optim.OUT_IN),
+    optim.momentum(0.95, nesterov=True), optim.orthogonalize(scale="point_two_sqrt_max", dimension_numbers=optim.OUT_IN)
 )
 
 
