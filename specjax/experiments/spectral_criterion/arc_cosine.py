@@ -179,6 +179,10 @@ def _limit(found: xr.DataArray, _: str) -> lab.Relation:
     return lab.near(((found / limit - 1) * np.sqrt(found.d)).rename("δ √d"), 0.0, 1.0, "1")
 
 
+def _times(factor: float, rate: float) -> Source:
+    return lambda data: factor * data["cross_corrected"] * (data.d / data.d[0]) ** rate
+
+
 EQUAL, ENDS, LIMIT = "rows that are all equal", ("lower", "upper"), {"the edge of the limit": "limit"}
 ROWS(_twice_as_tight, "lower-bound", "theorem-3-2", "lower", {EQUAL: 0.0})(
     "The covariance of the features of incoherent unit rows is at least V Vᵀ/4 + (π - 3)/4π in every draw, without the remainder."
@@ -202,9 +206,8 @@ FEATURES(power(-1), "remainder", "eq-3-6", "expansion", SQUARES, rivals=FALLS)(
 )
 CONSTANT = "It was that a fitted exponent is -1/2, which d = 50 to 800 left open; the constant and 1/√d are judged on new seeds."
 RATES = {"d^(-1/4)": (1, 0.25), "1/d": (1, -0.5), "√2 times it": (2**0.5, 0), "it/√2": (2**-0.5, 0)}
-WRONG: dict[str, Source] = {"the printed coefficients": "cross_printed", "without 1 1ᵀ": "cross_bulk_alone"}
-for name, (factor, rate) in RATES.items():
-    WRONG[name] = lambda data, a=factor, b=rate: a * data["cross_corrected"] * (data.d / data.d[0]) ** b
+WRONG = {name: _times(*each) for name, each in RATES.items()}
+WRONG |= {"the printed coefficients": "cross_printed", "without 1 1ᵀ": "cross_bulk_alone"}
 FEATURES(_limit, "cross-expansion", "theorem-3-7", "cross_corrected", WRONG, corrected=True, post_hoc=CONSTANT)(
     "The distance of the cross covariance to V̄Vᵀ/4 + 1 1ᵀ/4πd is (1 + δ) √(k/2)/πd with |δ| < 1/√d, at k = 2d."
 )

@@ -264,12 +264,8 @@ def tables(config: Config, data: Data) -> list[lab.Table]:
     """Figure 17 again, what can be read off it beside ours."""
     ranks = data["networks"]["swiglu"].mean("seed").transpose("layer", "n").values
     rows = [(f"A_{i + 1}", *(f"{rank:.3g}" for rank in ranks[i]), *printed) for i, printed in enumerate(FIGURE_17)]
-    heads = (
-        "features",
-        *(f"n = {n}, h = {config.hidden}" for n in config.batches),
-        "n = 128, h = 512, paper",
-        "n = 65,536, paper",
-    )
+    ours = (f"n = {n}, h = {config.hidden}" for n in config.batches)
+    heads = ("features", *ours, "n = 128, h = 512, paper", "n = 65,536, paper")
     return [lab.Table("Figure 17: stable ranks of SwiGLU networks", heads, tuple(rows))]
 
 

@@ -217,17 +217,14 @@ NORM = "‖M_n - M‖_op/‖M‖_op ≤ C K⁴ (√((er(M) + u)/n) + (er(M) + u)
 ALONE = {"bound without u": lambda data: data["norm"] * _bound("norm", data, U) / _bound("norm", data, 0.0)}
 _within("trace", "theorem-b-1", TRACE, 4.0, {})
 _within("norm", "theorem-b-2", NORM, 4.0, _isotropic("norm") | ALONE)
-DEPTHS(
-    lambda ranks, layer: lab.above(-ranks.diff(layer), 0.0, "no fall"),
-    "depth",
-    "section-2-1-depth",
-    "gaussian",
-    {"identity weights": "identity"},
-)("In networks of squares with normal weights the stable rank falls from each layer to the next.")
+SQUARES, IDENTITY = "section-2-1-depth", {"identity weights": "identity"}
+DEPTHS(lambda ranks, layer: lab.above(-ranks.diff(layer), 0.0, "no fall"), "depth", SQUARES, "gaussian", IDENTITY)(
+    "In networks of squares with normal weights the stable rank falls from each layer to the next."
+)
 DEPTHS(
     lambda ranks, layer: lab.ahead(ranks.isel({layer: 1}), ranks.isel({layer: 0}) ** 2, least=0),
     "identity-weights",
-    "section-2-1-depth",
+    SQUARES,
     "identity",
     {"normal weights": "gaussian"},
     corrected=True,
