@@ -97,9 +97,7 @@ def _last(data: Data) -> Data:
 
 states = lab.Statements()
 OTHER_WAY = {"the kinds exchanged": lambda _, data: data | {"gated": data["non-gated"], "non-gated": data["gated"]}}
-MINOR = (
-    "Stated after a run of another seed that did not decide whether W_out alone gains, and which fraction is larger."
-)
+MINOR = "Stated after a run of another seed that left open whether W_out alone gains, and which fraction is larger."
 CHANGED = "Sizes, draws and the grids of rates were changed after runs that decided nothing; judged on a fresh seed."
 
 
