@@ -6,8 +6,10 @@
 The loop calls its function for one seed and one rate at a time, and waits for results at its end. Before timing, the
 results are compared: at each width every value is within `--rtol` of the root mean square. Times are medians over `--repeats` rounds of
 both sides, with tracing and compilation (from empty caches) and without. `sweep.run` traces, plans and compiles in every call: its time
-without is the `run_seconds` in its dataset. The last columns are of `sweep.run`: the padding of its plan, and how many
-cores it keeps busy, compilation included.
+without is the `run_seconds` in its dataset. A bound is a ratio that no engine exceeds here: that of one which compiles nothing but the
+quickest of the programs of single widths, and then keeps all cores busy with nothing but seeds, one after another or vmapped, whichever
+takes less processor time at a width. The last columns are of `sweep.run`: the padding of its plan, and how many cores it keeps busy,
+compilation included.
 
     python scripts/benchmarks/grids.py [--smoke]
 """
@@ -106,6 +108,35 @@ def loop(grid: Grid, key: Array) -> Callable[[], dict[str, np.ndarray]]:
     return run
 
 
+def least(grid: Grid, key: Array) -> tuple[float, float]:
+    """Seconds to compile the quickest program of one width, and to compute all seeds on all cores."""
+    seeds, rates = np.arange(grid.seeds, dtype=np.uint32), np.float32(grid.rates or (0,))
+    points = np.tile(seeds, len(rates)), np.repeat(rates, grid.seeds)
+    # LAPACK takes matrices one by one anyway, and batches of them on few cores may wait for each other.
+    sizes = (None, grid.seeds) if grid.rates else (None,)
+    compiling, computing = [], []
+    for d in grid.widths:
+
+        def at(point: tuple[Array, Array], d: int = d) -> dict[str, Array]:
+            return grid.measure(jax.random.fold_in(key, point[0]), d, *((point[1],) if grid.rates else ()))
+
+        taken = []
+        for size in sizes:
+            start = perf_counter()
+            with jax.default_matmul_precision("highest"):
+                lowered = jax.jit(lambda points, size=size, at=at: jax.lax.map(at, points, batch_size=size)).lower(
+                    points
+                )
+            program = lowered.compile({"xla_backend_optimization_level": 1})
+            compiling.append(perf_counter() - start)
+            for _ in range(3):
+                busy = process_time()
+                jax.block_until_ready(program(points))
+                taken.append(process_time() - busy)
+        computing.append(min(taken))
+    return min(compiling), sum(computing) / (os.cpu_count() or 1)
+
+
 def check(name: str, data: xr.Dataset, looped: dict[str, np.ndarray], rtol: float) -> str:
     """Raises AssertionError unless every value agrees to `rtol` of the root mean square at its width."""
     worst = 0.0
@@ -135,8 +166,18 @@ def row(name: str, grid: Grid, key: Array, repeats: int) -> tuple[str, ...]:
         looped.append((seconds[0], seconds[1]))
     one, without, cores = map(statistics.median, zip(*called, strict=True))
     first, again = map(statistics.median, zip(*looped, strict=True))
-    times = (f"{one:.2f}", f"{first:.2f}", f"{first / one:.2f}", f"{without:.2f}", f"{again:.2f}")
-    return (name, *times, f"{again / without:.2f}", f"{data.attrs['padding']:.2f}", f"{cores:.2f}")
+    compiling, computing = least(grid, key)
+    times = (
+        one,
+        first,
+        first / one,
+        first / (compiling + computing),
+        without,
+        again,
+        again / without,
+        again / computing,
+    )
+    return (name, *(f"{value:.2f}" for value in (*times, data.attrs["padding"], cores)))
 
 
 def main() -> None:
@@ -168,10 +209,11 @@ def main() -> None:
     for name, grid in grids.items():
         data = sweep.run(grid.measure, grid.over, seeds=grid.seeds, key=key, progress=False)
         print(" ", check(name, data, loop(grid, key)(), options.rtol))
-    header = ("", "run, with compiling", "loop", "ratio", "run, without", "loop", "ratio", "padding", "cores")
+    times = ("loop", "ratio", "bound")
+    header = ("", "run, with compiling", *times, "run, without", *times, "padding", "cores")
     print()
     print(table([header, *(row(name, grid, key, options.repeats) for name, grid in grids.items())]))
-    print("seconds of the whole grid; ratio: of the loop to one call of sweep.run.")
+    print("seconds of the whole grid; ratio: of the loop to one call of sweep.run; bound: see the docstring.")
 
 
 if __name__ == "__main__":

