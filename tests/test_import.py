@@ -32,6 +32,7 @@ def loaded_by(*modules):
     return set(json.loads(done.stdout))
 
 
+@pytest.mark.integration
 def test_the_core_adds_nothing_to_what_jax_and_equinox_load():
     base = loaded_by("jax", "jax.numpy", "equinox", "jaxtyping", "numpy", "scipy")
     core = loaded_by(*CORE)

@@ -21,6 +21,7 @@ def embedded(block, shape):
     return out
 
 
+@pytest.mark.integration
 @each_draw
 @given(seed=SEEDS, rows=st.integers(1, 5), columns=st.sampled_from([1, 3, 6]))
 def test_padding_changes_no_bit_of_a_draw(draw, seed, rows, columns):

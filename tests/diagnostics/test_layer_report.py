@@ -52,6 +52,7 @@ def test_every_row_has_the_exact_ranks(network):
     assert str(report).splitlines()[0].split()[:2] == ["layer", "map"]
 
 
+@pytest.mark.integration
 def test_maps_of_one_shape_keep_their_places():
     """Ranks are computed for all matrices of a shape at once, whatever other shapes come between them."""
     params = mlp.init(jax.random.key(0), (6, 6, 7, 6, 6), "tanh")
@@ -68,6 +69,7 @@ def test_maps_of_one_shape_keep_their_places():
         assert row.nuclear_rank[0] == pytest.approx(nuclear_rank(gradient), rel=ROUNDING)
 
 
+@pytest.mark.integration
 def test_the_curvatures_are_those_of_the_explicit_hessian(network):
     model, params, batch, report = network
     layer = 1
@@ -96,6 +98,7 @@ def test_on_a_quadratic_problem_the_decrease_ratio_is_the_exact_one():
     assert row.curvature.euclidean_feature == pytest.approx(1 / 20, rel=1e-3)
 
 
+@pytest.mark.integration
 def test_the_curvatures_of_heads_are_those_of_matrices_of_their_own():
     """Of one parameter for two heads, which the loss couples, each is moved alone."""
     w, x, y = (jax.random.normal(jax.random.key(i), s) for i, s in enumerate([(2, 4, 3), (10, 2, 3), (10, 2, 4)]))
@@ -226,6 +229,7 @@ def test_estimates_have_intervals_around_the_exact_ranks(attention):
             assert lower <= value <= upper
 
 
+@pytest.mark.integration
 def test_the_stable_ranks_feed_the_switch(network):
     model, params, batch, report = network
 

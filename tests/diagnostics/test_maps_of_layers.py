@@ -197,6 +197,7 @@ def test_matrices_that_take_turns_have_a_row_each():
     check(report, {f"ab (use {i + 1})": (x.T, gradient[own]) for i, own in enumerate(([0, 1, 2, 4, 5, 6], [3, 7]))})
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("form", ["ragged_dot", "einsum", "one for each token"])
 def test_every_expert_has_the_rows_that_it_was_given(form):
     x, w, c = drawn((9, 5), (3, 5, 4), (9, 4))

@@ -68,6 +68,7 @@ def verdicts(experiment, config, data):
     return {statement.name: statement.find(config, data).verdict for statement in experiment.statements}
 
 
+@pytest.mark.integration
 def test_counts_by_the_formula_are_confirmed():
     found = verdicts(one_step.EXPERIMENT, CONFIG, made_up(CONFIG))
     # At these sizes the formula's own straight lines are steeper than the theorem's.

@@ -27,6 +27,7 @@ def of_one_size(x):
     return 2.0 * x / np.linalg.norm(x, axis=(1, 2), keepdims=True)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", POWERS)
 def test_a_power_is_that_of_the_library_at_the_norm_of_four_orthonormal_rows(name):
     x = matrices()

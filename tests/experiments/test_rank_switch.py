@@ -113,6 +113,7 @@ def test_a_best_step_size_at_the_end_of_the_grid_decides_nothing_and_is_named():
     assert outside.reason == "The best of the grid is the smallest at steps = rule: a better one may lie beyond."
 
 
+@pytest.mark.integration
 def test_nr_is_above_st_at_the_start_on_features_and_below_it_in_the_control():
     for control, above in ((0, True), (1, False)):
         ((w,), (x, y)) = linear_problem(jax.random.key(1), 32, jnp.asarray(control))

@@ -37,6 +37,7 @@ def test_far_predictions_have_the_p_value_that_the_replicates_can_tell():
     assert finer.p_value(0.5) < far / 5
 
 
+@pytest.mark.integration
 def test_p_values_are_uniform_under_the_null():
     rng = np.random.default_rng(4)
     fits = [fit_power_law(coupled(rng, 40, _power_law), "d", resamples=300) for _ in range(200)]
@@ -70,6 +71,7 @@ def test_dropping_widths_is_fitting_without_them():
         assert at["shift"] == pytest.approx(fit.exponent - dropped["exponent"][0].item(), abs=1e-9)
 
 
+@pytest.mark.integration
 def test_shifts_show_a_term_that_the_model_lacks():
     rng = np.random.default_rng(7)
     bent = drop_smallest(coupled(rng, 100, lambda x: 3 * x**-0.5 * (1 + 5 / x)), "d")

@@ -54,6 +54,7 @@ def test_a_vertex_is_polyfits_whatever_the_distances_on_the_grid_and_whatever_th
         assert found.minima[size] == pytest.approx(y[size, 2].mean())
 
 
+@pytest.mark.integration
 def test_standard_errors_are_those_of_fresh_data_and_intervals_hold_the_truth():
     truth, optima, sweeps = -0.5, 0.9 * SIZES**-0.5, 150
     found = [optimum(noisy(np.random.default_rng(i), optima, seeds=30), "rate", "width") for i in range(sweeps)]

@@ -64,6 +64,7 @@ def test_the_newton_direction_is_that_of_the_dense_hessian(problem):
     np.testing.assert_allclose(direction(0 * w, u, v, q, 0.0), step, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_batches_and_vmap_give_each_problem_its_own(problem):
     u, v, q, w = problem

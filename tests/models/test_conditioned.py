@@ -47,6 +47,7 @@ def test_a_run_that_no_longer_moves_stops_where_it_stands():
     assert (int(found.steps), float(found.error)) == (4, 1.0)
 
 
+@pytest.mark.integration
 def test_padding_the_columns_changes_no_curve():
     def errors(k, name):
         problem = conditioned.wide_factorization(jax.random.key(0), 10.0, 4, 2, k, 0.1)

@@ -76,6 +76,7 @@ def test_sampled_losses_and_their_gradients_average_to_the_population(problem):
         assert (np.abs(mean - without - factor * (exact - without)) > 8 * error)[1:].any()
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_each_part_of_the_relu_gradient_is_resolved_by_the_samples():
     """The half in ½ W_2ᵀΦ and ½ Φ W_1ᵀ, the part along the own row, and the part along the others."""
@@ -94,6 +95,7 @@ def test_each_part_of_the_relu_gradient_is_resolved_by_the_samples():
         assert (np.abs(mean - flat(wrong)) > 4 * error).any(), name
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_gradients_agree_with_the_definition_in_numpy():
     _, u, target, _ = factorization()
@@ -185,6 +187,7 @@ def test_layers_and_networks_have_independent_weights():
         assert not np.allclose(params[0], params[1])
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_the_relu_hessian_is_finite_and_symmetric():
     model, params, target, _ = relu()

@@ -13,6 +13,7 @@ def silu(t):
     return t / (1 + np.exp(-t))
 
 
+@pytest.mark.integration
 def test_layers_of_a_gated_and_a_plain_network():
     x = np.asarray(jax.random.normal(jax.random.key(1), (7, 5)))
     gated = mlp.init(jax.random.key(0), (5, 6, 4, 2), "swiglu")
@@ -39,6 +40,7 @@ def test_the_distributions_of_the_weights():
     assert jnp.mean(uniform) * 20 == pytest.approx(0, abs=0.007)
 
 
+@pytest.mark.integration
 def test_padding_changes_nothing():
     draw = jax.jit(
         lambda dims, distribution: mlp.init(jax.random.key(0), dims, distribution=distribution), static_argnums=(0, 1)
@@ -52,6 +54,7 @@ def test_padding_changes_nothing():
         np.testing.assert_allclose(padded[1][:, :5], plain[1], rtol=1e-6)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("causal", [False, True])
 def test_a_decoder_block(causal):
     block = decoder_block.init(jax.random.key(0), 6, 10)

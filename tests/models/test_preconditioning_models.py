@@ -97,6 +97,7 @@ def test_the_risk_of_the_prompts_is_the_quadratic_objective(case):
     assert abs(float(jnp.mean(each) - exact)) < 4 * float(jnp.std(each)) / np.sqrt(4000)
 
 
+@pytest.mark.integration
 def test_the_gradient_is_that_of_the_loss_and_the_condition_number_is_cubed(case):
     inputs, q, _ = (jnp.asarray(x) for x in case)
     s = in_context_regression.covariance(inputs)
@@ -109,6 +110,7 @@ def test_the_gradient_is_that_of_the_loss_and_the_condition_number_is_cubed(case
     assert float(jnp.sum(jnp.abs(in_context_regression.init(D)))) == 0
 
 
+@pytest.mark.integration
 def test_matrix_regression_has_its_gradient_and_its_condition_number():
     inputs = matrix_regression.conditioned_inputs(jax.random.key(0), 4, 6, 25.0)
     assert np.linalg.cond(inputs @ inputs.T) == pytest.approx(25)

@@ -48,6 +48,7 @@ def largest_error(found, expected):
     return max(float(jnp.max(jnp.abs(a - b)) / jnp.max(jnp.abs(b))) for a, b in zip(found, expected, strict=True))
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_the_symmetrized_products_are_the_mean_over_all_signs_of_the_weights():
     params, target = problem()

@@ -21,6 +21,7 @@ def on_host(model):
     return jax.tree.map(np.asarray, model)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "choices",
     [
@@ -51,6 +52,7 @@ def test_logits_are_those_of_a_transformer_in_numpy(choices):
     assert np.std(expected) > 0.1
 
 
+@pytest.mark.integration
 def test_entries_are_standard_normal_over_the_root_of_the_fan_in():
     model = transformer.init(KEY, Architecture(500, 64, 300, blocks=4, activation="swiglu"))
     fan_ins = {"query": 64, "key": 64, "value": 64, "output": 64, "up": 64, "gate": 64, "down": 256}
@@ -63,6 +65,7 @@ def test_entries_are_standard_normal_over_the_root_of_the_fan_in():
     assert np.abs(correlations).max() < 5 / np.sqrt(4096)  # no two are the same draws
 
 
+@pytest.mark.integration
 def test_the_architecture_of_figure_19_starts_from_zero_outputs_and_equal_shares():
     architecture = transformer.figure_19(11, 24, 7)
     model = transformer.init(KEY, architecture)

@@ -152,6 +152,7 @@ def test_random_contractions_agree_with_the_pairings(contraction):
     agrees(word, nodes, out)
 
 
+@pytest.mark.integration
 @given(contractions(), st.permutations(range(8)), st.permutations(range(3)), st.permutations((3, 4)))
 def test_a_word_has_one_form_however_it_is_written(contraction, order, rows, columns):
     """The same nodes in another order, the indices with other names."""

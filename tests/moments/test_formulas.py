@@ -27,6 +27,7 @@ def gram_of_layers(depth):
     )
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("depth", range(1, 7))
 def test_theorem_2_at_every_depth_and_layer(depth):
     """Every entry of E[G_i G_iᵀ] of a deep linear network, and its target-free part at float64's rounding."""

@@ -72,6 +72,7 @@ def one_update(name, half, dtype):
     return jax.jit(lambda gradient: transform.update(gradient, transform.init(params), params, **EXTRA)[0])
 
 
+@pytest.mark.integration
 @every_transform
 @pytest.mark.parametrize("half", ["float16", "bfloat16"])
 def test_half_precision_is_the_float32_update_rounded(name, half):
@@ -106,6 +107,7 @@ def test_state_and_updates_keep_their_types_on_a_tree_of_several(name):
     jax.eval_shape(lambda: jax.lax.scan(step, (params, transform.init(params)), gradients))
 
 
+@pytest.mark.integration
 @every_transform
 def test_the_state_keeps_its_types_and_the_second_call_does_not_retrace(name):
     transform, update, traces = compiled(name)

@@ -81,6 +81,7 @@ def test_dimension_numbers_choose_the_matrices(dims, inputs, outputs):
     close(np.asarray(measured).transpose(order), expected)
 
 
+@pytest.mark.integration
 def test_trees_prefixes_and_functions_of_dimension_numbers_agree():
     params = tree(1)
     each = jax.tree.map(lambda _: optim.OUT_IN, params)
@@ -186,6 +187,7 @@ def test_unknown_scales_are_refused():
         ortho(scale="spectral")
 
 
+@pytest.mark.integration
 def test_equinox_modules_train():
     model = eqx.nn.MLP(3, 2, 8, 2, key=jax.random.key(0))
     params, static = eqx.partition(model, eqx.is_inexact_array)

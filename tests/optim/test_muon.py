@@ -169,6 +169,7 @@ def test_wrong_leaves_and_labels_are_refused():
         optim.muon(0.1, labels={"b": "matrix"}).init({"b": jnp.ones(3)})
 
 
+@pytest.mark.integration
 def test_weight_decay_can_be_masked_and_never_touches_the_others():
     zero = jax.tree.map(jnp.zeros_like, PARAMS)
     transform = optim.muon(

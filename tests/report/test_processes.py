@@ -36,6 +36,7 @@ def endless(name):
     time.sleep(600)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_every_name_has_its_result(jobs, capfd):
     begun = []
@@ -50,6 +51,7 @@ def test_every_name_has_its_result(jobs, capfd):
     assert sorted(told) == sorted(f"{front}{line}".format(n) for n in NAMES for line in ("first line", "second line"))
 
 
+@pytest.mark.integration
 def test_a_process_that_ends_costs_its_own_name_and_at_most_what_ran_beside_it():
     found = dict(processes.each(ended, NAMES, 2, lambda _: None))
     assert found.keys() == set(NAMES)
@@ -59,6 +61,7 @@ def test_a_process_that_ends_costs_its_own_name_and_at_most_what_ran_beside_it()
     assert all(found[name] == name for name in set(NAMES) - lost)
 
 
+@pytest.mark.integration
 def test_an_exception_passes_through():
     with pytest.raises(RuntimeError, match=r"^[ab]$"):
         list(processes.each(failing, NAMES, 2, lambda _: None))

@@ -99,6 +99,7 @@ def eq_40(judged, **changes):
     return shown, shown.id("row-outer-product-eq-40")
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("changes", "status"),
     [

@@ -29,6 +29,7 @@ def factor(x):
     return u @ vt
 
 
+@pytest.mark.integration
 def test_each_average_is_what_its_name_says():
     found = all_averages(jnp.asarray(SAMPLES, jnp.float32))
     of_mean, mean_of = factor(SAMPLES.sum(axis=0)), factor(SAMPLES).mean(axis=0)
@@ -52,6 +53,7 @@ def test_each_average_is_what_its_name_says():
         np.testing.assert_allclose(average, expected[name], atol=1e-5 if name == "jackknife" else 2e-6, err_msg=name)
 
 
+@pytest.mark.integration
 def test_leading_axes_are_batch_axes():
     batch = jnp.asarray(np.stack([SAMPLES, 2 - SAMPLES]), jnp.float32)
     found, slices = all_averages(batch), [all_averages(g) for g in batch]
@@ -59,6 +61,7 @@ def test_leading_axes_are_batch_axes():
         np.testing.assert_allclose(average, jnp.stack([each[name] for each in slices]), atol=1e-6, err_msg=name)
 
 
+@pytest.mark.integration
 def test_rank_one_samples_need_no_decomposition():
     rng = np.random.default_rng(1)
     left, right = (jnp.asarray(rng.standard_normal((6, n)), jnp.float32) for n in (4, 3))
@@ -135,6 +138,7 @@ def test_rank_one_factors_of_any_size_are_normalized(size):
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+@pytest.mark.integration
 def test_a_zero_sample_counts_as_zero_in_the_derivative_of_the_rank_one_average_too():
     """The closed-form derivative of the polar factors, which takes the directions that leave a zero matrix for none."""
     rng = np.random.default_rng(2)

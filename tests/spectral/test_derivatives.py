@@ -163,6 +163,7 @@ def test_along_matrices_of_the_same_rank_it_is_exact_for_a_deficient_one(name):
     close(derivative(polar, x, left @ x + x @ right), expected)
 
 
+@pytest.mark.integration
 def test_between_null_spaces_and_at_zero_it_is_zero():
     x = np.diag([2.0, 1.0, 0.0])
     across = np.zeros((3, 3))

@@ -54,6 +54,7 @@ def test_a_diagonal_matrix_is_perfectly_dominant():
     np.testing.assert_array_equal(spectral.off_diagonal(p), np.zeros((3, 3)))
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_row_dominance_compares_each_row_with_its_diagonal_entry():
     p = gram(4, 2)

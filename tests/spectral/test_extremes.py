@@ -157,6 +157,7 @@ def test_what_is_not_finite_stays_visible(name, dtype, bad):
         assert not found.any()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)], ids=str)
 def test_an_empty_matrix_has_norm_and_rank_zero(shape):
     @jax.jit

@@ -86,6 +86,7 @@ def second(f, x, dx):
     return jax.jit(lambda x, dx: jax.jvp(lambda x: jax.jvp(f, (x,), (dx,))[1], (x,), (dx,))[1])(x, dx)
 
 
+@pytest.mark.integration
 def test_second_derivatives_at_distinct_singular_values_and_nan_at_repeated_ones():
     dx = np.random.default_rng(4).standard_normal((2, 3, 3))[0]
 
@@ -130,6 +131,7 @@ def test_batches_are_their_slices():
     assert power(np.zeros((2, 0, 3)), 0.5).shape == (2, 0, 3)
 
 
+@pytest.mark.integration
 def test_schatten_norms():
     x = np.random.default_rng(3).standard_normal((3, 5))
     norm = jax.jit(schatten_norm)

@@ -78,6 +78,7 @@ COMPLEX = EXACT | {
 }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("method", COMPLEX.values(), ids=COMPLEX)
 @pytest.mark.usefixtures("x64")
 def test_a_complex_matrix_goes_to_its_unitary_factor_with_its_derivative(method):
@@ -134,6 +135,7 @@ def test_the_contract(method):
     close(jax.jit(jax.vmap(lambda x: spectral.polar(x, method)))(x), factor, 1e-12)
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_rank_deficient_matrices_go_to_the_partial_isometry_or_are_nan():
     for name in ("rank-deficient", "rank-deficient-tall"):

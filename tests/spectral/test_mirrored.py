@@ -51,6 +51,7 @@ def two_steps(x):
     return u * s @ vh
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("x", "gram"), [(SQUARE, False), (WIDE, True), (COMPLEX, True)], ids=["square", "wide", "complex"]
 )

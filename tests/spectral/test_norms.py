@@ -43,6 +43,7 @@ def test_spectrum_two_one_by_hand():
     assert spectral.nuclear_norm(x) == pytest.approx(3, rel=1e-13)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @given(values=st.lists(st.floats(0, 1), min_size=4, max_size=4), seed=st.integers(0, 2**31))
 @pytest.mark.usefixtures("x64")

@@ -51,6 +51,7 @@ def test_the_intervals_cover_and_the_values_are_unbiased(drawn, name):
     assert np.all(np.abs(value.mean(axis=1) / exact[:, 0] - 1) < 0.06)
 
 
+@pytest.mark.integration
 def test_the_quadrature_bounds_enclose_the_nuclear_norm_without_any_sampling():
     """All directions are dominant, so that only the quadrature is left: lower and upper are certain, and narrow with the steps."""
     for values in (SPECTRA["power law"], SPECTRA["flat"], 0.5 ** np.arange(30.0)):
@@ -64,6 +65,7 @@ def test_the_quadrature_bounds_enclose_the_nuclear_norm_without_any_sampling():
         assert widths[1] < 0.5 * widths[0] or widths[0] < 1e-4 * exact
 
 
+@pytest.mark.integration
 def test_the_spectral_norm_is_bounded_above_where_there_is_no_gap():
     """Singular values crowd at the largest, where two steps see too little: the lower bound fails to be sharp, the upper holds."""
     values = np.linspace(1.0, 0.0, 400) ** 0.25
@@ -80,6 +82,7 @@ def test_the_spectral_norm_is_bounded_above_where_there_is_no_gap():
     assert np.all(power.upper < 1.6)
 
 
+@pytest.mark.integration
 def test_a_linear_map_is_known_by_its_products():
     x = jnp.asarray(matrix_with(SPECTRA["spike and bulk"], (ROWS, COLUMNS), 0), jnp.float32)
     settings = {"steps": 30, "probes": 8, "directions": 36}
@@ -93,6 +96,7 @@ def test_a_linear_map_is_known_by_its_products():
     assert found.frobenius_norm.upper > found.frobenius_norm.lower
 
 
+@pytest.mark.integration
 def test_an_interval_without_a_lower_end_of_the_frobenius_norm_has_no_upper_end_of_the_nuclear_rank():
     """Two probes of a map of rank one may differ so much that ‖A‖_F could be zero."""
     x = jnp.zeros((20, 20)).at[0].set(1 + jnp.arange(20.0))
@@ -130,6 +134,7 @@ def test_the_gradients_are_those_of_the_exact_ranks():
     np.testing.assert_allclose(norm, np.outer(u[:, 0], vt[0]), atol=1e-5)
 
 
+@pytest.mark.integration
 def test_the_norm_by_power_iteration_has_a_finite_gradient_at_zero():
     x = jnp.zeros((2, 3, 4)).at[1, 0, 0].set(2.0)
     gradient = jax.grad(lambda x: jnp.sum(spectral.power_iteration(x, jax.random.key(0)).value))(x)

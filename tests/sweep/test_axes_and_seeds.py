@@ -24,6 +24,7 @@ def shape(key, n, d, lr):
 ZIPPED = zipped(n=widths(4, 2, 8), d=widths(3, 3, 1), lr=values(0.5, 1.0, 2.0))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("plan", ["exact", "padded"])
 def test_zipped_axes_move_together(plan):
     data = run(shape, {"k": ZIPPED}, seeds=3, key=KEY, plan=plan)
@@ -101,6 +102,7 @@ def test_seeds_by_width(plan):
     np.testing.assert_allclose(mean.sel(d=5, lr=2.0), whole["y"].sel(d=5, lr=2.0).isel(seed=slice(4)).mean(), rtol=1e-5)
 
 
+@pytest.mark.integration
 def test_with_the_width_in_the_key_draws_are_independent():
     """Coupled, the first entry is the same draw at every width; with the width in the key it is one of its own, whatever the plan."""
 
@@ -120,6 +122,7 @@ def test_with_the_width_in_the_key_draws_are_independent():
     assert len(np.unique(alone["exact"])) == 800
 
 
+@pytest.mark.integration
 def test_hyper_parameters_are_swept_in_one_trace():
     """Learning rate, momentum and Schatten power are arrays: one program for all their values, equal to Python floats one by one."""
     traces = []
@@ -150,6 +153,7 @@ def test_hyper_parameters_are_swept_in_one_trace():
         np.testing.assert_allclose(here, alone, rtol=1e-4)
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("unchecked")
 def test_ints_and_floats_of_numpy_are_numbers():
     """As those of Python, wherever `run` and the axes take them."""

@@ -50,6 +50,7 @@ def test_plans_and_chunks_give_the_same_dataset(plan, chunk, monkeypatch):
         assert data[name].dtype == expected.dtype
 
 
+@pytest.mark.integration
 def test_a_measurement_of_ints_alone_is_not_padded(caplog):
     def rank(key, d):
         return {"y": jnp.trace(jnp.eye(d)) + sizes.normal(key, (d,))[0]}
@@ -67,6 +68,7 @@ def test_a_measurement_of_ints_alone_is_not_padded(caplog):
         np.testing.assert_allclose(data["y"].sel(d=width), width + np.array(first), rtol=1e-6)
 
 
+@pytest.mark.integration
 def test_matches_a_plain_loop_over_seeds_and_widths():
     data = run(overlap, {"d": widths(4, 3)}, seeds=3, key=KEY, plan="padded")
     for width in (4, 3):
@@ -78,6 +80,7 @@ def test_matches_a_plain_loop_over_seeds_and_widths():
             np.testing.assert_allclose(here["nested.norm"], alone["nested"]["norm"], rtol=1e-5)
 
 
+@pytest.mark.integration
 def test_draws_are_the_same_bit_for_bit(optimized_environment):
     # In a process of its own: what compiles quickly for tests rounds draws otherwise in one program than in another.
     script = Path(__file__).with_name("bit_for_bit.py")
@@ -87,6 +90,7 @@ def test_draws_are_the_same_bit_for_bit(optimized_environment):
     assert process.stdout.strip() == str(4 * 3 * 5), process.stderr
 
 
+@pytest.mark.integration
 def test_more_seeds_leave_earlier_ones_as_they_were():
     few = run(bits, {"d": widths(3, 8)}, seeds=3, key=KEY, chunk=2)
     many = run(bits, {"d": widths(3, 8)}, seeds=11, key=KEY, chunk=4)
@@ -104,6 +108,7 @@ def test_widths_are_coupled():
     assert (np.diff(data["norm"], axis=0) > 0).all()
 
 
+@pytest.mark.integration
 def test_measure_is_traced_once_for_each_size_however_many_chunks():
     traces = []
 
@@ -122,6 +127,7 @@ def test_measure_is_traced_once_for_each_size_however_many_chunks():
     assert traces == [4, 2, 3]
 
 
+@pytest.mark.integration
 def test_product_of_widths_and_values_in_the_order_of_over():
     over = {"m": widths(2, 4, 3), "lr": values(0.5, 2.0), "n": widths(5, 1), "power": values(0, 1, 2)}
     data = run(scaled_product, over, seeds=4, key=KEY, plan="padded")
@@ -181,6 +187,7 @@ def test_half_precision_outputs_are_stored_as_float32():
     assert data["y"].item() == 3.0
 
 
+@pytest.mark.integration
 def test_attributes_say_how_the_data_were_made():
     data = run(overlap, {"d": widths(8, 2, 4)}, seeds=6, key=jax.random.key(3), plan="padded", chunk=4)
     attrs = data.attrs

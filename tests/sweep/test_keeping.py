@@ -64,6 +64,7 @@ def test_a_changed_line_has_a_store_of_its_own(tmp_path, written):
     assert written == []
 
 
+@pytest.mark.integration
 def test_a_store_that_is_asked_for_comes_first_and_nothing_is_kept_outside(tmp_path):
     with keeping.under(tmp_path / "kept"):
         run(store=tmp_path / "mine")

@@ -78,6 +78,7 @@ def test_a_result_larger_than_the_host_is_refused_before_it_is_made(monkeypatch)
         run(overlap, {"d": widths(3)}, seeds=1000, key=KEY, memory="1GB")
 
 
+@pytest.mark.integration
 def test_moments_are_those_of_the_seeds():
     every = run(overlap, {"d": widths(3, 9)}, seeds=130, key=KEY, plan="padded")
     data = run(overlap, {"d": widths(3, 9)}, seeds=130, key=KEY, plan="padded", reduce="moments", chunk=2)

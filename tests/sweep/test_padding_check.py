@@ -78,6 +78,7 @@ def test_an_output_that_padding_changes_is_refused(name, reduce):
         run(WRONG[name], OVER, seeds=5, key=KEY, plan="padded", reduce=reduce)
 
 
+@pytest.mark.integration
 def test_the_message_names_the_point_and_every_output():
     def measure(key, m, lr, n, d):
         x = sizes.normal(key, (m, n))
@@ -176,6 +177,7 @@ def test_what_it_costs_is_one_program_where_something_is_padded_and_left_to_do(t
     assert programs(plan="padded", store=tmp_path / "store", seeds=4) == (1, 1)
 
 
+@pytest.mark.integration
 def test_nothing_of_a_refused_sweep_is_kept(tmp_path):
     for _ in range(2):
         with pytest.raises(ValueError, match="Padding to d=16"):
@@ -183,6 +185,7 @@ def test_nothing_of_a_refused_sweep_is_kept(tmp_path):
     assert not list((tmp_path / "store").glob("bucket*"))
 
 
+@pytest.mark.integration
 def test_a_refused_measurement_is_mended_in_the_same_store(tmp_path):
     """No block was finished: the store holds nothing of the measurement that was refused."""
     with pytest.raises(ValueError, match="Padding to d=16"):

@@ -170,6 +170,7 @@ def _may_mount():
     return bool(command) and command.returncode == 0
 
 
+@pytest.mark.integration
 @pytest.mark.skipif(not _may_mount(), reason="this system lets no user mount a small disk")
 def test_a_full_disk_keeps_the_finished_blocks_and_the_same_call_goes_on(tmp_path):
     # A disk of 2 MiB, 1.5 of them taken: not all blocks of 80 kB fit.

@@ -90,6 +90,7 @@ def test_arccos_is_that_of_numpy_to_a_few_roundings():
     assert np.isnan(arccos(jnp.asarray([1.0001, -1.0001]))).all()
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_arccos_in_float64_and_its_derivatives():
     x = jnp.asarray([-0.999, -0.3, 0.0, 0.5, 0.999])

@@ -122,6 +122,7 @@ def test_the_count_of_gradient_descent_is_that_of_simulated_memories(d, n, alpha
     assert 4 * stderr < 0.05 * mean
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("alpha", [1.25, 2.0])
 @pytest.mark.parametrize("optimizer", capacity.OPTIMIZERS)
 def test_the_finite_size_count_has_the_exponent_of_the_theorem_far_out(optimizer, alpha):
@@ -134,6 +135,7 @@ def test_the_finite_size_count_has_the_exponent_of_the_theorem_far_out(optimizer
     assert exponent == pytest.approx(capacity.one_step_exponent(optimizer, alpha) - loss, abs=0.03)
 
 
+@pytest.mark.integration
 def test_the_count_far_out_is_smooth_in_the_dimension():
     """Quadratures that have not converged move by parts of a per cent from one d to the next; the count does not."""
     dims = 2.0**23 * 1.3 ** np.arange(9)

@@ -17,6 +17,7 @@ def matrix(rows, columns, scale=1.0):
     return scale * np.random.default_rng(rows + 10 * columns).standard_normal((rows, columns))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "dims",
     [

@@ -70,6 +70,7 @@ def test_the_bound_is_attained_by_one_linear_layer():
     assert curvature == pytest.approx(float(jnp.sum((x @ one[1][0].T) ** 2)) / len(x), rel=1e-5)
 
 
+@pytest.mark.integration
 def test_the_feature_constant_falls_as_the_root_of_the_samples_and_by_samples_as_their_number():
     """Erratum 10: the same samples repeated r times have the same loss and curvature; C_F falls as r^(-1/2), not as 1/r."""
     params, direction, x, y = draw(1)

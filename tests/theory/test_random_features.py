@@ -72,6 +72,7 @@ def test_the_expansion_is_exact_on_the_diagonal_and_of_third_order_beside_it():
         np.testing.assert_allclose(rest, t**4 / (48 * math.pi), rtol=t**2)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("rows", "k", "d"), [(600, 600, 300), (50, 800, 200)])
 def test_the_error_of_the_cross_expansion_has_its_constant(rows, k, d):
     def error(key):
@@ -85,6 +86,7 @@ def test_the_error_of_the_cross_expansion_has_its_constant(rows, k, d):
     assert abs(found / limit - 1) < 0.1
 
 
+@pytest.mark.integration
 def test_where_the_rows_are_many_their_lengths_exceed_the_error_and_the_expansion_with_norms_does_not():
     k, d = 1200, 40
     v_bar, v = jax.random.normal(jax.random.key(6), (2, k, d)) / math.sqrt(d)
@@ -98,6 +100,7 @@ def test_where_the_rows_are_many_their_lengths_exceed_the_error_and_the_expansio
     assert with_norms < 1.5 < 1.6 < without
 
 
+@pytest.mark.integration
 def test_cross_expansions_agree_with_the_cross_covariance_and_the_printed_one_does_not():
     k, d = 300, 150
     v_bar, v = jax.random.normal(jax.random.key(3), (2, k, d)) / math.sqrt(d)
@@ -138,6 +141,7 @@ def spectrum():
     return eigenvalues, 1 / 40.0
 
 
+@pytest.mark.integration
 def test_an_orthogonal_teacher_has_the_rank_of_the_factors(spectrum):
     eigenvalues, rate = map(jnp.asarray, spectrum)
     q = jnp.linalg.qr(jax.random.normal(jax.random.key(5), (32, 32)))[0]
@@ -147,6 +151,7 @@ def test_an_orthogonal_teacher_has_the_rank_of_the_factors(spectrum):
         np.testing.assert_allclose(found, spectral.nuclear_rank(direct), rtol=1e-10)
 
 
+@pytest.mark.integration
 def test_the_expected_gap_is_the_mean_over_teachers(spectrum):
     eigenvalues, rate = map(jnp.asarray, spectrum)
     b = jnp.diag(eigenvalues)

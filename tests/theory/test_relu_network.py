@@ -108,6 +108,7 @@ def test_simulated_gradients_confirm_every_average(d0, d1, d2, chunks):
     assert apart(1, d1, np.sqrt(1.1) * large)[2:].max() > 4
 
 
+@pytest.mark.integration
 def test_simulated_gradients_refute_the_printed_off_diagonal_at_two_inputs():
     d0, d1, d2 = 2, 4, 1
     measure = blocks(d0, d1, d2)

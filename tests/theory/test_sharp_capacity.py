@@ -23,6 +23,7 @@ def test_muons_signal_has_its_constant(alpha):
     np.testing.assert_allclose(signal[rare], expected, rtol=1e-4)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("optimizer", sharp_capacity.SPECTRAL)
 @pytest.mark.parametrize("alpha", [1.4, 1.54, 2.0, 3.0])
 def test_finite_counts_tend_to_the_sharp_ones(optimizer, alpha):
