@@ -78,6 +78,7 @@ class Citation:
     verdict: Verdict | None
     corrected: bool
     depends: bool
+    elsewhere: bool = False
 
 
 def read_ledger(path: Path, paper: str) -> Ledger:
@@ -97,20 +98,23 @@ def status(citations: Iterable[Citation]) -> Status:
     """What the verdicts on the statements that cite a row make of it.
 
     A row holds where every statement in its own words is confirmed, and is false where one is refuted: "corrected" where a
-    corrected statement beside it is confirmed. It depends where a verdict turns along the length of a training, and is open where a
-    verdict is inconclusive, or a correction of ours refuted.
+    corrected statement beside it is confirmed. It depends where a verdict turns along the length of a training, or where a statement
+    of ours on another setting, which says that it is otherwise there, is confirmed. It is open where a verdict is inconclusive, or a
+    correction of ours refuted.
     """
     cited = list(citations)
     if not cited:
         return "not judged"
     if any(citation.verdict is None for citation in cited):
         return "not run"
-    if any(citation.depends for citation in cited):
+    if any(c.depends or (c.elsewhere and c.verdict == "confirmed") for c in cited):
         return "depends"
-    verdicts = {kind: [c.verdict for c in cited if c.corrected is kind] for kind in (False, True)}
+    here = [c for c in cited if not c.elsewhere]
+    verdicts = {kind: [c.verdict for c in here if c.corrected is kind] for kind in (False, True)}
     if "refuted" in verdicts[False]:
         return "corrected" if verdicts[True] and set(verdicts[True]) == {"confirmed"} else "false"
-    if set(verdicts[False] + verdicts[True]) == {"confirmed"}:
+    undecided = any(c.elsewhere and c.verdict == "inconclusive" for c in cited)
+    if not undecided and set(verdicts[False] + verdicts[True]) == {"confirmed"}:
         return "holds" if verdicts[False] else "corrected"
     return "open"
 

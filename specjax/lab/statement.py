@@ -77,6 +77,7 @@ class Statement:
     controls: Mapping[str, Control] = field(default_factory=dict)
     holds: bool | None = True
     corrected: bool = False
+    elsewhere: bool = False
     along: str | None = None
     post_hoc: str = ""
 
@@ -159,6 +160,7 @@ def statement(
     controls: Mapping[str, Control] | None = None,
     holds: bool | None = True,
     corrected: bool = False,
+    elsewhere: bool = False,
     along: str | None = None,
     post_hoc: str = "",
 ) -> Callable[[Judge], Statement]:
@@ -173,6 +175,8 @@ def statement(
             a statement that is refuted, in which it must.
         holds: What `specjax reproduce` expects: confirmed, refuted (False), or nothing, where it is held open (None).
         corrected: Whether it is ours, put in the place of what the cited rows say.
+        elsewhere: Whether it is ours and says that in another setting, such as a smaller model, it is otherwise than in the cited rows,
+            which it cannot refute: confirmed, it makes them depend on the setting.
         along: The dimension of the data that is the length of a training: the verdict must be the same at every length.
         post_hoc: Why its rule was changed after data were seen; it is then judged on fresh seeds.
 
@@ -185,7 +189,7 @@ def statement(
         rows = (cites,) if isinstance(cites, str) else tuple(cites)
         sentence = says or " ".join((relation.__doc__ or "").split())
         return Statement(
-            called, rows, sentence, relation, rivals or {}, controls or {}, holds, corrected, along, post_hoc
+            called, rows, sentence, relation, rivals or {}, controls or {}, holds, corrected, elsewhere, along, post_hoc
         )
 
     return named

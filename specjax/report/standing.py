@@ -46,7 +46,7 @@ class Standing(NamedTuple):
         """The statements that were judged: first those that make the status what it is, and of those the one with the nearest rival."""
         found = [(cited, cited.check) for cited in self.cited if cited.check is not None]
         return [
-            cited for cited, _ in sorted(found, key=lambda each: (not _makes(self.status, each[1]), _nearest(each[1])))
+            cited for cited, _ in sorted(found, key=lambda each: (not _makes(self.status, *each), _nearest(each[1])))
         ]
 
     @property
@@ -166,7 +166,10 @@ def cells(standing: Standing) -> tuple[str, ...]:
 def _citation(cited: Cited) -> lab.Citation:
     check = cited.check
     return lab.Citation(
-        None if check is None else check.verdict, cited.statement.corrected, check is not None and check.depends
+        None if check is None else check.verdict,
+        cited.statement.corrected,
+        check is not None and check.depends,
+        cited.statement.elsewhere,
     )
 
 
@@ -178,12 +181,12 @@ def _nearest(check: lab.Check) -> float:
     return min((each for each in distances if each is not None), default=math.inf)
 
 
-def _makes(status: lab.Status, check: lab.Check) -> bool:
-    verdict, corrected = check.verdict, check.corrected
+def _makes(status: lab.Status, cited: Cited, check: lab.Check) -> bool:
+    verdict, corrected, elsewhere = check.verdict, cited.statement.corrected, cited.statement.elsewhere
     return {
         "holds": not corrected,
         "corrected": corrected and verdict == "confirmed",
         "false": not corrected and verdict == "refuted",
-        "depends": check.depends,
+        "depends": check.depends or (elsewhere and verdict == "confirmed"),
         "open": verdict == "inconclusive" or (corrected and verdict == "refuted"),
     }.get(status, True)

@@ -97,7 +97,7 @@ def cross_covariance_error(rows: ArrayLike, k: ArrayLike, d: ArrayLike) -> Float
 
     spectral-criterion, Theorem 3.7, which has O(k^(1/2+ϵ)/d). What the expansion leaves out is (t_ij² - 1/d)/4π, of the variance 2/d² in
     t_ij², and acts as a matrix of independent entries does. The expansion without norms has the same limit where √(rows k) < 4d; beyond,
-    the lengths of the rows make a singular value of the order of k/d^(3/2), which is larger.
+    the lengths of the rows make a singular value of the order of √(rows k)/d^(3/2), which is larger.
     """
     return (jnp.sqrt(rows) + jnp.sqrt(k)) / (2 * np.sqrt(2) * np.pi * d)
 

@@ -8,8 +8,8 @@ from specjax.experiments import ledgers, load_all
 ROW = '[theorem-3]\nkind = "theorem"\nwhere = "Section 3"\nsays = "It holds."\n'
 
 
-def cited(verdict, corrected=False, depends=False):
-    return lab.Citation(verdict, corrected, depends)
+def cited(verdict, corrected=False, depends=False, elsewhere=False):
+    return lab.Citation(verdict, corrected, depends, elsewhere)
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,13 @@ def cited(verdict, corrected=False, depends=False):
         ([cited("confirmed"), cited("inconclusive")], "open"),
         ([cited("confirmed"), cited("inconclusive", depends=True)], "depends"),
         ([cited("confirmed"), cited("refuted", corrected=True)], "open"),
+        ([cited("confirmed", elsewhere=True)], "depends"),
+        ([cited("confirmed"), cited("confirmed", elsewhere=True)], "depends"),
+        ([cited("inconclusive"), cited("confirmed", elsewhere=True)], "depends"),
+        ([cited("confirmed"), cited("refuted", elsewhere=True)], "holds"),
+        ([cited("confirmed"), cited("inconclusive", elsewhere=True)], "open"),
+        ([cited("refuted", elsewhere=True)], "open"),
+        ([cited("refuted"), cited("inconclusive", elsewhere=True)], "false"),
     ],
 )
 def test_a_status_follows_from_the_verdicts(citations, status):

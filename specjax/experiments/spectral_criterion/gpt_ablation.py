@@ -129,7 +129,7 @@ def fractions(config: Config, data: Data) -> lab.Relation:
     return inside(lab.ahead(fraction(data, "non-gated"), fraction(data, "gated"), least=0), _last(data))
 
 
-@states("table-2", corrected=True, controls={"AdamW and Muon exchanged": exchanging("adamw", "muon")}, post_hoc=MINOR)
+@states("table-2", elsewhere=True, controls={"AdamW and Muon exchanged": exchanging("adamw", "muon")}, post_hoc=MINOR)
 def out_brings_less(config: Config, data: Data) -> lab.Relation:
     """At this size W_out alone brings less than half of what Muon on all matrices gains, without a gate too, where Table 2 has more."""
     both = by_kind([fraction(data, kind).rename("fraction") for kind in KINDS])
@@ -139,7 +139,7 @@ def out_brings_less(config: Config, data: Data) -> lab.Relation:
 WHOLE = {"Muon on all": lab.changing(lambda found: lab.at_labels(found, "arm", {"out": "muon"}), of="non-gated")}
 
 
-@states("table-2", corrected=True, holds=None, controls=WHOLE, post_hoc=MINOR)
+@states("table-2", elsewhere=True, holds=None, controls=WHOLE, post_hoc=MINOR)
 def fractions_are_nearer(config: Config, data: Data) -> lab.Relation:
     """At this size the fraction without a gate is larger than that with one by less than in Table 2, where it is 0.35."""
     apart = (fraction(data, "non-gated") - fraction(data, "gated")).rename("fraction without a gate less with one")

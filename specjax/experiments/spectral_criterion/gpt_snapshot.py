@@ -30,13 +30,13 @@ class Config(gpt_telemetry.Config):
 RANKS = {"the two ranks exchanged": lambda _, data: data.rename(stable_rank="nuclear_rank", nuclear_rank="stable_rank")}
 KEPT = ("perceptrons-far-below", "normalized-activations-low", "no-fall", "inequality")
 states = lab.Statements(
-    replace(each, cites=("figure-19",), controls=RANKS if each.controls is VALUE else each.controls)
+    replace(each, controls=RANKS if each.controls is VALUE else each.controls)
     for each in gpt_telemetry.states
     if each.name in KEPT or each.name.startswith("large-ranks")
 )
 
 
-@states(("figure-19", "figure-9"), along="step", controls={"W_Q": gpt_telemetry.value_for_query})
+@states("figure-9", along="step", controls={"W_Q": gpt_telemetry.value_for_query})
 def values_are_modest(config: Config, data: xr.Dataset) -> lab.Relation:
     """The gradient of W_V, beside which there are value embeddings, has a smaller nuclear rank than those of W_Q, W_K and W_O."""
     ranks = geometric(trained(data)["nuclear_rank"])

@@ -118,7 +118,7 @@ def normalized_activations_low(config: Config, data: xr.Dataset) -> lab.Relation
     return lab.below(trained(data, "query", "up", "head")["stable_rank"] / _largest(config), 1 / 4, "0.25")
 
 
-@states(("figure-2", "figure-6"), along="step", controls={"the fall of Figure 2": _figure_falls}, corrected=True)
+@states(("figure-2", "figure-6"), along="step", controls={"the fall of Figure 2": _figure_falls}, elsewhere=True)
 def no_fall(config: Config, data: xr.Dataset) -> lab.Relation:
     """At this size the stable ranks of perceptrons and of normalized activations do not fall after the first record as the figures' do:
     at every later one they are above half of what they were.
@@ -159,21 +159,21 @@ _large("figure-8", "of-queries-and-keys", "W_Q and W_K", "query", "key", holds=N
 _large("figure-9", "of-outputs", "W_O", "output")
 
 
-@states("figure-9", along="step", controls=THIRD, corrected=True)
+@states("figure-9", along="step", controls=THIRD, elsewhere=True)
 def values_are_as_large(config: Config, data: xr.Dataset) -> lab.Relation:
     """At this size W_V is no more modest than W_O: the nuclear rank of its gradient is more than half of that of W_O's."""
     ranks = geometric(trained(data)["nuclear_rank"])
     return lab.above(ranks.sel(matrix="value", drop=True) / ranks.sel(matrix="output", drop=True), HALF, "0.5")
 
 
-@states(("figure-7", "section-1-2-1-embedding"), along="step", controls=MODEST, corrected=True)
+@states(("figure-7", "section-1-2-1-embedding"), along="step", controls=MODEST, elsewhere=True)
 def ends_have_margins(config: Config, data: xr.Dataset) -> lab.Relation:
     """At this size, with bytes for tokens, embedding and head have margins nr/st like the blocks': above half of their mean."""
     of_blocks = xr.ufuncs.exp(xr.ufuncs.log(margin(data, *BLOCK)).mean("matrix"))
     return lab.above(margin(data, "embedding", "head") / of_blocks, HALF, "0.5")
 
 
-@states(("figure-10", "section-2-2-1-loose"), along="step", controls=SHARE, corrected=True)
+@states(("figure-10", "section-2-2-1-loose"), along="step", controls=SHARE, elsewhere=True)
 def embedded_near_indicators(config: Config, data: xr.Dataset) -> lab.Relation:
     """At this size, with bytes for tokens, the embedded tokens have more than half of the stable rank 1/p_max of their indicators."""
     found = trained(data)

@@ -140,7 +140,7 @@ def _along(optimizer: str, label: str, third_falls: bool | None) -> None:
     """The rule all along a training of squared ReLU networks, and st(A_3) of SwiGLU networks."""
     says = f"Under {label} nr(G_ℓ) is above st(A_(ℓ-1)) on both internal blocks all along the training."
 
-    @held_open("figure-4", says, name=f"rule-along-{optimizer}", controls=last_block("relu"))
+    @held_open("section-1-2-1-internal", says, name=f"rule-along-{optimizer}", controls=last_block("relu"))
     def rule_along(config: Config, data: Data) -> lab.Relation:
         found = at(data, "relu", CURVES, (0, *config.lengths)).sel(optimizer=optimizer)
         return lab.above(rule(found, INTERNAL), 0.0, "nr = st", by="median")
