@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 SCALES = ("smoke", "quick", "paper")
 DEFAULT_SCALE, DEFAULT_OUT = "quick", "results"
+_LISTED = 20  # names that a refusal lists at most
 
 _OVERVIEW = """commands:
-  list                 the experiments: paper, source and title
+  list                 the experiments: name, paper and title
   run NAME             run one experiment; `specjax run NAME --help` shows its flags
   scaling              whether a rate transfers between widths of a model, and which of its updates grow
   reproduce            run all experiments and compare every verdict with the expected one
@@ -106,12 +107,12 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _list(arguments: list[str]) -> int:
-    _parser("specjax list", "List the experiments: name, paper, source and title.").parse(arguments)
+    _parser("specjax list", "List the experiments: name, paper and title.").parse(arguments)
     from specjax import experiments
     from specjax.report import cells
 
-    rows = [(each.name, each.paper, each.source, each.title) for each in experiments.load_all().values()]
-    print(cells.align([("name", "paper", "source", "title"), *rows]))
+    rows = [(each.name, each.paper, each.title) for each in experiments.load_all().values()]
+    print(cells.align([("name", "paper", "title"), *rows]))
     return 0
 
 
@@ -234,7 +235,7 @@ def _reproduce(arguments: list[str]) -> int:
 
     names = [name for name in experiments.names() if _selected(name, given.only)]
     if not names:
-        raise UserError(f"--only {given.only!r} matches no experiment; there are {', '.join(experiments.names())}.")
+        raise UserError(f"--only {given.only!r} matches no experiment; `specjax list` shows the names.")
     with _told_in_one_sentence():
         report.require_room(out, names)
         recorded = records.load_all()
@@ -434,7 +435,8 @@ def _dashed(word: str) -> str:
 
 def _unknown(what: str, name: str, known: Sequence[str]) -> str:
     close = difflib.get_close_matches(name, known)
-    hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}."
+    listed = f"there are {', '.join(known)}." if len(known) <= _LISTED else "`specjax list` shows the names."
+    hint = f"did you mean {' or '.join(close)}?" if close else listed
     return f"There is no {what} {name!r}; {hint}"
 
 

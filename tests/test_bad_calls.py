@@ -136,8 +136,8 @@ OPTIM = [
         """Unknown momentum convention 'nesterov'; choose "ema" or "sgd".""",
     ),
     (
-        lambda: optim.orthogonalize("svd").update({"w": WIDE}, optax.EmptyState()),
-        f"{A_METHOD} 'svd'.",
+        lambda: optim.orthogonalize("svd"),
+        f"{A_METHOD} 'svd'.".replace("polar", "orthogonalize"),
     ),
     (
         lambda: optim.spectral_descent(-1.0),

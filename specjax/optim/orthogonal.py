@@ -18,6 +18,7 @@ from specjax.optim.precision import in_float32
 from specjax.optim.scales import Scale, scale_named, shape_factors
 from specjax.optim.sharded import check_sharding, with_automatic_axes
 from specjax.optim.splits import Splits
+from specjax.spectral.polar import require_method
 from specjax.spectral.scaling import at_least_float32
 
 Method = spectral.AbstractPolar | Callable[[Array], Array]
@@ -57,11 +58,12 @@ def orthogonalize(
         A transformation without state; updates keep shape and dtype. Complex matrices have unitary factors.
 
     Raises:
-        ValueError: at once for an unknown scale or a sharding of another form; at init and update for a leaf that is not a matrix, for
-            splits that do not add up or of no leaf, and for a leaf with both sizes and splits.
+        ValueError: at once for an unknown scale, what is no method, or a sharding of another form; at init and update for a leaf that is
+            not a matrix, for splits that do not add up or of no leaf, and for a leaf with both sizes and splits.
 
     """
     chosen = spectral.NewtonSchulz() if method is None else method
+    require_method(chosen, "orthogonalize")
 
     def polar_factor(x: Array) -> Array:
         orthogonal = spectral.polar(x, chosen)
@@ -113,6 +115,7 @@ def spectral_descent(
     if isinstance(curvature, int | float) and not curvature > 0:
         raise ValueError(f"spectral_descent needs a positive curvature, got {curvature}.")
     chosen = spectral.SVD() if method is None else method
+    require_method(chosen, "spectral_descent")
 
     def steepest(x: Array) -> Array:
         orthogonal = spectral.polar(x, chosen)

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, PyTree
 from specjax import spectral
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, map_stacked, matrices_of, prefix_leaves
 from specjax.optim.orthogonal import Method, dual_norm
+from specjax.spectral.polar import require_method
 from specjax.spectral.scaling import ratio, scaled
 
 
@@ -56,6 +57,7 @@ def rank_switch(
 
     """
     chosen = spectral.SVD() if method is None else method
+    require_method(chosen, "rank_switch")
     steps = [optax.with_extra_args_support(step) for step in (spectral_step, euclidean_step)]
 
     def init(params: PyTree) -> RankSwitchState:

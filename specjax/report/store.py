@@ -99,6 +99,8 @@ def load_data(folder: Path | str) -> Data:
 def load(folder: Path | str) -> Result:
     """Read a result folder; raises ValueError if it does not hold a result of this version's form."""
     folder = Path(folder)
+    if not (folder / CONFIG).exists():
+        raise ValueError(f"There is no result in {folder}; make it by `specjax run {folder.name}`.")
     try:
         return parsed(_parse(folder / CONFIG), _parse(folder / CHECKS), _parse(folder / TABLES))
     except (OSError, ValueError, TypeError, KeyError) as error:

@@ -52,9 +52,14 @@ def polar(
         )
     if not jnp.issubdtype(x.dtype, jnp.inexact):
         raise ValueError(f"polar needs a floating or complex dtype, got {x.dtype}; convert with x.astype(float).")
-    if not callable(method) or isinstance(method, type):
-        raise ValueError(f"polar needs a method such as SVD() or a callable array -> array, got {method!r}.")
+    require_method(method, "polar")
     return jnp.vectorize(partial(_polar_of_matrix, method), signature="(m,n)->(m,n)")(x)
+
+
+def require_method(method: object, by: str) -> None:
+    """Raises ValueError, in the name of the function `by`, for what cannot be a method of `polar`."""
+    if not callable(method) or isinstance(method, type):
+        raise ValueError(f"{by} needs a method such as SVD() or a callable array -> array, got {method!r}.")
 
 
 def _polar_of_matrix(method: Callable[[Array], Array], x: Array) -> Array:

@@ -30,7 +30,7 @@ class Checkpoints:
     the arrays, so that a run is never continued as another.
 
     Raises:
-        ModuleNotFoundError: without orbax, which comes with `pip install specjax[train]`.
+        ModuleNotFoundError: without orbax, which comes with the extra `train`.
 
     """
 
@@ -38,7 +38,7 @@ class Checkpoints:
         try:
             self._orbax = import_module("orbax.checkpoint")
         except ModuleNotFoundError as error:
-            raise ModuleNotFoundError("Checkpoints need orbax: pip install 'specjax[train]'.") from error
+            raise ModuleNotFoundError("Checkpoints need orbax: pip install orbax-checkpoint.") from error
         self.folder = Path(folder).absolute()
         self._configuration = dict(configuration)
         options = self._orbax.CheckpointManagerOptions(max_to_keep=KEPT, enable_async_checkpointing=False)
@@ -98,7 +98,7 @@ def kept(programs: Sequence[jax.stages.Traced], start: object) -> Checkpoints | 
     """
     if find_spec("orbax") is None:
         logger.warning(
-            "this training is not kept while it runs, because orbax is missing: pip install 'specjax[train]'"
+            "this training is not kept while it runs, because orbax is missing: pip install orbax-checkpoint"
         )
         return None
     versions = {f"{package}_version": version(package) for package in ("specjax", "jax", "jaxlib")}

@@ -162,7 +162,7 @@ def test_without_orbax_a_training_is_not_kept_and_says_so(whole, tmp_path, monke
     with keeping.under(tmp_path):
         assert same_bits(trained(), whole)
     assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
-        "this training is not kept while it runs, because orbax is missing: pip install 'specjax[train]'"
+        "this training is not kept while it runs, because orbax is missing: pip install orbax-checkpoint"
     ]
     assert list(tmp_path.iterdir()) == []
 

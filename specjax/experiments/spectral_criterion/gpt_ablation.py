@@ -97,6 +97,8 @@ def _last(data: Data) -> Data:
 
 states = lab.Statements()
 OTHER_WAY = {"the kinds exchanged": lambda _, data: data | {"gated": data["non-gated"], "non-gated": data["gated"]}}
+WHOLE = {"Muon on all": lab.changing(lambda found: lab.at_labels(found, "arm", {"out": "muon"}), of="non-gated")}
+EMBEDDED = {"AdamW on all": exchanging("adamw", "embedded")}
 MINOR = "Stated after a run of another seed that left open whether W_out alone gains, and which fraction is larger."
 CHANGED = "Sizes, draws and the grids of rates were changed after runs that decided nothing; judged on a fresh seed."
 
@@ -136,17 +138,11 @@ def out_brings_less(config: Config, data: Data) -> lab.Relation:
     return inside(lab.below(both, 0.5, "half"), _last(data))
 
 
-WHOLE = {"Muon on all": lab.changing(lambda found: lab.at_labels(found, "arm", {"out": "muon"}), of="non-gated")}
-
-
 @states("table-2", elsewhere=True, holds=None, controls=WHOLE, post_hoc=MINOR)
 def fractions_are_nearer(config: Config, data: Data) -> lab.Relation:
     """At this size the fraction without a gate is larger than that with one by less than in Table 2, where it is 0.35."""
     apart = (fraction(data, "non-gated") - fraction(data, "gated")).rename("fraction without a gate less with one")
     return inside(lab.below(apart, 0.35, "Table 2's 0.35"), _last(data))
-
-
-EMBEDDED = {"AdamW on all": exchanging("adamw", "embedded")}
 
 
 @states("section-1-2-1-embedding-muon", along="step", holds=None, controls=EMBEDDED, post_hoc=CHANGED)
