@@ -472,7 +472,7 @@ BAD_INPUT = {
     "run toy-slope --out file/below": r"Results cannot be written to file/below, because \S*file is not .*",
     "run toy-slope --out /proc/results": r"Results cannot be written to /proc/results \(.+\); choose another --out\.",
     "run toy-slope --out=": r"--out needs the name of a folder, as in `--out results`\.",
-    "judge toy-slope": r"results/toy-slope does not hold a result this version can read \(.*\); delete it or run its experiment again\.",
+    "judge toy-slope": r"There is no result in results/toy-slope; make it by `specjax run toy-slope`\.",
     "judge --out nowhere": r"There is no result in nowhere; `specjax run NAME --out nowhere` makes one\.",
     "reproduce toy-slope": r"There is no place for 'toy-slope' here; see `specjax reproduce --help`\.",
     "reproduce --only zzz": r"--only 'zzz' matches no experiment; `specjax list` shows the names\.",

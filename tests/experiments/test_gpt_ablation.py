@@ -45,10 +45,10 @@ def changed(kind, **gains):
     ("data", "names"),
     [
         (made_up(changed("non-gated", muon=-0.02)), {"muon-is-ahead", "fractions", "embedding-changes-little"}),
-        (made_up(changed("gated", out=-0.05)), {"out-gains"}),
+        (made_up(changed("gated", out=-0.05)), {"out-gains", "fractions-are-nearer"}),
         (made_up(changed("non-gated", out=0.03)), {"fractions"}),
         (made_up(changed("gated", out=0.07)), {"fractions"}),
-        (made_up(changed("non-gated", out=0.12)), {"out-brings-less"}),
+        (made_up(changed("non-gated", out=0.12)), {"out-brings-less", "fractions-are-nearer"}),
         (made_up(changed("gated", out=0.12)), {"fractions", "out-brings-less"}),
         (made_up(embedded=0.12), {"embedding-changes-little"}),
         (made_up(embedded=-0.12), {"embedding-changes-little"}),

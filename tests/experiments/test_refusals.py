@@ -325,7 +325,7 @@ REFUSED = {
     "run deep-linear --d-in 2 --d-out 2 --seed 0": r"ΦΦᵀ of the drawn target must have an entry off the diagonal .*\.",
     "run dominance --out occupied": r"Results cannot be written to occupied, because \S*occupied is not a folder; .*\.",
     "run dominance --out /proc/specjax": r"Results cannot be written to /proc/specjax \(.+\); choose another --out\.",
-    "reproduce --only figure-3": r"--only 'figure-3' matches no experiment; there are table-c7, .*\.",
+    "reproduce --only figure-3": r"--only 'figure-3' matches no experiment; `specjax list` shows the names\.",
 }
 
 
