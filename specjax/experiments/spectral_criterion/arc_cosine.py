@@ -209,7 +209,7 @@ FEATURES(power(-1), "remainder", "eq-3-6", "expansion", SQUARES, rivals=FALLS)(
     "The remainder of the expansion of Σ falls as 1/d for k = 2d, which is k/d²."
 )
 CONSTANT = "It was that a fitted exponent is -1/2, which d = 50 to 800 left open; the constant and 1/√d were found at these sizes."
-RATES = {"d^(-1/4)": (1.0, 0.25), "1/d": (1.0, -0.5), "a tenth more": (1.1, 0.0), "a fifth less": (0.8, 0.0)}
+RATES = {"d^(-1/4)": (1.0, 0.25), "1/d": (1.0, -0.5), "a fifth more": (1.2, 0.0), "half of it": (0.5, 0.0)}
 WRONG = {name: _times(*each) for name, each in RATES.items()}
 WRONG |= {"the printed coefficients": "cross_printed", "without 1 1ᵀ": "cross_bulk_alone"}
 FEATURES(_limit, "cross-expansion", "theorem-3-7", "cross_corrected", WRONG, corrected=True, post_hoc=CONSTANT)(
