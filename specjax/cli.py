@@ -435,7 +435,9 @@ def _dashed(word: str) -> str:
 
 def _unknown(what: str, name: str, known: Sequence[str]) -> str:
     close = difflib.get_close_matches(name, known)
-    listed = f"there are {', '.join(known)}." if len(known) <= _LISTED else "`specjax list` shows the names."
+    # The list has no flags.
+    many = what.startswith("experiment") and len(known) > _LISTED
+    listed = "`specjax list` shows the names." if many else f"there are {', '.join(known)}."
     hint = f"did you mean {' or '.join(close)}?" if close else listed
     return f"There is no {what} {name!r}; {hint}"
 
