@@ -9,6 +9,7 @@ import difflib
 import os
 import sys
 import textwrap
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatch
@@ -69,7 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _dispatch(arguments)
+        with _warned_in_one_sentence():
+            return _dispatch(arguments)
     except UserError as error:
         print(f"specjax: {error}", file=sys.stderr)
         return 2
@@ -451,5 +453,23 @@ def _told_in_one_sentence() -> Iterator[None]:
         raise UserError(_sentence(error)) from error
 
 
-def _sentence(error: BaseException) -> str:
+@contextmanager
+def _warned_in_one_sentence() -> Iterator[None]:
+    """A warning is told once, without the line of ours that gave it, which says nothing to whoever gave the command."""
+    before, told = warnings.formatwarning, set()
+
+    def line(message: Warning | str, *_: object, **__: object) -> str:
+        said = f"specjax: warning: {_sentence(message)}\n"
+        new = said not in told
+        told.add(said)
+        return said if new else ""
+
+    warnings.formatwarning = line
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
+
+
+def _sentence(error: BaseException | str) -> str:
     return " ".join(str(error).split())

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import types
+import warnings
 from pathlib import Path
 
 import jax
@@ -259,6 +260,24 @@ def test_run_marks_an_unexpected_verdict_but_has_done_its_work(register, capsys)
     register(dataclasses.replace(TOY, statements=(holds, dataclasses.replace(fails, holds=True))))
     assert main(["run", "toy-slope"]) == 0
     assert "refuted (expected: confirmed)" in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_warning_is_told_once_and_without_the_line_that_gave_it(register, capsys):
+    def warned(config, save):
+        for _ in range(2):
+            warnings.warn("The intervals are rough;\n run more seeds.", UserWarning, stacklevel=1)
+        warnings.warn("They are rough.", UserWarning, stacklevel=1)
+        return run(config, save)
+
+    register(dataclasses.replace(TOY, measure=warned))
+    with warnings.catch_warnings():
+        # As outside of tests: pytest keeps for its summary what is not an error.
+        warnings.showwarning = lambda *given, **_: sys.stderr.write(warnings.formatwarning(*given[:4]))
+        assert main(["run", "toy-slope"]) == 0
+    told = "specjax: warning: The intervals are rough; run more seeds.\nspecjax: warning: They are rough.\n"
+    assert capsys.readouterr().err == told
+    assert "test_cli.py" in warnings.formatwarning("They are rough.", UserWarning, __file__, 1)
 
 
 def test_judge_has_the_verdicts_of_other_statements_on_the_same_data(register, capsys, monkeypatch):
