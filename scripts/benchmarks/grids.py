@@ -6,10 +6,11 @@
 The loop calls its function for one seed and one rate at a time, and waits for results at its end. Before timing, the
 results are compared: at each width every value is within `--rtol` of the root mean square. Times are medians over `--repeats` rounds of
 both sides, with tracing and compilation (from empty caches) and without. `sweep.run` traces, plans and compiles in every call: its time
-without is the `run_seconds` in its dataset. A bound is a ratio that no engine exceeds here: that of one which compiles nothing but the
-quickest of the programs of single widths, and then keeps all cores busy with nothing but seeds, one after another or vmapped, whichever
-takes less processor time at a width. The last columns are of `sweep.run`: the padding of its plan, and how many cores it keeps busy,
-compilation included.
+without is the `run_seconds` in its dataset. A bound is a ratio that no engine exceeds which runs these programs: the processor time of
+LLVM and of the seeds alone, over all cores, by the best of all ways to pad neighbouring widths to one program, each program by the quicker
+of XLA's emitters and with its seeds one after another or vmapped, whichever takes less. Tracing, lowering and planning cost nothing in
+it, and no core ever waits. The last columns are of `sweep.run`: the padding of its plan, and how many cores it keeps busy, compilation
+included.
 
     python scripts/benchmarks/grids.py [--smoke]
 """
@@ -19,6 +20,7 @@ import os
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from time import perf_counter, process_time
 
 import jax
@@ -32,9 +34,12 @@ from timing import machine, table
 from specjax import optim, sweep
 from specjax.models import mlp
 from specjax.optim import Fans
-from specjax.sizes import AnySize
+from specjax.sizes import AnySize, Size
 
 INPUTS, OUTPUTS, SAMPLES = 32, 8, 64
+NEW = {"xla_backend_optimization_level": 1}
+OLD = NEW | {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
+"""What a sweep asks of XLA; see `specjax.sweep.effort`."""
 
 
 @dataclass(frozen=True)
@@ -109,32 +114,45 @@ def loop(grid: Grid, key: Array) -> Callable[[], dict[str, np.ndarray]]:
 
 
 def least(grid: Grid, key: Array) -> tuple[float, float]:
-    """Seconds to compile the quickest program of one width, and to compute all seeds on all cores."""
+    """Seconds that no plan goes below: of compiling and computing together, and of computing alone."""
+    alone = [processor_seconds(grid, key, (d,), d) for d in grid.widths]
+    computing = sum(computed for _, computed in alone)
+    n, best = len(grid.widths), [0.0]
+    # Contiguous groups, each padded to its largest width: best[j] is the least of the first j widths.
+    for j in range(1, n + 1):
+        found = best[j - 1] + sum(alone[j - 1])
+        for i in range(j - 1):
+            # Each narrower point takes at least as long as one of the widest.
+            if best[i] + (j - i) * alone[j - 1][1] < found:
+                found = min(found, best[i] + sum(processor_seconds(grid, key, grid.widths[i:j], grid.widths[j - 1])))
+        best.append(found)
+    cores = os.cpu_count() or 1
+    return best[-1] / cores, computing / cores
+
+
+def processor_seconds(grid: Grid, key: Array, widths: Sequence[int], padded: int) -> tuple[float, float]:
+    """Processor time of compiling one program, which has these widths padded to one, and of computing all their seeds."""
     seeds, rates = np.arange(grid.seeds, dtype=np.uint32), np.float32(grid.rates or (0,))
-    points = np.tile(seeds, len(rates)), np.repeat(rates, grid.seeds)
+    points = [axis.ravel() for axis in np.meshgrid(seeds, rates, np.int32(widths), indexing="ij")]
+
+    def at(point: tuple[Array, Array, Array]) -> dict[str, Array]:
+        seed, rate, width = point
+        d = padded if len(widths) == 1 else Size(padded, width)
+        return grid.measure(jax.random.fold_in(key, seed), d, *((rate,) if grid.rates else ()))
+
     # LAPACK takes matrices one by one anyway, and batches of them on few cores may wait for each other.
     sizes = (None, grid.seeds) if grid.rates else (None,)
     compiling, computing = [], []
-    for d in grid.widths:
-
-        def at(point: tuple[Array, Array], d: int = d) -> dict[str, Array]:
-            return grid.measure(jax.random.fold_in(key, point[0]), d, *((point[1],) if grid.rates else ()))
-
-        taken = []
-        for size in sizes:
-            start = perf_counter()
-            with jax.default_matmul_precision("highest"):
-                lowered = jax.jit(lambda points, size=size, at=at: jax.lax.map(at, points, batch_size=size)).lower(
-                    points
-                )
-            program = lowered.compile({"xla_backend_optimization_level": 1})
-            compiling.append(perf_counter() - start)
-            for _ in range(3):
-                busy = process_time()
-                jax.block_until_ready(program(points))
-                taken.append(process_time() - busy)
-        computing.append(min(taken))
-    return min(compiling), sum(computing) / (os.cpu_count() or 1)
+    for size, options in product(sizes, (NEW, OLD)):
+        with jax.default_matmul_precision("highest"):
+            lowered = jax.jit(lambda points, size=size: jax.lax.map(at, points, batch_size=size)).lower(points)
+        start = process_time()
+        program = lowered.compile(options)
+        compiling.append(process_time() - start)
+        start = process_time()
+        jax.block_until_ready(program(points))
+        computing.append(process_time() - start)
+    return min(compiling), min(computing)
 
 
 def check(name: str, data: xr.Dataset, looped: dict[str, np.ndarray], rtol: float) -> str:
@@ -166,12 +184,12 @@ def row(name: str, grid: Grid, key: Array, repeats: int) -> tuple[str, ...]:
         looped.append((seconds[0], seconds[1]))
     one, without, cores = map(statistics.median, zip(*called, strict=True))
     first, again = map(statistics.median, zip(*looped, strict=True))
-    compiling, computing = least(grid, key)
+    both, computing = least(grid, key)
     times = (
         one,
         first,
         first / one,
-        first / (compiling + computing),
+        first / both,
         without,
         again,
         again / without,
