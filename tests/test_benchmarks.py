@@ -13,7 +13,9 @@ BENCHMARKS = Path(__file__).parents[1] / "scripts" / "benchmarks"
 REFERENCES = {"outer_product.py": "specjax, exact in x and W₂", "sweep.py": "one call of sweep.run"}
 
 
-@pytest.mark.parametrize("script", REFERENCES)
+@pytest.mark.parametrize(
+    "script", [pytest.param(name, marks=pytest.mark.slow) if name == "sweep.py" else name for name in REFERENCES]
+)
 def test_a_benchmark_prints_the_agreement_and_ratios_to_its_reference(script):
     command = [sys.executable, "-W", "error", str(BENCHMARKS / script), "--smoke"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -72,7 +72,7 @@ def test_the_perceptron_starts_and_has_rates_by_layer_as_its_settings_say():
         np.testing.assert_allclose(SETTINGS[f"Muon, {name}"].factors(4 * narrow), expected, rtol=1e-6)
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 @pytest.mark.usefixtures("optax_promotion")
 def test_the_sizes_of_updates_are_those_of_numpy():
     setting, width = SETTINGS["gradient descent, μP"], 48

@@ -15,20 +15,34 @@ from specjax.report import Result, store
 from specjax.report import record as record_module
 
 OPPOSITE = {"confirmed": "refuted", "refuted": "confirmed"}
-# Much compilation: sweeps of training loops. Their parts have fast tests of their own.
+# Tens of seconds each: sweeps of training loops, and of many programs. Their parts have fast tests of their own.
 LONG = {
-    "field-quantiles",
-    "field-edge",
-    "gpt-ablation",
-    "rate-drift",
-    "recall-transformer",
-    "sparse-regression",
-    "what-decides",
     "best-filter-training",
-    "gpt-snapshot",
-    "memory-multi-step",
     "condition-number",
+    "deep-linear",
+    "dominance",
+    "field-edge",
+    "field-edge-fixed",
+    "field-exponent-numbers",
+    "field-quantiles",
+    "figure-1",
+    "gpt-ablation",
+    "gpt-snapshot",
+    "gpt-telemetry",
+    "gradient-rank-window",
     "layered-hessian",
+    "memory-minibatch",
+    "memory-multi-step",
+    "memory-one-step",
+    "memory-thresholded",
+    "muon-convergence",
+    "rate-drift",
+    "rate-transfer",
+    "recall-transformer",
+    "row-normalization",
+    "sparse-regression",
+    "target",
+    "what-decides",
 }
 PAIRED = {
     "figure-1": "the Hessian and H_Muon are those of the same networks, of which one is drawn",

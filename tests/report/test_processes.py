@@ -109,7 +109,7 @@ def test_the_longest_comes_first_and_what_has_no_record_before_it():
     assert reproduction.longest_first([quick, "new", slow], recorded) == ["new", slow, quick]
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_two_at_a_time_store_what_one_at_a_time_does(tmp_path):
     for jobs in ("1", "2"):
         specjax = Path(sys.executable).with_name("specjax")

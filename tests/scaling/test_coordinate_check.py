@@ -245,7 +245,7 @@ def test_a_planted_mistake_is_caught_in_its_layer(name):
     assert f"{verdict} as width^" in str(found)
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_an_equinox_module_with_biases_an_embedding_and_nan_is_taken():
     class Model(eqx.Module):
         embedding: jax.Array

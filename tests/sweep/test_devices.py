@@ -68,6 +68,7 @@ def test_any_plan_chunk_budget_and_devices(alone, eight):
         assert_same(load(eight, name), load(alone, "padded"))
 
 
+@pytest.mark.slow
 def test_two_processes(alone, tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
