@@ -6,11 +6,11 @@
 The loop calls its function for one seed and one rate at a time, and waits for results at its end. Before timing, the
 results are compared: at each width every value is within `--rtol` of the root mean square. Times are medians over `--repeats` rounds of
 both sides, with tracing and compilation (from empty caches) and without. `sweep.run` traces, plans and compiles in every call: its time
-without is the `run_seconds` in its dataset. A bound is a ratio that no engine exceeds which runs these programs: the processor time of
-LLVM and of the seeds alone, over all cores, by the best of all ways to pad neighbouring widths to one program, each program by the quicker
-of XLA's emitters and with its seeds one after another or vmapped, whichever takes less. Tracing, lowering and planning cost nothing in
-it, and no core ever waits. The last columns are of `sweep.run`: the padding of its plan, and how many cores it keeps busy, compilation
-included.
+without is the `run_seconds` in its dataset. A bound is a ratio that no engine exceeds which runs
+these programs: the processor time of tracing, lowering, LLVM and the seeds, over all cores, by the best of all ways to pad neighbouring
+widths to one program, each program by the quicker of XLA's emitters. Where one program serves all widths, its seeds wait for it, and where
+one is padded another checks that padding is no part of the measurement. Planning costs nothing in it, and no core ever waits. The last
+columns are of `sweep.run`: the padding of its plan, and how many cores it keeps busy, compilation included.
 
     python scripts/benchmarks/grids.py [--smoke]
 """
@@ -19,7 +19,7 @@ import argparse
 import os
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from itertools import product
 from time import perf_counter, process_time
 
@@ -39,6 +39,7 @@ from specjax.sizes import AnySize, Size
 INPUTS, OUTPUTS, SAMPLES = 32, 8, 64
 NEW = {"xla_backend_optimization_level": 1}
 OLD = NEW | {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
+CHECK = OLD | {"xla_backend_optimization_level": 0}
 """What a sweep asks of XLA; see `specjax.sweep.effort`."""
 
 
@@ -113,46 +114,69 @@ def loop(grid: Grid, key: Array) -> Callable[[], dict[str, np.ndarray]]:
     return run
 
 
+@dataclass(frozen=True)
+class Spent:
+    """Seconds of one program: of processors for making it and for computing all its seeds, and how long making it takes."""
+
+    making: float
+    computing: float
+    made: float
+
+
 def least(grid: Grid, key: Array) -> tuple[float, float]:
-    """Seconds that no plan goes below: of compiling and computing together, and of computing alone."""
-    alone = [processor_seconds(grid, key, (d,), d) for d in grid.widths]
-    computing = sum(computed for _, computed in alone)
-    n, best = len(grid.widths), [0.0]
+    """Seconds that no plan goes below: of making programs and computing together, and of computing alone."""
+    cores, widths = os.cpu_count() or 1, grid.widths
+    alone = [spent(grid, key, (d,), d) for d in widths]
+    computing = sum(each.computing for each in alone)
+    whole = spent(grid, key, widths, widths[-1])
     # Contiguous groups, each padded to its largest width: best[j] is the least of the first j widths.
-    for j in range(1, n + 1):
-        found = best[j - 1] + sum(alone[j - 1])
+    best = [0.0]
+    for j in range(1, len(widths) + 1):
+        found = best[j - 1] + alone[j - 1].making + alone[j - 1].computing
         for i in range(j - 1):
-            # Each narrower point takes at least as long as one of the widest.
-            if best[i] + (j - i) * alone[j - 1][1] < found:
-                found = min(found, best[i] + sum(processor_seconds(grid, key, grid.widths[i:j], grid.widths[j - 1])))
+            # Each narrower point takes at least as long as one of the widest, and a program for several as long as that of one.
+            least_possible = best[i] + (j - i) * alone[j - 1].computing + alone[j - 1].making
+            if j - i < len(widths) and least_possible < found:
+                group = spent(grid, key, widths[i:j], widths[j - 1])
+                found = min(found, best[i] + group.making + group.computing)
         best.append(found)
-    cores = os.cpu_count() or 1
-    return best[-1] / cores, computing / cores
+    exact = sum(each.making + each.computing for each in alone)
+    # With one program for all, nothing is computed before it is there.
+    check = checking(grid, key)
+    padded = min((check + best[-1]) / cores, whole.made + (check + whole.computing) / cores)
+    return min(exact / cores, padded), computing / cores
 
 
-def processor_seconds(grid: Grid, key: Array, widths: Sequence[int], padded: int) -> tuple[float, float]:
-    """Processor time of compiling one program, which has these widths padded to one, and of computing all their seeds."""
+def checking(grid: Grid, key: Array) -> float:
+    """Processor seconds of making the program without padding with which a sweep that pads compares its own."""
+    start = process_time()
+    with jax.default_matmul_precision("highest"):
+        lowered = jax.jit(lambda key, *rate: grid.measure(key, grid.widths[0], *rate)).lower(key, *grid.rates[:1])
+    lowered.compile(CHECK)
+    return process_time() - start
+
+
+def spent(grid: Grid, key: Array, widths: Sequence[int], padded: int) -> Spent:
+    """What one program takes, which has these widths padded to one: traced, lowered and compiled, and run for all their seeds."""
     seeds, rates = np.arange(grid.seeds, dtype=np.uint32), np.float32(grid.rates or (0,))
     points = [axis.ravel() for axis in np.meshgrid(seeds, rates, np.int32(widths), indexing="ij")]
-
-    def at(point: tuple[Array, Array, Array]) -> dict[str, Array]:
-        seed, rate, width = point
-        d = padded if len(widths) == 1 else Size(padded, width)
-        return grid.measure(jax.random.fold_in(key, seed), d, *((rate,) if grid.rates else ()))
-
+    found = []
     # LAPACK takes matrices one by one anyway, and batches of them on few cores may wait for each other.
-    sizes = (None, grid.seeds) if grid.rates else (None,)
-    compiling, computing = [], []
-    for size, options in product(sizes, (NEW, OLD)):
+    for size, options in product((None, grid.seeds) if grid.rates else (None,), (NEW, OLD)):
+
+        def at(point: tuple[Array, Array, Array]) -> dict[str, Array]:
+            seed, rate, width = point
+            d = padded if len(widths) == 1 else Size(padded, width)
+            return grid.measure(jax.random.fold_in(key, seed), d, *((rate,) if grid.rates else ()))
+
+        start, busy = perf_counter(), process_time()
         with jax.default_matmul_precision("highest"):
-            lowered = jax.jit(lambda points, size=size: jax.lax.map(at, points, batch_size=size)).lower(points)
-        start = process_time()
+            lowered = jax.jit(lambda points, at=at, size=size: jax.lax.map(at, points, batch_size=size)).lower(points)
         program = lowered.compile(options)
-        compiling.append(process_time() - start)
-        start = process_time()
+        made, making, busy = perf_counter() - start, process_time() - busy, process_time()
         jax.block_until_ready(program(points))
-        computing.append(process_time() - start)
-    return min(compiling), min(computing)
+        found.append(Spent(making, process_time() - busy, made))
+    return Spent(*(min(values) for values in zip(*map(astuple, found), strict=True)))
 
 
 def check(name: str, data: xr.Dataset, looped: dict[str, np.ndarray], rtol: float) -> str:
