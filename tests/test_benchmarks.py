@@ -100,6 +100,20 @@ def test_the_benchmark_of_moments_finds_the_same_polynomials():
 
 
 @pytest.mark.slow
+def test_the_benchmark_of_grids_agrees_and_says_what_a_call_is_made_of():
+    """That the values agree is asserted in the script, before anything is timed."""
+    command = [sys.executable, "-W", "error", str(BENCHMARKS / "grids.py"), "--smoke"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(re.findall(r"^  .*: largest difference", done.stdout, re.MULTILINE)) == 2
+    tables = done.stdout.split("another call of sweep.run")
+    rows = [
+        re.findall(r"^(?:training|decompositions), 4 to 6((?: +\d+\.\d+)+)$", table, re.MULTILINE) for table in tables
+    ]
+    assert [[len(row.split()) for row in found] for found in rows] == [[10, 10], [5, 5]]
+
+
+@pytest.mark.slow
 def test_the_benchmark_of_scaling_trains_the_same_four_ways():
     """That the losses agree is asserted in the script, before anything is timed."""
     command = [sys.executable, "-W", "error", str(BENCHMARKS / "scaling.py"), "--smoke"]

@@ -189,6 +189,35 @@ def check(name: str, data: xr.Dataset, looped: dict[str, np.ndarray], rtol: floa
     return f"{name}: largest difference {worst:.1e} of the root mean square"
 
 
+class Parts:
+    """Seconds that JAX counts of what it does, since the last `clear`; compilations side by side each count in full."""
+
+    EVENTS = ("jaxpr_trace_duration", "jaxpr_to_mlir_module_duration", "backend_compile_duration")
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(self.EVENTS, 0.0)
+        jax.monitoring.register_event_duration_secs_listener(self._add)
+
+    def _add(self, event: str, seconds: float, **_: object) -> None:
+        name = event.rpartition("/")[2]
+        if name in self.seconds:
+            self.seconds[name] += seconds
+
+    def clear(self) -> None:
+        """Counts anew."""
+        self.seconds = dict.fromkeys(self.EVENTS, 0.0)
+
+
+def parts(name: str, grid: Grid, key: Array, counted: Parts) -> tuple[str, ...]:
+    """What a call of `sweep.run` is made of."""
+    jax.clear_caches()
+    counted.clear()
+    start = perf_counter()
+    data = sweep.run(grid.measure, grid.over, seeds=grid.seeds, key=key, progress=False)
+    whole = perf_counter() - start
+    return (name, *(f"{value:.2f}" for value in (whole, *counted.seconds.values(), data.attrs["run_seconds"])))
+
+
 def row(name: str, grid: Grid, key: Array, repeats: int) -> tuple[str, ...]:
     """Times one grid on both sides, in turn."""
     called: list[tuple[float, float, float]] = []
@@ -255,7 +284,11 @@ def main() -> None:
     header = ("", "run, with compiling", *times, "run, without", *times, "padding", "cores")
     print()
     print(table([header, *(row(name, grid, key, options.repeats) for name, grid in grids.items())]))
-    print("seconds of the whole grid; ratio: of the loop to one call of sweep.run; bound: see the docstring.")
+    print("seconds of the whole grid; ratio: of the loop to one call of sweep.run; bound: see the docstring.\n")
+    counted = Parts()
+    header = ("another call of sweep.run", "all", "tracing", "lowering", "LLVM", "computing")
+    print(table([header, *(parts(name, grid, key, counted) for name, grid in grids.items())]))
+    print("seconds, by JAX's own count; LLVM: of programs side by side, each in full.")
 
 
 if __name__ == "__main__":
