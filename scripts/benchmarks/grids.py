@@ -6,11 +6,11 @@
 The loop calls its function for one seed and one rate at a time, and waits for results at its end. Before timing, the
 results are compared: at each width every value is within `--rtol` of the root mean square. Times are medians over `--repeats` rounds of
 both sides, with tracing and compilation (from empty caches) and without. `sweep.run` traces, plans and compiles in every call: its time
-without is the `run_seconds` in its dataset. A bound is a ratio that no engine exceeds which runs
-these programs: the processor time of tracing, lowering, LLVM and the seeds, over all cores, by the best of all ways to pad neighbouring
-widths to one program, each program by the quicker of XLA's emitters. Where one program serves all widths, its seeds wait for it, and where
-one is padded another checks that padding is no part of the measurement. Planning costs nothing in it, and no core ever waits. The last
-columns are of `sweep.run`: the padding of its plan, and how many cores it keeps busy, compilation included.
+without is the `run_seconds` in its dataset. A bound is a ratio that no engine exceeds which runs these programs: the processor time of
+tracing, lowering, LLVM and the seeds, over all cores, by the best of all ways to pad neighbouring widths to one program, each program by
+the quicker of XLA's emitters. Where one program serves all widths, its seeds wait for it, and where one is padded another checks that
+padding is no part of the measurement. Planning costs nothing in it, and no core ever waits. The last columns are of `sweep.run`: the
+padding of its plan, and how many cores it keeps busy, compilation included.
 
     python scripts/benchmarks/grids.py [--smoke]
 """

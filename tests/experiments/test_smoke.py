@@ -15,7 +15,7 @@ from specjax.report import Result, store
 from specjax.report import record as record_module
 
 OPPOSITE = {"confirmed": "refuted", "refuted": "confirmed"}
-# Tens of seconds each: sweeps of training loops, and of many programs. Their parts have fast tests of their own.
+# Tens of seconds each: sweeps of training loops, and of many programs.
 LONG = {
     "best-filter-training",
     "condition-number",
