@@ -173,13 +173,13 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         share = printed * sum(jnp.sum(a**2) for a in inputs)
         return {"constants": jnp.stack([printed, share, theory.samplewise_feature_constant(of)])}
 
-    def swept(name: str, measure: Callable[..., Any], seeds: int, plan: str, **over: sweep.axes.Axis) -> xr.Dataset:
-        return sweep.run(measure, over, seeds=seeds, key=sizes.stream(key, name), plan=plan)
+    def swept(name: str, measure: Callable[..., Any], seeds: int, **over: sweep.axes.Axis) -> xr.Dataset:
+        return sweep.run(measure, over, seeds=seeds, key=sizes.stream(key, name))
 
     with jax.enable_x64(True):
-        kinds = swept("networks", networks, config.seeds, "exact", n=sweep.widths(1)).isel(n=0, drop=True)
-        by_samples = swept("samples", samples, config.growth_seeds, "padded", n=sweep.widths(*config.samples))
-        by_widths = swept("widths", jacobians, config.growth_seeds, "padded", d=sweep.widths(*config.ds))
+        kinds = swept("networks", networks, config.seeds, n=sweep.widths(1)).isel(n=0, drop=True)
+        by_samples = swept("samples", samples, config.growth_seeds, n=sweep.widths(*config.samples))
+        by_widths = swept("widths", jacobians, config.growth_seeds, d=sweep.widths(*config.ds))
     return {
         "networks": sweep.labelled(kinds, "network", "direction", network=list(NETWORKS)),
         "samples": sweep.labelled(by_samples, "constant", constant=CONSTANTS),
