@@ -91,7 +91,9 @@ def attention_derivative(key: Key[Array, ""], at: Float[Array, "3 n d"], width: 
         image = jax.jvp(of, (at,), (direction / jnp.linalg.norm(direction),))[1]
         return jax.vjp(of, at)[1](image)[0], jnp.linalg.norm(image)
 
-    return jax.lax.scan(step, jax.random.normal(key, at.shape, at.dtype), length=50)[1][-1]
+    # A start of the active width, or it and what so few iterations come to would depend on how far d is padded.
+    start = normal(key, (*at.shape[:2], width)).astype(at.dtype)
+    return jax.lax.scan(step, start, length=50)[1][-1]
 
 
 def zipf_tokens(key: Key[Array, ""], n: int, probabilities: Float[Array, " vocabulary"]) -> Int[Array, " n"]:

@@ -4,7 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import xarray as xr
 
+from specjax import sweep
 from specjax.experiments.spectral_criterion import layered
 from specjax.models import decoder_block
 
@@ -36,3 +38,13 @@ def test_a_mixed_step_is_the_minimizer_of_its_bound(name):
     np.testing.assert_allclose(found["linear"][3:], 2, rtol=1e-9)
     assert np.all(np.asarray(found["quadratic"][3:]) <= 1)
     assert all(np.all(np.asarray(found[bound]) <= 1) for bound in ("first", "second", "hessian", "samplewise"))
+
+
+@pytest.mark.integration
+def test_the_jacobians_of_a_width_are_the_same_however_it_is_padded():
+    """Rejects a power iteration that starts from a draw of the padded shape: the starts, and what fifty steps come to, then differ."""
+    over = {"d": sweep.widths(4, 8, 16)}
+    exact, padded = (
+        sweep.run(layered.jacobians, over, seeds=20, key=jax.random.key(0), plan=plan) for plan in ("exact", "padded")
+    )
+    xr.testing.assert_allclose(exact, padded, rtol=1e-12)
