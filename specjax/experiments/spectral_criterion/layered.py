@@ -3,7 +3,6 @@
 The bounds are asked of networks of one unit and one sample, where all is aligned and they can be tight, and of wider ones.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -173,18 +172,14 @@ def run(config: Config, key: Key[Array, ""]) -> Data:
         share = printed * sum(jnp.sum(a**2) for a in inputs)
         return {"constants": jnp.stack([printed, share, theory.samplewise_feature_constant(of)])}
 
-    def swept(name: str, measure: Callable[..., Any], seeds: int, **over: sweep.axes.Axis) -> xr.Dataset:
-        return sweep.run(measure, over, seeds=seeds, key=sizes.stream(key, name))
-
     with jax.enable_x64(True):
-        kinds = swept("networks", networks, config.seeds, n=sweep.widths(1)).isel(n=0, drop=True)
-        by_samples = swept("samples", samples, config.growth_seeds, n=sweep.widths(*config.samples))
-        by_widths = swept("widths", jacobians, config.growth_seeds, d=sweep.widths(*config.ds))
-    return {
-        "networks": sweep.labelled(kinds, "network", "direction", network=list(NETWORKS)),
-        "samples": sweep.labelled(by_samples, "constant", constant=CONSTANTS),
-        "widths": by_widths,
-    }
+        kinds = lab.swept(key, "networks", networks, config.seeds, n=sweep.widths(1)).isel(n=0, drop=True)
+        by_samples = lab.swept(key, "samples", samples, config.growth_seeds, n=sweep.widths(*config.samples))
+        return {
+            "networks": sweep.labelled(kinds, "network", "direction", network=list(NETWORKS)),
+            "samples": sweep.labelled(by_samples, "constant", constant=CONSTANTS),
+            "widths": lab.swept(key, "widths", jacobians, config.growth_seeds, d=sweep.widths(*config.ds)),
+        }
 
 
 states = lab.Statements()
@@ -261,8 +256,9 @@ NORMALIZATION = {"the normalization in the place of attention": "normalization"}
 WIDTHS(lab.settles, "attention-bounded", ATTENTION, "attention", NORMALIZATION, holds=False)(
     "J_Φ of a decoder block stays bounded as its width varies, the norms of its states and weights staying as they are."
 )
-OTHER = {"not at all": 0.0, "in proportion": 1.0}
-WIDTHS(power(0.5), "attention-grows", ATTENTION, "attention", rivals=OTHER, corrected=True)(
+WIDTHS(
+    power(0.5), "attention-grows", ATTENTION, "attention", rivals={"bounded": 0, "in proportion": 1}, corrected=True
+)(
     "With tokens of two kinds, features of a stable rank of at most 2, the Jacobian of attention grows as the root of the width."
 )
 

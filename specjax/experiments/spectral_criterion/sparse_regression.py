@@ -261,7 +261,7 @@ EXPERIMENT = lab.Experiment(
         "paper": {
             "inputs": 128, "samples": 512, "width": 512, "gd_rates": (0.0405, 0.081), "spectral_rates": (0.05, 0.1),
             "lengths": (100, 200, 500, 1000, 2000), "seeds": 16, "gated_samples": (512, 8196), "gated_seeds": 16,
-            "gated_lengths": (30, 60, 100, 200, 400), "starts": (8, 16, 32, 64, 128, 256),
+            "gated_lengths": (60, 100, 200, 400), "starts": (8, 16, 32, 64, 128, 256),
             "start_inputs": 128, "start_samples": (512, 8192),
         },
     },
