@@ -104,11 +104,12 @@ def load_all(folder: Path | None = None) -> dict[str, Result]:
     return {result.record.name: result for result in results}
 
 
-def completed(results: Iterable[Result]) -> list[Result]:
-    """Results, and the records of those experiments of which there is none that decides anything."""
+def beside(results: Iterable[Result]) -> list[Result]:
+    """Results, and all records that are not among them."""
     found = list(results)
-    decided = {result.record.name for result in found if result.record.scale != "smoke"}
-    return found + [result for name, result in load_all().items() if name not in decided]
+    return found + [
+        record for name, record in load_all().items() if not any(r.recorded and r.record.name == name for r in found)
+    ]
 
 
 def _command(result: Result) -> str:

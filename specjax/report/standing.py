@@ -16,16 +16,27 @@ _MOST = 100
 
 
 class Cited(NamedTuple):
-    """A statement that cites a row, with the result that judged it and its check: None where nothing that decides was run."""
+    """A statement that cites a row, with the result that judged it and its check: None where nothing that decides was run.
+
+    `recorded` is the check of the record, the larger run, where what is decided here does not stand in it.
+    """
 
     experiment: str
     statement: lab.Statement
     result: Result | None
     check: lab.Check | None
+    recorded: lab.Check | None = None
+
+    @property
+    def depends(self) -> bool:
+        """Whether the verdict turns along the length of a training, or is another one in the record."""
+        return self.recorded is not None or (self.check is not None and self.check.depends)
 
     @property
     def where(self) -> str:
-        """Where the result is from, if it was not run here."""
+        """Where the result is from, if it was not run here, or what the record says otherwise."""
+        if self.recorded is not None:
+            return f" (here; {self.recorded.verdict} in the record)"
         return f" (record of scale {self.result.record.scale})" if self.result and self.result.recorded else ""
 
 
@@ -107,7 +118,7 @@ def papers(results: Sequence[Result]) -> list[Paper]:
         ValueError: a result of another version.
     """
     names = dict.fromkeys(result.record.paper for result in results)
-    ledgers, found = known(), records.completed(results)
+    ledgers, found = known(), records.beside(results)
     return [
         Paper(
             name,
@@ -119,31 +130,33 @@ def papers(results: Sequence[Result]) -> list[Paper]:
 
 
 def deciding(out: Path) -> list[Result]:
-    """The results in the folder `out`, and the records of what has none there that decides: what `rows` takes, read once for all papers.
+    """The results in the folder `out`, and the records: what `rows` takes, read once for all papers.
 
     Raises:
         ValueError: a result or a record of another version.
     """
-    return records.completed(store.load_all(out))
+    return records.beside(store.load_all(out))
 
 
 def rows(paper: str, results: Sequence[Result]) -> list[Standing]:
     """Every row of a paper's ledger, in the order of the paper; what was not run, or at smoke scale only, is said so.
 
+    Of a run and the record of a larger one, the run decides what it can and the record what the run leaves open. What is decided by the
+    run and not so in the record depends on the configuration.
+
     Raises:
         ValueError: a result of another version.
     """
     # A smoke run is there to be quick, and decides no row.
-    decisive = {result.record.name: result for result in results if result.record.scale != "smoke"}
+    decisive = sorted((result for result in results if result.record.scale != "smoke"), key=lambda each: each.recorded)
     cited: dict[str, list[Cited]] = {}
     for name, experiment in experiments.load_all().items():
         if experiment.ledger.paper != paper:
             continue
-        result = decisive.get(name)
-        checks = {} if result is None else {check.name: check for check in result.checks}
+        found = [result for result in decisive if result.record.name == name]
         for statement in experiment.statements:
             for id in statement.cites:
-                cited.setdefault(id, []).append(Cited(name, statement, result, checks.get(statement.name)))
+                cited.setdefault(id, []).append(_cited(name, statement, found))
     return [
         Standing(row, lab.status(map(_citation, cited.get(id, []))), tuple(cited.get(id, [])))
         for id, row in known()[paper].rows.items()
@@ -163,14 +176,22 @@ def cells(standing: Standing) -> tuple[str, ...]:
     return (row.id, row.where, standing.status, "; ".join(standing.decided[:1]), short)
 
 
+def _cited(experiment: str, statement: lab.Statement, results: Sequence[Result]) -> Cited:
+    """What is known of a statement by a run and by the record, of which either may be missing."""
+    found = [(result, check) for result in results for check in result.checks if check.name == statement.name]
+    if not found:
+        return Cited(experiment, statement, next(iter(results), None), None)
+    (here, check), (record, recorded) = found[0], found[-1]
+    if check.verdict == "inconclusive" and not check.depends:
+        return Cited(experiment, statement, record, recorded)
+    # The same configuration elsewhere may differ in rounding, on which no row depends.
+    differs = recorded.verdict != check.verdict and here.record.config != record.record.config
+    return Cited(experiment, statement, here, check, recorded if differs else None)
+
+
 def _citation(cited: Cited) -> lab.Citation:
-    check = cited.check
-    return lab.Citation(
-        None if check is None else check.verdict,
-        cited.statement.corrected,
-        check is not None and check.depends,
-        cited.statement.elsewhere,
-    )
+    verdict = None if cited.check is None else cited.check.verdict
+    return lab.Citation(verdict, cited.statement.corrected, cited.depends, cited.statement.elsewhere)
 
 
 def _nearest(check: lab.Check) -> float:
@@ -187,6 +208,6 @@ def _makes(status: lab.Status, cited: Cited, check: lab.Check) -> bool:
         "holds": not corrected,
         "corrected": corrected and verdict == "confirmed",
         "false": not corrected and verdict == "refuted",
-        "depends": check.depends or (elsewhere and verdict == "confirmed"),
+        "depends": cited.depends or (elsewhere and verdict == "confirmed"),
         "open": verdict == "inconclusive" or (corrected and verdict == "refuted"),
     }.get(status, True)
