@@ -8,9 +8,10 @@ results are compared: at each width every value is within `--rtol` of the root m
 both sides, with tracing and compilation (from empty caches) and without. `sweep.run` traces, plans and compiles in every call: its time
 without is the `run_seconds` in its dataset. A bound is a ratio that no engine exceeds which runs these programs: the processor time of
 tracing, lowering, LLVM and the seeds, over all cores, by the best of all ways to pad neighbouring widths to one program, each program by
-the quicker of XLA's emitters. Where one program serves all widths, its seeds wait for it, and where one is padded another checks that
-padding is no part of the measurement. Planning costs nothing in it, and no core ever waits. The last columns are of `sweep.run`: the
-padding of its plan, and how many cores it keeps busy, compilation included.
+the one of XLA's emitters, and with seeds one by one or all at a time, that makes and computes it soonest. Where one program serves all
+widths, its seeds wait for it, and where one is padded another checks that padding is no part of the measurement. Planning costs nothing
+in it, and no core ever waits. It is measured in every round, with the loop of that round; the smallest and the largest are in brackets.
+The last columns are of `sweep.run`: the padding of its plan, and how many cores it keeps busy, compilation included.
 
     python scripts/benchmarks/grids.py [--smoke]
 """
@@ -19,7 +20,7 @@ import argparse
 import os
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from itertools import product
 from time import perf_counter, process_time
 
@@ -122,28 +123,34 @@ class Spent:
     computing: float
     made: float
 
+    @property
+    def both(self) -> float:
+        """Of processors, for making and computing."""
+        return self.making + self.computing
+
 
 def least(grid: Grid, key: Array) -> tuple[float, float]:
     """Seconds that no plan goes below: of making programs and computing together, and of computing alone."""
     cores, widths = os.cpu_count() or 1, grid.widths
-    alone = [spent(grid, key, (d,), d) for d in widths]
-    computing = sum(each.computing for each in alone)
-    whole = spent(grid, key, widths, widths[-1])
+    made = [spent(grid, key, (d,), d) for d in widths]
+    computing = sum(min(way.computing for way in ways) for ways in made)
+    alone = [min(ways, key=lambda way: way.both) for ways in made]
+    waiting = spent(grid, key, widths, widths[-1])
     # Contiguous groups, each padded to its largest width: best[j] is the least of the first j widths.
     best = [0.0]
     for j in range(1, len(widths) + 1):
-        found = best[j - 1] + alone[j - 1].making + alone[j - 1].computing
+        found = best[j - 1] + alone[j - 1].both
         for i in range(j - 1):
             # Each narrower point takes at least as long as one of the widest, and a program for several as long as that of one.
-            least_possible = best[i] + (j - i) * alone[j - 1].computing + alone[j - 1].making
+            least_possible = best[i] + min(w.making + (j - i) * w.computing for w in made[j - 1])
             if j - i < len(widths) and least_possible < found:
-                group = spent(grid, key, widths[i:j], widths[j - 1])
-                found = min(found, best[i] + group.making + group.computing)
+                group = min(spent(grid, key, widths[i:j], widths[j - 1]), key=lambda way: way.both)
+                found = min(found, best[i] + group.both)
         best.append(found)
-    exact = sum(each.making + each.computing for each in alone)
+    exact = sum(each.both for each in alone)
     # With one program for all, nothing is computed before it is there.
     check = checking(grid, key)
-    padded = min((check + best[-1]) / cores, whole.made + (check + whole.computing) / cores)
+    padded = min((check + best[-1]) / cores, *(way.made + (check + way.computing) / cores for way in waiting))
     return min(exact / cores, padded), computing / cores
 
 
@@ -156,8 +163,8 @@ def checking(grid: Grid, key: Array) -> float:
     return process_time() - start
 
 
-def spent(grid: Grid, key: Array, widths: Sequence[int], padded: int) -> Spent:
-    """What one program takes, which has these widths padded to one: traced, lowered and compiled, and run for all their seeds."""
+def spent(grid: Grid, key: Array, widths: Sequence[int], padded: int) -> list[Spent]:
+    """What one program takes, which has these widths padded to one, in each way: traced, lowered, compiled, and run for all their seeds."""
     seeds, rates = np.arange(grid.seeds, dtype=np.uint32), np.float32(grid.rates or (0,))
     points = [axis.ravel() for axis in np.meshgrid(seeds, rates, np.int32(widths), indexing="ij")]
     found = []
@@ -176,7 +183,7 @@ def spent(grid: Grid, key: Array, widths: Sequence[int], padded: int) -> Spent:
         made, making, busy = perf_counter() - start, process_time() - busy, process_time()
         jax.block_until_ready(program(points))
         found.append(Spent(making, process_time() - busy, made))
-    return Spent(*(min(values) for values in zip(*map(astuple, found), strict=True)))
+    return found
 
 
 def check(name: str, data: xr.Dataset, looped: dict[str, np.ndarray], rtol: float) -> str:
@@ -219,36 +226,30 @@ def parts(name: str, grid: Grid, key: Array, counted: Parts) -> tuple[str, ...]:
 
 
 def row(name: str, grid: Grid, key: Array, repeats: int) -> tuple[str, ...]:
-    """Times one grid on both sides, in turn."""
-    called: list[tuple[float, float, float]] = []
-    looped: list[tuple[float, float]] = []
+    """Times one grid on both sides and by the bound, in turn."""
+    rounds: list[tuple[float, ...]] = []
     for _ in range(repeats):
         jax.clear_caches()
         start, busy = perf_counter(), process_time()
         data = sweep.run(grid.measure, grid.over, seeds=grid.seeds, key=key, progress=False)
-        whole = perf_counter() - start
-        called.append((whole, data.attrs["run_seconds"], (process_time() - busy) / whole))
+        one, without = perf_counter() - start, data.attrs["run_seconds"]
+        cores = (process_time() - busy) / one
         jax.clear_caches()
         run, seconds = loop(grid, key), []
         for _ in range(2):
             start = perf_counter()
             run()
             seconds.append(perf_counter() - start)
-        looped.append((seconds[0], seconds[1]))
-    one, without, cores = map(statistics.median, zip(*called, strict=True))
-    first, again = map(statistics.median, zip(*looped, strict=True))
-    both, computing = least(grid, key)
-    times = (
-        one,
-        first,
-        first / one,
-        first / both,
-        without,
-        again,
-        again / without,
-        again / computing,
-    )
-    return (name, *(f"{value:.2f}" for value in (*times, data.attrs["padding"], cores)))
+        first, again = seconds
+        both, computing = least(grid, key)
+        rounds.append(
+            (one, first, first / one, first / both, without, again, again / without, again / computing, cores)
+        )
+    *columns, busy_cores = zip(*rounds, strict=True)
+    cells = [f"{statistics.median(column):.2f}" for column in columns]
+    for bound in (3, 7):
+        cells[bound] += f" ({min(columns[bound]):.2f} to {max(columns[bound]):.2f})"
+    return (name, *cells, f"{data.attrs['padding']:.2f}", f"{statistics.median(busy_cores):.2f}")
 
 
 def main() -> None:
@@ -260,7 +261,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=60, help="of a training")
     parser.add_argument("--seeds", type=int, default=16, help="seeds of a training")
     parser.add_argument("--svd-seeds", type=int, default=40, help="seeds of the decompositions")
-    parser.add_argument("--repeats", type=int, default=3, help="rounds of both sides")
+    parser.add_argument("--repeats", type=int, default=3, help="rounds of both sides and of the bound")
+    parser.add_argument("--only", default="", help="the grids whose names begin so, or all")
     parser.add_argument("--rtol", type=float, default=2e-2, help="of the root mean square, between sides")
     options = parser.parse_args()
     small, whole = ((4, 6), (4, 6)) if options.smoke else ((16, 32, 64), (16, 32, 64, 128, 256, 512))
@@ -276,6 +278,7 @@ def main() -> None:
     }
     if not options.smoke:
         grids[f"training, {whole[0]} to 128"] = Grid(trained, whole[:4], options.rates, options.seeds)
+    grids = {name: grid for name, grid in grids.items() if name.startswith(options.only)}
     print("\nagreement before timing")
     for name, grid in grids.items():
         data = sweep.run(grid.measure, grid.over, seeds=grid.seeds, key=key, progress=False)

@@ -27,7 +27,7 @@ ACTIVATIONS = {
     "tanh": jnp.tanh,
 }
 """The last one is odd, and has no mean."""
-PAIRS, ROW_COUNT = 10_000, 100
+PAIRS, ROW_COUNT, RARE = 10_000, 100, 4 / 100
 Data = Mapping[str, xr.Dataset]
 
 
@@ -190,18 +190,13 @@ ROWS(_twice_as_tight, "lower-bound", "theorem-3-2", "lower", {EQUAL: 0.0})(
 ROWS(_twice_as_tight, "upper-bound", "theorem-3-2", "upper", {EQUAL: (np.pi + 1) / (2 * (np.pi - 1))})(
     "It is at most (1 + 1/π)/4 ‖V‖² + (π - 3)/4π in every draw, without the remainder."
 )
-ROWS(
-    lambda found, _: lab.happens(found > 1, less_than=4 / ROW_COUNT),
-    "incoherent-rows",
-    "lemma-3-3",
-    "incoherence",
-    {"2 for 4, and half of δ": lambda data: 2 * data["incoherence"]},
-)(
+HALF: dict[str, Source] = {"2 for 4, and half of δ": lambda data: 2 * data["incoherence"]}
+ROWS(lambda found, _: lab.happens(found > 1, less_than=RARE), "incoherent-rows", "lemma-3-3", "incoherence", HALF)(
     "All |cosines| of Gaussian rows and all |‖v_i‖² - 1| are at most 4 √(log k/d), and (3.8) holds with δ = 1/2, in all but a share "
     "of 4/k of the draws."
 )
-SQUARES, FALLS = {"without the squares": "without_squares"}, {"1/√d": -0.5, "d^(-3/2)": -1.5, "no fall": 0.0}
-FEATURES(power(-1), "remainder", "eq-3-6", "expansion", SQUARES, rivals=FALLS)(
+FALLS = {"1/√d": -0.5, "d^(-3/2)": -1.5, "no fall": 0.0}
+FEATURES(power(-1), "remainder", "eq-3-6", "expansion", {"without the squares": "without_squares"}, rivals=FALLS)(
     "The remainder of the expansion of Σ falls as 1/d for k = 2d, which is k/d²."
 )
 CONSTANT = "It was that a fitted exponent is -1/2, which d = 50 to 800 left open; the constant and 1/√d were found at these sizes."
@@ -211,10 +206,9 @@ WRONG |= {"the printed coefficients": "cross_printed", "without 1 1ᵀ": "cross_
 FEATURES(_limit, "cross-expansion", "theorem-3-7", "cross_corrected", WRONG, corrected=True, post_hoc=CONSTANT)(
     "The distance of the cross covariance to V̄Vᵀ/4 + 1 1ᵀ/4πd is (1 + δ) √(k/2)/πd with |δ| < 1/√d, at k = 2d."
 )
-PRINTED = {"our coefficients": "cross_corrected"}
-FEATURES(lab.vanishes, "cross-expansion-printed", "theorem-3-7", "cross_printed", PRINTED, holds=False)(
-    "The distance of the cross covariance to V̄Vᵀ/2π + 1 1ᵀ/d vanishes as d grows."
-)
+FEATURES(
+    lab.vanishes, "cross-expansion-printed", "theorem-3-7", "cross_printed", {"ours": "cross_corrected"}, holds=False
+)("The distance of the cross covariance to V̄Vᵀ/2π + 1 1ᵀ/d vanishes as d grows.")
 FEATURES(bounded, "conditioned", "theorem-3-4", "covariance", {"A Aᵀ/n with its spike": "second_moment"})(
     "The covariance of the samples has a condition number that stays bounded as d grows, at k = 2d and n = 8d."
 )
@@ -231,7 +225,8 @@ def _of_order_d(found: xr.DataArray, dim: str) -> lab.Relation:
 
 
 WITH_MEAN = ("absolute", "squared_relu", "gelu")
-OTHERS = {"tanh, which is odd": ("tanh",) * 3, "√d": (lambda data: data["absolute"] / np.sqrt(data.d),)}
+OTHERS: dict[str, Source | tuple[Source, ...]] = {"tanh, which is odd": ("tanh",) * 3}
+OTHERS["√d"] = lambda data: data["absolute"] / np.sqrt(data.d)
 ORDER = "It was an exponent of one, which |t| left open at d = 16 to 128; now of another seed."
 FEATURES(_of_order_d, "activations", "section-3-1-activations", WITH_MEAN, OTHERS, post_hoc=ORDER)(
     "With |t|, squared ReLU and GELU, too, the largest eigenvalue of A Aᵀ/n is of order d times the second one."

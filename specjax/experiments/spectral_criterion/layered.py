@@ -252,8 +252,7 @@ def mixed_steps(config: Config, data: Data) -> lab.Relation:
     return lab.always(xr.ones_like(decrease), decrease, slack=0.45, rounding=1e-9)
 
 
-NORMALIZATION = {"the normalization in the place of attention": "normalization"}
-WIDTHS(lab.settles, "attention-bounded", ATTENTION, "attention", NORMALIZATION, holds=False)(
+WIDTHS(lab.settles, "attention-bounded", ATTENTION, "attention", {"the normalization": "normalization"}, holds=False)(
     "J_Φ of a decoder block stays bounded as its width varies, the norms of its states and weights staying as they are."
 )
 WIDTHS(

@@ -171,10 +171,9 @@ LATER = {"one step later": "ii_first", "a teacher blind to v": "ii_blind"}
 DRAWN(bounded, "initial-model-ii", "section-3-2-2", "ii_start", LATER, corrected=True)(
     "In model II nr(∇L(W_0)) is bounded as d grows, where ‖W̄ v‖ ≥ κ‖v‖."
 )
-SEEING = {"a Gaussian teacher": "ii_start"}
-DRAWN(bounded, "initial-model-ii-printed", "section-3-2-2", "ii_blind", SEEING, holds=False)(
-    "It is where ‖W̄ u‖ ≥ κ‖u‖, also for a teacher that is blind to v."
-)
+DRAWN(
+    bounded, "initial-model-ii-printed", "section-3-2-2", "ii_blind", {"a Gaussian teacher": "ii_start"}, holds=False
+)("It is where ‖W̄ u‖ ≥ κ‖u‖, also for a teacher that is blind to v.")
 DRAWN(bounded, "condition", "lemma-3-5", "condition", {"that of B": "condition_of_b"})(
     "The condition number of (I - ηB)B stays bounded as d grows."
 )
