@@ -1,6 +1,8 @@
 """Where the rows of a ledger stand: their statuses, from the statements that cite them and the results in a folder."""
 
+import json
 import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,17 +10,22 @@ from typing import NamedTuple
 
 from specjax import experiments, lab
 from specjax.experiments.ledgers import PAPERS, ledger
+from specjax.lab.experiment import SCALES
 from specjax.report import records, store
-from specjax.report.record import Result
+from specjax.report.record import Record, Result
 
 _MOST = 100
 """Letters of a sentence that a line of a terminal shows."""
+_NUMBERS = re.compile(r"-?\d[\d.e+-]*")
+"""A rule has the sizes of its run in it."""
+_FALSE: dict[lab.Status, lab.Status] = {"corrected": "false"}
+"""What both say of the paper's words."""
 
 
 class Cited(NamedTuple):
     """A statement that cites a row, with the result that judged it and its check: None where nothing that decides was run.
 
-    `recorded` is the check of the record, the larger run, where what is decided here does not stand in it.
+    `recorded` is the check of the record of a larger run, where its other verdict makes the row depend on the configuration.
     """
 
     experiment: str
@@ -26,11 +33,6 @@ class Cited(NamedTuple):
     result: Result | None
     check: lab.Check | None
     recorded: lab.Check | None = None
-
-    @property
-    def depends(self) -> bool:
-        """Whether the verdict turns along the length of a training, or is another one in the record."""
-        return self.recorded is not None or (self.check is not None and self.check.depends)
 
     @property
     def where(self) -> str:
@@ -95,7 +97,9 @@ class Paper(NamedTuple):
         return tuple(row.row for row in self.rows if any(c.experiment == result.record.name for c in row.cited))
 
     def elsewhere(self, result: Result) -> tuple[lab.Check, ...]:
-        """The checks of a result that decide no row: those of a smoke run, or of an experiment that this version does not have."""
+        """The checks of a result that decide no row: those of a smoke run, of an experiment that this version does not have, or left open
+        where the record decides.
+        """
         told = {cited.check.name for row in self.rows for cited in row.cited if cited.check and cited.result is result}
         return tuple(check for check in result.checks if check.name not in told)
 
@@ -141,26 +145,24 @@ def deciding(out: Path) -> list[Result]:
 def rows(paper: str, results: Sequence[Result]) -> list[Standing]:
     """Every row of a paper's ledger, in the order of the paper; what was not run, or at smoke scale only, is said so.
 
-    Of a run and the record of a larger one, the run decides what it can and the record what the run leaves open. What is decided by the
-    run and not so in the record depends on the configuration.
+    Records are of the largest runs. So a row that the runs leave open stands as in the records, and one of which runs and records say
+    different things depends on the configuration.
 
     Raises:
         ValueError: a result of another version.
     """
     # A smoke run is there to be quick, and decides no row.
-    decisive = sorted((result for result in results if result.record.scale != "smoke"), key=lambda each: each.recorded)
-    cited: dict[str, list[Cited]] = {}
+    runs = {result.record.name: result for result in results if not result.recorded and result.record.scale != "smoke"}
+    kept = {result.record.name: result for result in results if result.recorded}
+    cited: dict[str, list[tuple[Cited, Cited]]] = {}
     for name, experiment in experiments.load_all().items():
         if experiment.ledger.paper != paper:
             continue
-        found = [result for result in decisive if result.record.name == name]
         for statement in experiment.statements:
+            both = _by_run_and_record(name, statement, runs.get(name), kept.get(name))
             for id in statement.cites:
-                cited.setdefault(id, []).append(_cited(name, statement, found))
-    return [
-        Standing(row, lab.status(map(_citation, cited.get(id, []))), tuple(cited.get(id, [])))
-        for id, row in known()[paper].rows.items()
-    ]
+                cited.setdefault(id, []).append(both)
+    return [_standing(row, cited.get(id, [])) for id, row in known()[paper].rows.items()]
 
 
 def counts(rows: Sequence[Standing]) -> str:
@@ -176,22 +178,57 @@ def cells(standing: Standing) -> tuple[str, ...]:
     return (row.id, row.where, standing.status, "; ".join(standing.decided[:1]), short)
 
 
-def _cited(experiment: str, statement: lab.Statement, results: Sequence[Result]) -> Cited:
-    """What is known of a statement by a run and by the record, of which either may be missing."""
-    found = [(result, check) for result in results for check in result.checks if check.name == statement.name]
-    if not found:
-        return Cited(experiment, statement, next(iter(results), None), None)
-    (here, check), (record, recorded) = found[0], found[-1]
-    if check.verdict == "inconclusive" and not check.depends:
-        return Cited(experiment, statement, record, recorded)
-    # The same configuration elsewhere may differ in rounding, on which no row depends.
-    differs = recorded.verdict != check.verdict and here.record.config != record.record.config
-    return Cited(experiment, statement, here, check, recorded if differs else None)
+def _by_run_and_record(
+    experiment: str, statement: lab.Statement, run: Result | None, record: Result | None
+) -> tuple[Cited, Cited]:
+    """A statement as the run has it, and as the record of a larger one has it; twice the same where there is only one."""
+    check, kept = _check(statement, run), _check(statement, record)
+    here, there = Cited(experiment, statement, run, check), Cited(experiment, statement, record, kept)
+    if run is None or check is None:
+        return (here, here) if kept is None else (there, there)
+    if record is None or kept is None or not _says_more(record.record, kept, run.record, check):
+        return here, here
+    return here, there
+
+
+def _check(statement: lab.Statement, result: Result | None) -> lab.Check | None:
+    checks = () if result is None else result.checks
+    return next((check for check in checks if check.name == statement.name), None)
+
+
+def _says_more(record: Record, kept: lab.Check, run: Record, check: lab.Check) -> bool:
+    """Whether a record judges the same statement as a run, by the same rule, in another configuration of no smaller scale."""
+    words = [(each.says, _NUMBERS.sub("", each.rule)) for each in (kept, check)]
+    # Other seeds are no other setting. In files there are lists where a configuration has tuples.
+    settings = [json.dumps({**each.config, "seed": None}, sort_keys=True) for each in (record, run)]
+    larger = SCALES.index(record.scale) >= SCALES.index(run.scale)
+    return words[0] == words[1] and settings[0] != settings[1] and larger
+
+
+def _standing(row: lab.Row, cited: Sequence[tuple[Cited, Cited]]) -> Standing:
+    ran, recorded = tuple(here for here, _ in cited), tuple(there for _, there in cited)
+    status, by_records = (lab.status(map(_citation, each)) for each in (ran, recorded))
+    if status == "open" and by_records != "open":
+        return Standing(row, by_records, recorded)
+    if status == "depends" or _FALSE.get(status, status) == _FALSE.get(by_records, by_records):
+        return Standing(row, status, ran)
+    differing = (
+        here._replace(recorded=there.check)
+        if here.check and there.check and here.check.verdict != there.check.verdict
+        else here
+        for here, there in cited
+    )
+    return Standing(row, "depends", tuple(differing))
 
 
 def _citation(cited: Cited) -> lab.Citation:
-    verdict = None if cited.check is None else cited.check.verdict
-    return lab.Citation(verdict, cited.statement.corrected, cited.depends, cited.statement.elsewhere)
+    check = cited.check
+    return lab.Citation(
+        None if check is None else check.verdict,
+        cited.statement.corrected,
+        check is not None and check.depends,
+        cited.statement.elsewhere,
+    )
 
 
 def _nearest(check: lab.Check) -> float:
@@ -208,6 +245,6 @@ def _makes(status: lab.Status, cited: Cited, check: lab.Check) -> bool:
         "holds": not corrected,
         "corrected": corrected and verdict == "confirmed",
         "false": not corrected and verdict == "refuted",
-        "depends": cited.depends or (elsewhere and verdict == "confirmed"),
+        "depends": check.depends or cited.recorded is not None or (elsewhere and verdict == "confirmed"),
         "open": verdict == "inconclusive" or (corrected and verdict == "refuted"),
     }.get(status, True)

@@ -85,6 +85,7 @@ def test_the_curvatures_are_those_of_the_explicit_hessian(network):
         assert number == pytest.approx(along[name] / float(jnp.sum((a @ d.T) ** 2)), rel=1e-3)
 
 
+@pytest.mark.integration
 def test_on_a_quadratic_problem_the_decrease_ratio_is_the_exact_one():
     """L = ½n⁻¹‖W A - Y‖²: the ratio at the best steps is nr(G)/st with tr(PBPᵀ)/tr(GBGᵀ)/‖G‖² in place of the norms of A, B = AAᵀ/n."""
     rng = np.random.default_rng(0)
@@ -303,6 +304,7 @@ def test_activations_of_every_size_have_their_stable_rank_and_bad_ones_none(samp
     assert rank(0 * x) == 0
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("exact_up_to", [512, 1], ids=["exact", "estimated"])
 def test_nan_is_not_taken_for_no_gradient(exact_up_to):
     """⟨C, W A⟩ with a NaN in C alone, or in A, which spoils both."""

@@ -77,6 +77,7 @@ def test_counts_by_the_formula_are_confirmed():
     assert {verdict for name, verdict in found.items() if name not in refuted} == {"confirmed"}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("by", [0.05, -0.05])
 def test_no_exponent_that_is_off_is_confirmed(by):
     found = verdicts(one_step.EXPERIMENT, CONFIG, made_up(CONFIG, by))

@@ -36,6 +36,7 @@ def test_a_power_is_that_of_the_library_at_the_norm_of_four_orthonormal_rows(nam
     np.testing.assert_allclose(replaced(x, name)[0], expected, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.integration
 def test_kaon_is_muon_with_other_coefficients():
     x = matrices()
     step = optim.orthogonalize(spectrum.KAON, "none", dimension_numbers=optim.OUT_IN)

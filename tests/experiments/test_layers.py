@@ -81,6 +81,7 @@ def test_the_mask_and_the_number_of_rows_are_those_of_the_weight(layer, width):
     assert sizes.active(rows) == np.any(weight != 0, axis=1).sum()
 
 
+@pytest.mark.integration
 @each_layer
 @pytest.mark.parametrize("width", [3, 20, 50])
 def test_the_rank_of_a_gradient_stays_within_its_bound_and_reaches_it(layer, width):

@@ -36,6 +36,7 @@ def test_the_claim_on_the_inverse_square_spectrum():
     assert np.log2(far[1] / far[0]) == pytest.approx(-1, abs=0.01)
 
 
+@pytest.mark.integration
 def test_the_factors_are_haar_distributed():
     """Orthogonal on the active block, and with the signs that make a QR factorization unique."""
     with jax.enable_x64(True):

@@ -22,6 +22,7 @@ from specjax.experiments.preconditioning import (
 from specjax.models import conditioned
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_every_optimizer_takes_the_step_of_its_definition():
     def first_steps(kappa):
@@ -95,6 +96,7 @@ def test_arrivals_that_come_and_go_with_the_patience_are_no_verdict():
     assert found["all arrive"].verdict == "confirmed"
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_drawn_schedules_never_increase_and_differ():
     found = np.asarray(

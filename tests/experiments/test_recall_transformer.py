@@ -53,6 +53,7 @@ AHEAD = {"ahead-outside", "ahead-inside", "ahead-by-batch", "recalls-more"}
 ROBUST = {"robust-to-outputs", "robust-to-triggers"}
 
 
+@pytest.mark.integration
 def test_verdicts_follow_the_runs():
     robust = verdicts(made_up(lambda name, setting: -0.3 * (name == "adamw" and setting != "uniform")))
     assert {name for name, verdict in robust.items() if verdict == "confirmed"} == {

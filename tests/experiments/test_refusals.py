@@ -369,6 +369,7 @@ def test_a_good_request_does_get_to_the_compiler(name, folder):
     assert not (folder / "results" / name).exists()
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("folder")
 def test_a_good_target_does_get_to_the_compiler():
     np.save("m.npy", np.ones(SHAPE))

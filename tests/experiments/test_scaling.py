@@ -49,6 +49,7 @@ def test_slopes_are_those_of_lines_through_logarithms():
     np.testing.assert_allclose(found, np.polyfit(np.log([2, 4, 16, 32]), np.log(values), 1)[0], rtol=1e-12)
 
 
+@pytest.mark.integration
 def test_the_perceptron_starts_and_has_rates_by_layer_as_its_settings_say():
     narrow, wide = perceptron.BASE, 64 * perceptron.BASE
     adam = SETTINGS["Adam, μP"]

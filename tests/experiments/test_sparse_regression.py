@@ -80,6 +80,7 @@ def test_padding_changes_no_rank_at_initialization():
             np.testing.assert_allclose(padded[rank], exact[rank], rtol=1e-4)
 
 
+@pytest.mark.integration
 def test_the_problem_is_that_described():
     """Weights U(-1, 1)/√fan_in, of twice the rows where they are gated, and targets x_1 x_2 x_3."""
     params, (x, y) = draw(jax.random.key(0), "swiglu", 40, 5, 30)

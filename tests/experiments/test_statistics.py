@@ -47,6 +47,7 @@ def test_means_over_part_of_the_weights_take_the_variance():
     assert ((error["plain"] / error["given W₁"]) ** 2 > by_row(5.0, 100.0, 15.0, 500.0)).all()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("depth", [2, 3])
 def test_the_odd_part_of_the_linear_output_has_mean_zero_on_and_off_the_target(depth):
     target = sign_target(jax.random.key(1), 4, 5)
@@ -70,6 +71,7 @@ def test_the_odd_part_of_the_linear_output_has_mean_zero_on_and_off_the_target(d
     assert signal_stderr < 0.05 * signal
 
 
+@pytest.mark.integration
 def test_the_control_of_the_factorization_has_mean_zero_and_carries_the_variance():
     m = low_rank_target(jax.random.key(1), 6, 3)
 

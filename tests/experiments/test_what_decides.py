@@ -77,6 +77,7 @@ def test_of_a_linear_map_every_quantity_is_its_formula(drawn):
     assert found["race"] == pytest.approx(np.log(falls[0] / falls[1]), rel=1e-6)
 
 
+@pytest.mark.integration
 def test_of_a_network_the_curvature_is_that_of_its_loss(drawn):
     (w1, w2), x, y = drawn
     found = quantities_of([w1, w2], x, y, "tanh")
@@ -122,6 +123,7 @@ def pooled(*columns):
     return [xr.DataArray(column, {"network": network}, "seed", name="x") for column in columns]
 
 
+@pytest.mark.integration
 def test_concordance_is_kendalls_tau_of_each_class_with_its_spread():
     rng = np.random.default_rng(5)
     estimates, errors = [], []

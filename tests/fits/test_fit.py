@@ -182,6 +182,7 @@ def test_a_width_without_spread_is_weighted_as_its_neighbours_say():
     assert fit.exponent == pytest.approx(slope, rel=1e-9)
 
 
+@pytest.mark.integration
 def test_weights_do_not_follow_the_noise_of_each_width():
     """Of skewed noise a mean that came out high has a high variance; weights by that variance put the curve low."""
     rng = np.random.default_rng(26)

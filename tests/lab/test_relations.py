@@ -93,6 +93,7 @@ def test_scales_as_against_a_rival_is_the_relation_with_the_rival_in_its_place()
     assert found.rivals == expected.rivals
 
 
+@pytest.mark.integration
 def test_scales_as_judges_every_point_by_its_own_exponent():
     layer = xr.DataArray(["in", "out"], dims="layer", name="layer")
     y = xr.concat([noisy(SIZES), noisy(SIZES**2)], layer)

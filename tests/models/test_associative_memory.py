@@ -86,6 +86,7 @@ def test_the_loss_does_not_overflow(problem):
     assert np.isfinite(scaled.gradient).all()
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_the_gradient_and_hessian_at_zero_are_those_of_the_dense_loss(problem):
     u, v, q, w = problem

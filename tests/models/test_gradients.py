@@ -206,6 +206,7 @@ def test_the_relu_hessian_is_finite_and_symmetric():
     np.testing.assert_allclose(hessian @ direction, difference, rtol=1e-7, atol=1e-7)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("d0", [1, 3])
 @pytest.mark.usefixtures("x64")
 def test_dead_and_parallel_units_have_finite_gradients(d0):

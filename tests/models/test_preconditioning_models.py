@@ -72,6 +72,7 @@ def test_the_prompt_model_predicts_what_the_closed_form_says(case):
     assert float(in_context_regression.prediction(tokens, q)) == pytest.approx(float(tasks[0] @ s @ q @ query))
 
 
+@pytest.mark.integration
 def test_the_risk_of_the_prompts_is_the_quadratic_objective(case):
     inputs, q, tasks = (jnp.asarray(x) for x in case)
     s = in_context_regression.covariance(inputs)

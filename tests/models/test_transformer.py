@@ -131,6 +131,7 @@ def test_labels_send_the_matrices_of_the_blocks_to_muon():
     assert named == blocks | {".embedding": "other", ".positions": "other"}
 
 
+@pytest.mark.integration
 def test_labels_keep_value_tables_shares_and_weights_of_skips_from_muon():
     labels = transformer.labels(transformer.init(KEY, transformer.figure_19(5, 8, 3, blocks=4, heads=1)))
     assert (labels.values.tables, labels.values.shares, labels.skips, labels.head) == ("other",) * 4

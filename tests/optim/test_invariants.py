@@ -119,6 +119,7 @@ def test_the_state_keeps_its_types_and_the_second_call_does_not_retrace(name):
         same((updates, state), two_steps(name))
 
 
+@pytest.mark.integration
 @every_transform
 def test_it_can_be_vmapped_over_seeds(name):
     transform, update, _ = compiled(name)
@@ -225,6 +226,7 @@ INJECTED = {
 injected_ones = pytest.mark.parametrize(("make", "arguments"), parameters(INJECTED))
 
 
+@pytest.mark.integration
 @injected_ones
 def test_injected_hyperparameters_change_nothing(make, arguments):
     plain, _ = steps(make(**arguments), PARAMS, GRADIENTS)
@@ -312,6 +314,7 @@ def test_a_sweep_over_the_schatten_power_is_one_program():
     np.testing.assert_allclose(gradient, x / np.linalg.norm(x), atol=1e-6)
 
 
+@pytest.mark.integration
 def test_a_step_that_is_not_finite_is_skipped_and_the_state_kept():
     spoiled = jax.tree.map(lambda x: x.at[0].set(jnp.nan), GRADIENTS[0])
     transform = optax.apply_if_finite(optim.muon(0.1, method=ITERATION), 3)

@@ -356,6 +356,7 @@ def test_soap_is_its_algorithm(every):
     close(np.stack(found), np.stack(soap(square, 0.9, 0.8, every)), 1e-8)
 
 
+@pytest.mark.integration
 def test_the_recipe_of_the_speedruns_is_their_step():
     """Nesterov momentum, polar factor, neurons of the longer side, cautious decay; weights (out, in), the shape's factor on the rate."""
     rate, decay, beta, beta2 = 0.05, 0.2, 0.9, 0.8

@@ -43,6 +43,7 @@ def test_each_part_is_orthogonalized_and_scaled_as_a_matrix_of_its_own(shape, nu
         np.testing.assert_allclose(result, expected, atol=2e-6)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("dims", [optim.IN_OUT, optim.OUT_IN], ids=["in-out", "out-in"])
 def test_matrices_that_take_turns_are_orthogonalized_apart(dims):
     """[q₀ k₀ v₀ q₁ k₁ v₁ …] of three heads, by a loop over columns."""

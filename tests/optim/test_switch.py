@@ -19,6 +19,7 @@ def step(updates, stable_ranks, **arguments):
     return jax.jit(transform.update)(updates, transform.init(updates), stable_ranks=stable_ranks)
 
 
+@pytest.mark.integration
 def test_each_leaf_and_each_matrix_of_a_stack_decides_for_itself():
     low, high = (jnp.asarray(matrix_with(s, (4, 5), 0), jnp.float32) for s in ([1.0, 0.01, 0.01, 0.01], [1.0] * 4))
     updates = {"a": low, "b": high, "stack": jnp.stack([low, high, high])}

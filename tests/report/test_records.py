@@ -134,29 +134,66 @@ def test_a_row_stands_as_recorded_until_it_is_run(run, folder, tmp_path, data, f
 
 
 OTHER = {"inits": 7}
+HERE, RECORD = "κ₂", "9 SE from κ₂ (record of scale paper)"
+"""How what decides a row ends: what was found here, or in the record."""
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize(
     ("here", "there", "config", "expected"),
     [
-        # What few draws leave open is decided by the record, and what a longer training leaves open is not decided by the run alone.
-        ("inconclusive", "confirmed", OTHER, ("holds", "(record of scale paper)")),
-        ("inconclusive", "inconclusive", OTHER, ("open", "(record of scale paper)")),
+        # What few draws leave open is decided by the record.
+        ("inconclusive", "confirmed", OTHER, ("holds", RECORD)),
+        ("inconclusive", "inconclusive", OTHER, ("open", HERE)),
+        ("confirmed", "confirmed", OTHER, ("holds", HERE)),
+        # What a larger run leaves open, or has otherwise, is not decided by the smaller one.
         ("confirmed", "inconclusive", OTHER, ("depends", "(here; inconclusive in the record)")),
         ("confirmed", "refuted", OTHER, ("depends", "(here; refuted in the record)")),
         ("refuted", "confirmed", OTHER, ("depends", "(here; confirmed in the record)")),
-        # Rounding of another machine is no setting.
-        ("confirmed", "refuted", {}, ("holds", "κ₂")),
+        # Rounding of another machine, or other draws, are no setting.
+        ("confirmed", "refuted", {}, ("holds", HERE)),
+        ("confirmed", "refuted", {"seed": 5}, ("holds", HERE)),
     ],
 )
 def test_a_row_depends_where_the_record_does_not_say_what_is_decided_here(
     run, folder, tmp_path, data, figure, stands, here, there, config, expected
 ):
     records.save(run("paper", there), folder)
-    save(tmp_path / "out", run("quick", here, **({"config": config} if config else {})), data, figure)
+    made = run("quick", here)
+    made = run("quick", here, config=made.record.config | config)
+    save(tmp_path / "out", made, data, figure)
     status, decided = stands()
     assert (status, decided[-len(expected[1]) :]) == expected
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("scale", "changed", "expected"),
+    [
+        ("paper", {}, "depends"),
+        # A record of fewer sizes says nothing of a larger run, and one of other words or another rule nothing of this statement.
+        ("quick", {}, "holds"),
+        ("paper", {"rule": "inside 4 standard errors at all of 7 widths"}, "holds"),
+        ("paper", {"says": "The slope is two."}, "holds"),
+        # The sizes of a run are no part of its rule.
+        ("paper", {"rule": "inside 5 standard errors"}, "depends"),
+    ],
+)
+def test_only_a_larger_run_of_the_same_statement_is_compared(
+    run, folder, tmp_path, data, figure, stands, scale, changed, expected
+):
+    record = run(scale, "inconclusive")
+    checks = tuple(dataclasses.replace(check, **changed) for check in record.checks)
+    records.save(dataclasses.replace(record, checks=checks), folder)
+    save(tmp_path / "out", run("paper", config=record.record.config | OTHER), data, figure)
+    assert stands()[0] == expected
+
+
+def test_records_stand_beside_results_once(run, folder):
+    records.save(run("paper"), folder)
+    (record,) = records.load_all().values()
+    assert records.beside([record]) == [record]
+    assert records.beside([run("quick")]) == [run("quick"), record]
 
 
 def test_verdicts_that_differ_are_told_with_both_intervals(run, result, folder):

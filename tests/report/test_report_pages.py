@@ -220,6 +220,7 @@ def test_every_link_leads_somewhere_and_nothing_comes_from_outside(tmp_path, jud
     assert re.findall(r"https?:|url\(|@import|srcset|fetch\(", source) == []
 
 
+@pytest.mark.integration
 def test_a_report_of_every_experiment_is_small(judged):
     results = [judged(name) for name in experiments.names()]
     # With thumbnails of 20 kB or less it is read at once: 3 MB for 80 experiments.

@@ -45,6 +45,7 @@ def test_accuracy_does_not_depend_on_the_condition_number(method, shape):
         assert np.linalg.norm(factor - exact, 2) < 3e-15 + 1e-15 * amplification
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("shape", [(24, 24), (12, 40)], ids=str)
 @pytest.mark.usefixtures("x64")
 def test_products_alone_reach_working_precision_up_to_1e7(shape):
@@ -149,6 +150,7 @@ def test_rank_deficient_matrices_go_to_the_partial_isometry_or_are_nan():
     assert jnp.isnan(polar(padded, Newton())).any()
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_qdwh_keeps_what_is_above_rtol_and_drops_what_is_far_below():
     x = jnp.diag(jnp.asarray([1.0, 1e-3, 1e-8, 1e-16]))

@@ -34,6 +34,7 @@ def draw_matrix(values, shape, seed):
     return jnp.asarray(matrix_with(values[: min(shape)], shape, seed))
 
 
+@pytest.mark.integration
 @every_method
 @every_shape
 @given(values=VALUES, seed=SEEDS)
@@ -228,6 +229,7 @@ def test_muon_leaves_small_singular_values_short():
     assert composed([MUON] * 5, np.geomspace(1e-8, 1, 200_001)).max() == pytest.approx(1.2024, abs=1e-3)
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_the_cubic_converges_quadratically_after_log_condition_steps():
     x = jnp.diag(jnp.asarray([1.0, 1e-3]))

@@ -111,6 +111,7 @@ def test_an_interval_without_a_lower_end_of_the_frobenius_norm_has_no_upper_end_
         assert jnp.all((estimate.lower <= estimate.value) & (estimate.value <= estimate.upper))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
 def test_zero_tiny_and_huge_matrices(scale):
     zero = estimated(jnp.zeros((5, 3)), jax.random.key(0))
@@ -124,6 +125,7 @@ def test_zero_tiny_and_huge_matrices(scale):
     assert iterated(x, jax.random.key(0)).value == pytest.approx(2 * scale, rel=1e-5)
 
 
+@pytest.mark.integration
 def test_the_gradients_are_those_of_the_exact_ranks():
     x = jnp.asarray(matrix_with(SPECTRA["spike and bulk"], (ROWS, COLUMNS), 0), jnp.float32)
     exact = jax.jit(jax.grad(spectral.stable_rank))(x)

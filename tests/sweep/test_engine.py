@@ -98,6 +98,7 @@ def test_more_seeds_leave_earlier_ones_as_they_were():
     assert not np.array_equal(many["bits"].isel(seed=slice(3, 6)), few["bits"])
 
 
+@pytest.mark.integration
 def test_widths_are_coupled():
     """For one seed the narrow draw is a block of the wide one, so their sums of squares are ordered; independent ones are not."""
 
@@ -207,6 +208,7 @@ def test_attributes_say_how_the_data_were_made():
     assert math.isfinite(attrs["compile_seconds"] + attrs["run_seconds"])
 
 
+@pytest.mark.integration
 def test_netcdf_round_trip(tmp_path):
     over = {"d": widths(2, 5)}
     data = run(overlap, over, seeds=3, key=KEY)
@@ -217,6 +219,7 @@ def test_netcdf_round_trip(tmp_path):
         assert stored["failed"].dtype == bool
 
 
+@pytest.mark.integration
 def test_progress_bar_counts_seeds_and_is_silent_off_a_terminal(capfd):
     run(overlap, {"d": widths(2)}, seeds=5, key=KEY, chunk=2)
     assert capfd.readouterr().err == ""

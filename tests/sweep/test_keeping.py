@@ -52,6 +52,7 @@ def test_every_sweep_has_a_store_and_the_same_sweep_the_same(tmp_path, written):
         assert first[name].values.tobytes() == again[name].values.tobytes() == variable.values.tobytes()
 
 
+@pytest.mark.integration
 def test_a_changed_line_has_a_store_of_its_own(tmp_path, written):
     def measure(factor):
         return lambda key, d: {"y": factor * sizes.normal(key, (d,)).sum()}

@@ -19,6 +19,7 @@ every_function = pytest.mark.parametrize("q", FUNCTIONS.values(), ids=FUNCTIONS)
 DIMENSIONS = [1, 2, 3, 4, 5, 7, 25, 41, 300, 1000, 100_000]
 
 
+@pytest.mark.integration
 @every_function
 @pytest.mark.usefixtures("x64")
 def test_averages_agree_with_adaptive_quadrature(q):
@@ -37,6 +38,7 @@ def test_the_cosine_squared_averages_to_one_over_d():
     np.testing.assert_allclose(angle_mean(lambda t: jnp.cos(t) ** 4, d), 3 / (d * (d + 2)), rtol=1e-11)
 
 
+@pytest.mark.integration
 @every_function
 def test_float32_keeps_five_digits_at_every_dimension(q):
     measured = angle_mean(q, np.array(DIMENSIONS))

@@ -80,6 +80,7 @@ def test_the_finite_size_count_is_that_of_simulated_memories(optimizer, linear):
     assert abs(mean - finite_capacity.expected_count(optimizer, d, n, alpha)) < 4 * stderr < abs(mean - linear)
 
 
+@pytest.mark.integration
 def test_own_logits_of_muon_recover_what_the_formula_says():
     """Σ_i Φ(x_i √d/‖v_i‖)^(N-1) over simulated own logits, within 4 standard errors; with a linear response it would be 2 % less."""
     d, n, alpha, draws = 64, 1500, 2.0, 400

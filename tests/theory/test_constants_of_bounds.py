@@ -55,6 +55,7 @@ def test_the_constants_of_a_layered_model_by_hand():
     close(layered.nuclear_rank_needed(3.0, np.float32(2), 0.2), 3.2 / 1.1)
 
 
+@pytest.mark.integration
 def test_the_constants_of_the_squared_loss_are_its_derivatives(rng):
     residuals = jnp.asarray(rng.standard_normal((5, 3)))
     weights = tuple(jnp.asarray(rng.standard_normal(shape)) for shape in ((4, 3), (3, 4)))

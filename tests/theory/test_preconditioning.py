@@ -112,6 +112,7 @@ def test_gradient_descent_in_context_takes_the_steps_of_the_closed_form():
     assert t == math.ceil(float(iterations.gradient_descent_regression(kappa, epsilon)))
 
 
+@pytest.mark.integration
 def test_gradient_descent_in_the_spectral_domain_is_the_loop():
     spectra = np.array([[1.0, 0.1], [1.0, 0.02], [2.0, 0.0]])
     starts, rates = np.array([[1e-2, 1e-2], [0.3, 1e-3], [1.0, 1e-5]]), np.array([0.25, 0.5, 0.1])

@@ -35,6 +35,7 @@ def relu_of_one_input(w1, w2, x, target, mask):
     return jnp.sum(g1**2), g2 @ g2.T
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("d0", "d1", "d2"), [(25, 20, 12), (1, 30, 2), (40, 1, 3)])
 def test_they_are_averages_over_masks(d0, d1, d2):
     """Over masks of half ones, all of the units as they are; a mask counts by its number of ones alone."""

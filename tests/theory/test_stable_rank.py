@@ -114,6 +114,7 @@ def test_a_gaussian_perturbation_keeps_norms():
     assert theory.norm_log_tail(0.3, 100_000) > theory.norm_log_tail_as_printed(0.3, 100_000)
 
 
+@pytest.mark.integration
 def test_a_residual_branch_is_bounded_by_its_parts():
     """Lemma 2.13: the smallest δ with which the bound holds shrinks with d; at d = 200 it is below 0.1."""
     rng = np.random.default_rng(0)

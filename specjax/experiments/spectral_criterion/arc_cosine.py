@@ -1,6 +1,7 @@
 """Section 3.1.1 and Theorem 3.7: mean and covariance of ReLU features, their expansions in the dimension, spike and bulk."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -217,20 +218,20 @@ EDGES(lambda found, _: lab.near(found, 1, 0.05, "0.05"), "edges", "theorem-3-4",
 )
 
 
-def _of_order_d(found: xr.DataArray, dim: str) -> lab.Relation:
-    """Over d, x is bounded and so is 1/x."""
-    share = found / found[dim]
-    x = share / share.isel({dim: 0}).mean("seed")
-    return bounded((x + 1 / x).max("of").rename("x + 1/x of x = λ₁/dλ₂ over the first"), dim)
+def _settles_over_d(found: xr.DataArray, dim: str) -> lab.Relation:
+    return lab.settles((found / found[dim]).rename("λ₁/dλ₂"), dim)
 
 
-WITH_MEAN = ("absolute", "squared_relu", "gelu")
-OTHERS: dict[str, Source | tuple[Source, ...]] = {"tanh, which is odd": ("tanh",) * 3}
-OTHERS["√d"] = lambda data: data["absolute"] / np.sqrt(data.d)
 ORDER = "It was an exponent of one, which |t| left open at d = 16 to 128; now of another seed."
-FEATURES(_of_order_d, "activations", "section-3-1-activations", WITH_MEAN, OTHERS, post_hoc=ORDER)(
-    "With |t|, squared ReLU and GELU, too, the largest eigenvalue of A Aᵀ/n is of order d times the second one."
-)
+for name, symbol in {"absolute": "|t|", "squared_relu": "squared ReLU", "gelu": "GELU"}.items():
+    OTHERS: dict[str, Source] = {
+        "tanh, which is odd": "tanh",
+        "√d": partial(lambda of, data: data[of] / np.sqrt(data.d), name),
+    }
+    label = f"activations-{name.replace('_', '-')}"
+    FEATURES(_settles_over_d, label, "section-3-1-activations", name, OTHERS, post_hoc=ORDER)(
+        f"With {symbol}, too, the largest eigenvalue of A Aᵀ/n is of order d times the second one."
+    )
 FEATURES(bounded, "cross-bulk", "corollary-3-8", "cross_kept", {"the first over the next one, of E B̄": "cross_cut"})(
     "Beside its spike B̄ has d singular values of one order: the first over the d-th stays bounded as d grows."
 )
