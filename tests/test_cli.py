@@ -443,6 +443,7 @@ def test_an_interrupted_reproduce_computes_nothing_again(register, capsys):
     assert not left.parent.exists()
 
 
+@pytest.mark.integration
 def test_a_run_that_takes_long_tells_how_far_it_is_where_there_is_no_terminal(register, capsys, monkeypatch):
     clock = iter(np.arange(0, 1000, 1.2))
     monkeypatch.setattr("specjax.sweep.progress.perf_counter", lambda: float(next(clock)))

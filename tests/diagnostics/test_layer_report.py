@@ -328,6 +328,7 @@ def test_what_is_refused():
         layer_report(lambda w, x: jnp.sum(w * x), jnp.ones(2), jnp.ones(2))
 
 
+@pytest.mark.integration
 def test_matrices_side_by_side_have_a_row_each():
     """The parts of a fused matrix have the ranks of the parts of its gradient; a loss may come with anything beside it."""
     x, y = (jax.random.normal(jax.random.key(i), s) for i, s in enumerate([(20, 4), (20, 3)]))

@@ -86,6 +86,7 @@ def test_no_exponent_that_is_off_is_confirmed(by):
     assert {far["exponents-by-formula"], far["descent-exponents-by-formula"]} == {"refuted"}
 
 
+@pytest.mark.integration
 def test_the_order_of_the_optimizers_is_judged():
     data = made_up(CONFIG)
     count = data["capacity"]["count"]
@@ -93,6 +94,7 @@ def test_the_order_of_the_optimizers_is_judged():
     assert verdicts(one_step.EXPERIMENT, CONFIG, {**data, "capacity": swapped})["muon-matches-newton"] == "refuted"
 
 
+@pytest.mark.integration
 def test_every_alpha_has_draws_of_its_own_and_if_asked_every_dimension():
     def of_alpha(key, _, alpha, twice):
         return {"draw": jax.random.normal(key), "twice": twice / alpha}

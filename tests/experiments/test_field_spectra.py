@@ -97,6 +97,7 @@ def test_what_is_chosen_besides_the_rate_is_chosen_on_the_other_half_too():
     assert found.values.tolist() == [0.0, 0.0, 0.0, 0.0]
 
 
+@pytest.mark.integration
 def test_no_other_length_of_the_first_step_ends_lower_than_the_best_one():
     with jax.enable_x64(True):
         kind = jnp.asarray(NAMES.index("Kaon"))

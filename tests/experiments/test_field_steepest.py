@@ -154,6 +154,7 @@ def test_a_linear_model_has_the_steps_and_the_sharpness_that_are_known(ball, fix
         np.testing.assert_allclose(found.sharpness, 3 * [sharpness], rtol=1e-6)
 
 
+@pytest.mark.integration
 def test_an_ascent_from_the_maximum_stays_there():
     """There a line is rounding, of either sign: a step of its best length would leave the ball."""
     with jax.enable_x64(True):

@@ -51,6 +51,7 @@ def found(active, padded=None):
         return jax.tree.map(np.asarray, all_layers())
 
 
+@pytest.mark.integration
 @each_width
 def test_gradients_are_those_of_the_losses(width):
     _, gradient, expected = found(width)
@@ -58,6 +59,7 @@ def test_gradients_are_those_of_the_losses(width):
         np.testing.assert_allclose(g, expected[layer], rtol=1e-9, atol=1e-9, err_msg=layer)
 
 
+@pytest.mark.integration
 @each_layer
 @each_width
 def test_padding_changes_neither_weights_nor_gradients(layer, width):

@@ -149,6 +149,7 @@ def behaviours(y: xr.DataArray) -> dict[str, str]:
     return {name: verdict(relation) for name, relation in relations.items()}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("power", [0.5, 0.7, 1.0])
 def test_what_saturates_is_no_power_and_does_not_grow_by_any_relation(power):
     """The referee's case: growth was confirmed by a band, refuted by another, and boundedness confirmed at a resolution of 1/2."""

@@ -327,6 +327,7 @@ def test_the_count_of_few_is_that_of_what_is_recovered():
     assert int(few) == int(all_of_them) > 0
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("most", [5, 9])
 def test_the_count_of_descent_is_that_of_its_gradient(most):
     # Unembeddings with a mean, so that leaving it in W would show.

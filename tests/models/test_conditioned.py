@@ -63,6 +63,7 @@ def test_padding_the_columns_changes_no_curve():
         np.testing.assert_allclose(padded, plain, rtol=1e-6, err_msg=name)
 
 
+@pytest.mark.integration
 def test_problems_have_their_minimum_where_the_error_is_zero_and_their_curvature():
     def at(problem, minimum):
         return problem.error(minimum), problem.loss(minimum), jnp.max(jnp.abs(problem.gradient(minimum)))
@@ -80,6 +81,7 @@ def test_problems_have_their_minimum_where_the_error_is_zero_and_their_curvature
     np.testing.assert_array_equal(diagonal, np.diag(np.diagonal(diagonal)))
 
 
+@pytest.mark.integration
 def test_gradients_are_those_of_the_losses_and_the_curvature_is_that_at_the_minimum():
     key, kappa = jax.random.key(4), 5.0
 

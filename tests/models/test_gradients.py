@@ -144,6 +144,7 @@ def plain_gradient(name):
 CASES = [(name, i) for name, (_, sizes) in padded_problems().items() for i in (*range(len(sizes)), None)]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("name", "axis"), CASES, ids=lambda v: str(v))
 def test_a_padded_network_has_the_same_gradient_and_nothing_in_the_padding(name, axis):
     gradient, sizes = padded_problems()[name]
@@ -219,6 +220,7 @@ def test_dead_and_parallel_units_have_finite_gradients(d0):
     np.testing.assert_allclose(gradient.w1[2], 2 * w1[2] / 2 - 1, atol=1e-12)
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_hidden_gram_is_the_average_of_the_activations():
     w1 = jnp.asarray(np.random.default_rng(1).standard_normal((3, 2)))

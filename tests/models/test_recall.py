@@ -116,6 +116,7 @@ def test_sizes_may_be_padded_and_small_batches_are_the_start_of_large_ones(drawn
     assert not counted[5:].any()
 
 
+@pytest.mark.integration
 def test_copying_is_always_right_and_two_blocks_of_attention_can_copy(drawn):
     batch = jax.tree.map(lambda leaf: jnp.asarray(leaf[:500]), drawn)
     found = np.asarray(jax.vmap(recall.oracle)(batch.tokens))

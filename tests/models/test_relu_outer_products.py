@@ -65,6 +65,7 @@ def test_the_symmetrized_products_are_the_mean_over_all_signs_of_the_weights():
         assert largest_error(found, over(params.w1, rows, w2, weights_of, target)) > 1e-3
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_the_expected_products_are_the_mean_over_the_nodes_of_the_output_weights():
     """G Gᵀ is of degree 4 in each entry of W_2, for which three nodes of Gauss and Hermite are exact."""

@@ -26,6 +26,7 @@ def close(measured, expected, tolerance=1e-5):
     np.testing.assert_allclose(measured, expected, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.integration
 @every_refusing
 @pytest.mark.parametrize(
     "leaf", [jnp.ones(3), jnp.ones(()), jnp.ones((2, 2), int)], ids=["vector", "scalar", "integer"]

@@ -129,6 +129,7 @@ def test_an_average_in_bfloat16_does_not_stand_still():
     assert np.abs(found - exact).max() < 0.08
 
 
+@pytest.mark.integration
 def test_what_leaves_a_momentum_in_bfloat16_is_not_rounded_and_parameters_in_bfloat16_take_a_key_too():
     g = jnp.asarray(GRADIENTS[0])
     random, exact = optim.momentum(0.9, dtype=jnp.bfloat16, key=jax.random.key(0)), optim.momentum(0.9)

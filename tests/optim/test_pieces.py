@@ -111,6 +111,7 @@ def test_cautious_decay_follows_schedules_and_masks_as_optax_does():
     jax.tree.map(close, ours, theirs)
 
 
+@pytest.mark.integration
 def test_hyperball_is_its_formula():
     def unit(x):
         return x / np.linalg.norm(x)

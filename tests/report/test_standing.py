@@ -7,6 +7,7 @@ from specjax.report import cells, standing, store
 EXPERIMENTS = ("relu-off-diagonal", "table-c7", "figure-2")
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("scale", "expected"), [("smoke", "not run"), ("quick", "holds"), ("paper", "holds")])
 def test_a_smoke_run_decides_no_row(monkeypatch, tmp_path, judged, scale, expected):
     monkeypatch.setattr(store, "load_all", lambda _: [judged(name, scale=scale) for name in EXPERIMENTS])

@@ -93,6 +93,7 @@ def test_the_third_derivative_at_repeated_singular_values():
     np.testing.assert_allclose(found, [0, 1, 0, -3], atol=1e-12)
 
 
+@pytest.mark.integration
 @wide_square_tall
 def test_the_jacobian_is_the_symmetric_hessian_of_the_nuclear_norm(name):
     x = jnp.asarray(CASES[name])
@@ -118,6 +119,7 @@ def test_grad_through_the_decomposition_is_nan_where_this_one_is_finite():
     close(jax.grad(lambda x: polar(x)[0, 1])(jnp.eye(3)), expected, 1e-15)
 
 
+@pytest.mark.integration
 def test_a_batch_and_a_map_are_their_slices():
     x = np.random.default_rng(2).standard_normal((2, 3, 4))
     dx = np.random.default_rng(3).standard_normal(x.shape)

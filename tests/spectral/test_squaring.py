@@ -54,6 +54,7 @@ def test_the_norm_is_too_small_by_less_than_is_said(measured):
     assert 1 - float(found["worst", (30, 50)][0]) / 9 > 0.2 * np.log(30) / 2**squaring.SQUARINGS
 
 
+@pytest.mark.integration
 def test_batches_and_zero():
     x = jax.random.normal(jax.random.key(1), (3, 4, 6)).at[1].set(0)
     np.testing.assert_allclose(squaring.squared_norm(x), [squaring.squared_norm(one) for one in x], rtol=1e-12)

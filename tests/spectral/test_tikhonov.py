@@ -25,6 +25,7 @@ def test_small_and_large_shares_are_the_pseudo_inverse_and_the_gradient():
         np.testing.assert_allclose(found / np.linalg.norm(found), limit / np.linalg.norm(limit), atol=1e-5)
 
 
+@pytest.mark.integration
 def test_zeros_stay_and_do_not_count():
     g = np.random.default_rng(2).standard_normal((3, 4)).astype(np.float32)
     padded = np.pad(g, ((0, 2), (0, 1)))

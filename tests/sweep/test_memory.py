@@ -95,6 +95,7 @@ def test_moments_are_those_of_the_seeds():
         np.testing.assert_allclose(total[f"{name}.max"], exact.max("seed"), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.integration
 def test_failed_seeds_are_left_out_of_moments_counted_and_named():
     over = {"d": widths(2, 3), "lr": values(1.0, 2.0)}
     with pytest.warns(FailedSeedsWarning):

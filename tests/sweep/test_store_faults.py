@@ -57,6 +57,7 @@ def test_a_damaged_block_is_found_and_alone_computed_again(damage, path):
         assert_read(store)
 
 
+@pytest.mark.integration
 def test_one_flipped_bit_anywhere_is_damage(path):
     """In the data, the headers of arrays and zip, and the note behind them."""
     file = next(path.glob("bucket0-000000*"))

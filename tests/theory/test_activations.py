@@ -86,6 +86,7 @@ def test_the_gelu_row_needs_the_smallest_variance_and_not_its_square():
     assert theory.gelu_alpha_as_printed(4.0) * 4 > ACTIVATIONS["gelu"].mean(jnp.asarray(4.0)) ** 2
 
 
+@pytest.mark.integration
 def test_swiglu_moments_by_simulation():
     """Correlated gate and linear parts, as of weights that are not orthogonal."""
     v, w, c = 1.5, 0.7, 0.6

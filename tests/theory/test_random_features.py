@@ -44,6 +44,7 @@ def test_mean_and_covariance_are_those_of_samples():
         assert np.all(np.abs(products.mean(axis=-1) - expected) < 4 * stderr)
 
 
+@pytest.mark.integration
 def test_opposite_parallel_and_zero_rows_have_a_covariance():
     """σ(t) σ(-t) = 0, so that Cov = -‖v‖²/2π; rounding takes cosines beyond ±1. A zero row has no variance."""
     v = jax.random.normal(jax.random.key(8), (200, 7))

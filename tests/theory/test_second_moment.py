@@ -29,6 +29,7 @@ def test_powers_are_those_of_scipy_and_pseudo_inverses_where_singular(p):
     np.testing.assert_allclose(singular, q @ np.diag([4.0**p, 9.0**p]) @ q.T, atol=1e-12)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("shape", MU)
 def test_without_noise_left_and_kronecker_directions_are_the_polar_factor(shape):
     mu = jnp.asarray(MU[shape])

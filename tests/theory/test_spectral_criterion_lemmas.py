@@ -15,6 +15,7 @@ SIZES = st.sampled_from([(2, 1), (4, 3), (4, 7)])
 """(q, p) with q - 1 ≤ p."""
 
 
+@pytest.mark.integration
 @given(seed=st.integers(0, 2**31), size=SIZES, spread=st.floats(0, 3))
 def test_a_bordered_matrix_keeps_its_smallest_singular_value(seed, size, spread):
     """Lemma G.1."""
