@@ -8,7 +8,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from specjax.lab.drawing import COLORS, apart, first_dim
-from specjax.lab.estimates import STANDARD_ERRORS, Estimate
+from specjax.lab.estimates import STANDARD_ERRORS, Estimate, Number
 
 _SPREAD = 0.3
 """How far the points of a line lie above or below it, where lines are 1 apart."""
@@ -64,7 +64,7 @@ def has_curve(values: xr.DataArray) -> bool:
     return dim is not None and values.sizes[dim] > 2 and bool(np.issubdtype(values[dim].dtype, np.number))
 
 
-def beyond(found: Estimate, threshold: xr.DataArray | float, upper: bool) -> Line:
+def beyond(found: Estimate, threshold: Number, upper: bool) -> Line:
     """How many standard errors an estimate lies on the right side of a threshold; at most `_MOST`."""
     lead = (found.value - threshold) * (1 if upper else -1)
     half = xr.where((lead > 0) == upper, found.value - found.low, found.high - found.value)
