@@ -29,6 +29,7 @@ ACTIVATIONS = {
 }
 """The last one is odd, and has no mean."""
 PAIRS, ROW_COUNT, RARE = 10_000, 100, 4 / 100
+"""Draws of a pair of features, rows, and the share of draws in which these may fail to be incoherent: 4 over their number."""
 Data = Mapping[str, xr.Dataset]
 
 
