@@ -49,6 +49,7 @@ def test_the_losses_are_the_closed_form(standard):
     np.testing.assert_allclose(found, np.repeat(np.array(expected)[..., None], 10, axis=2), rtol=1e-3)
 
 
+@pytest.mark.integration
 def test_in_standard_parametrization_the_rate_of_gradient_descent_falls_as_the_width_and_does_not_transfer(standard):
     for width, (low, high) in zip(WIDTHS, standard.optimum.intervals, strict=True):
         best = optimize.minimize_scalar(
@@ -63,6 +64,7 @@ def test_in_standard_parametrization_the_rate_of_gradient_descent_falls_as_the_w
     assert standard.costs[64.0] == pytest.approx(cost, rel=1e-2)
 
 
+@pytest.mark.integration
 def test_scaled_by_the_width_it_transfers_at_no_cost(scaled):
     assert scaled.optimum.exponent == pytest.approx(0, abs=1e-3)
     assert scaled.verdict == "transfers"
@@ -122,6 +124,7 @@ def test_a_padded_plan_and_a_drawn_batch_give_what_the_exact_plan_does():
     assert float(both[0].data["loss"].std("seed").min()) > 0
 
 
+@pytest.mark.integration
 def test_it_prints_the_verdict_and_draws_the_curves(standard):
     lines = str(standard).splitlines()
     assert len(lines) == len(WIDTHS) + 3

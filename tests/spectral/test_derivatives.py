@@ -107,6 +107,7 @@ def test_the_jacobian_is_the_symmetric_hessian_of_the_nuclear_norm(name):
     close(jax.grad(spectral.nuclear_norm)(x), polar(x), 1e-12)
 
 
+@pytest.mark.integration
 def test_grad_through_the_decomposition_is_nan_where_this_one_is_finite():
     def through_svd(x):
         u, _, vt = jnp.linalg.svd(x, full_matrices=False)

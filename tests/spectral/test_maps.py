@@ -60,6 +60,7 @@ def test_smooth_maps_are_differentiable_at_every_matrix(name):
         close(np.sum(dy * np.asarray(along)), np.sum(dx * np.asarray(back)), 1e-10)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("gap", [0.0, 1e-12, 1e-6, 5e-4, 1e-3, 1e-1])
 def test_divided_differences_hold_for_every_gap(gap):
     """d (s^p) along the symmetric off-diagonal is (s_1^p - s_2^p) / (s_1 - s_2), here by its series."""

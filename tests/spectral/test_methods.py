@@ -193,6 +193,7 @@ def test_polar_express_ends_in_its_band():
         assert 1 - ends.min() < 0.95 * (1 - muon.min())
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("steps", [2, 6])
 @pytest.mark.usefixtures("x64")
 def test_the_gram_form_is_the_standard_form(steps):

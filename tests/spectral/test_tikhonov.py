@@ -37,6 +37,7 @@ def test_zeros_stay_and_do_not_count():
     assert np.isnan(np.asarray(spectral.polar(jnp.full((3, 4), jnp.nan), spectral.Tikhonov()))).all()
 
 
+@pytest.mark.integration
 def test_it_stands_in_an_optax_chain():
     g = jnp.asarray(np.random.default_rng(3).standard_normal((2, 5, 3)), jnp.float32)
     chain = optax.chain(optim.orthogonalize(spectral.Tikhonov()), optax.scale(-0.5))

@@ -48,6 +48,7 @@ def test_float32_keeps_five_digits_at_every_dimension(q):
     np.testing.assert_allclose(measured, exact, rtol=1e-5)
 
 
+@pytest.mark.integration
 def test_dimensions_have_any_shape():
     d = jnp.asarray([[2, 3, 4], [5, 6, 7]])
     averages = angle_mean(jnp.cos, d) + angle_mean(jnp.sin, d)

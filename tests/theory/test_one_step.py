@@ -45,6 +45,7 @@ def test_decreases_are_those_of_the_losses(problems):
         np.testing.assert_allclose(found.spectral, start - sd, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.integration
 def test_stretches_make_the_guarantees_exact_and_lie_between_zero_and_one(problems):
     for _, _, _, found, _, _ in problems:
         for stretch in (found.gd_stretch, found.spectral_stretch):
@@ -62,6 +63,7 @@ def test_the_ratio_of_the_guarantees_is_nuclear_rank_over_stable_rank(problems):
         np.testing.assert_allclose(found.guaranteed_spectral / found.guaranteed_gd, ranks, rtol=1e-9)
 
 
+@pytest.mark.integration
 def test_the_spectral_step_gains_more_exactly_above_the_threshold(problems):
     wins = []
     for _, _, _, found, _, _ in problems:
@@ -71,6 +73,7 @@ def test_the_spectral_step_gains_more_exactly_above_the_threshold(problems):
     assert 0.05 < np.mean(np.concatenate(wins)) < 0.95
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("fraction", [1e-6, 0.25, 1.0])
 def test_the_ratio_of_a_fraction_of_the_steps_is_that_of_the_losses(problems, fraction):
     """L(W - c D) is a parabola in c, which the losses at 0 and 1 and the slope -⟨G, D⟩ = -2 times the guarantee determine."""
@@ -83,6 +86,7 @@ def test_the_ratio_of_a_fraction_of_the_steps_is_that_of_the_losses(problems, fr
         np.testing.assert_allclose(found.ratio_at(0.0), found.advantage, rtol=1e-12)
 
 
+@pytest.mark.integration
 def test_the_best_ratio_is_that_of_the_lowest_points_of_the_parabolas(problems):
     for start, gd, sd, found, _, _ in problems:
         lowest = [
@@ -92,6 +96,7 @@ def test_the_best_ratio_is_that_of_the_lowest_points_of_the_parabolas(problems):
         np.testing.assert_allclose(found.best_ratio, lowest[1] / lowest[0], rtol=1e-7)
 
 
+@pytest.mark.integration
 def test_the_spectral_guarantee_is_attained_where_the_gradient_has_the_rank_of_the_features(problems):
     for (m, k, n), (_, _, _, found, _, _) in zip(SHAPES, problems, strict=True):
         if m >= min(k, n):

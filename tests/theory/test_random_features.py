@@ -62,6 +62,7 @@ def test_covariance_and_mean_make_the_second_moment_of_the_network():
     np.testing.assert_allclose(second, relu_network.hidden_gram(v), rtol=1e-7)
 
 
+@pytest.mark.integration
 def test_the_expansion_is_exact_on_the_diagonal_and_of_third_order_beside_it():
     v = jax.random.normal(jax.random.key(2), (5, 7))
     exact, expanded = random_features.feature_covariance(v, v), random_features.covariance_expansion(v)
