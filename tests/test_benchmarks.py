@@ -13,18 +13,22 @@ BENCHMARKS = Path(__file__).parents[1] / "scripts" / "benchmarks"
 REFERENCES = {"outer_product.py": "specjax, exact in x and W₂", "sweep.py": "one call of sweep.run"}
 
 
+def smoke(script, warnings="error"):
+    """What a benchmark prints at its smallest sizes."""
+    command = [sys.executable, "-W", warnings, str(BENCHMARKS / script), "--smoke"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @pytest.mark.parametrize(
     "script", [pytest.param(name, marks=pytest.mark.slow) if name == "sweep.py" else name for name in REFERENCES]
 )
 def test_a_benchmark_prints_the_agreement_and_ratios_to_its_reference(script):
-    command = [sys.executable, "-W", "error", str(BENCHMARKS / script), "--smoke"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    agreements = [
-        line for line in done.stdout.splitlines() if re.match(r"  .*: (largest difference|the four means)", line)
-    ]
+    printed = smoke(script)
+    agreements = [line for line in printed.splitlines() if re.match(r"  .*: (largest difference|the four means)", line)]
     assert len(agreements) >= 3
-    header, _, reference, *others = done.stdout.split("\n\n")[-1].splitlines()
+    header, _, reference, *others = printed.split("\n\n")[-1].splitlines()
     assert " ratio" in header
     assert reference.startswith(REFERENCES[script])
     assert reference.split().count("1.00") >= 2
@@ -50,63 +54,55 @@ def test_every_benchmark_is_tested():
 
 def test_the_benchmark_of_the_polar_factor_agrees_before_it_times():
     """Its tables have several references; that float32 sides agree with float64 is asserted in the script."""
-    command = [sys.executable, "-W", "error", str(BENCHMARKS / "polar.py"), "--smoke"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert len(re.findall(r"^  .*: specjax \d.*, optax \d.*, specjax, bf16 \d", done.stdout, re.MULTILINE)) == 4
-    tables = re.findall(r"^-{20,}$", done.stdout, re.MULTILINE)
+    printed = smoke("polar.py")
+    assert len(re.findall(r"^  .*: specjax \d.*, optax \d.*, specjax, bf16 \d", printed, re.MULTILINE)) == 4
+    tables = re.findall(r"^-{20,}$", printed, re.MULTILINE)
     assert len(tables) == 5
-    assert ("torch, bf16" in done.stdout.split("squares")[0]) != ("torch is not installed" in done.stdout)
+    assert ("torch, bf16" in printed.split("squares")[0]) != ("torch is not installed" in printed)
 
 
 def test_the_benchmark_of_recovery_counts_the_same_items_both_ways():
     """That the items are the same is asserted in the script, of all N² logits against the staged test."""
-    command = [sys.executable, "-W", "error", str(BENCHMARKS / "recovery.py"), "--smoke"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    counts = re.findall(r"d = (\d+): identical, (\d+) items, of which (\d+) in a row", done.stdout)
+    printed = smoke("recovery.py")
+    counts = re.findall(r"d = (\d+): identical, (\d+) items, of which (\d+) in a row", printed)
     assert [int(d) for d, _, _ in counts] == [16, 32]
     assert all(0 < int(row) <= int(count) for _, count, row in counts)
-    assert len(done.stdout.split("fraction")[1].split("load")[0].split()) == 1 + 2 * 7
+    assert len(printed.split("fraction")[1].split("load")[0].split()) == 1 + 2 * 7
 
 
 def test_the_roofline_times_every_part():
-    command = [sys.executable, "-W", "error", str(BENCHMARKS / "roofline.py"), "--smoke"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert len(re.findall(r"^.* \d\.\d{4} +\d+\.\d$", done.stdout, re.MULTILINE)) == 9
+    printed = smoke("roofline.py")
+    assert len(re.findall(r"^.* \d\.\d{4} +\d+\.\d$", printed, re.MULTILINE)) == 9
 
 
 @pytest.mark.slow
 def test_the_benchmark_of_compilation_agrees_with_all_efforts():
     """Asserted in the script, before anything is timed."""
-    command = [sys.executable, "-W", "error", str(BENCHMARKS / "compilation.py"), "--smoke"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert len(re.findall(r"^  .*: largest difference", done.stdout, re.MULTILINE)) == 5
-    assert len(re.findall(r", level [013](?:, older emitters)? +\d", done.stdout)) == 25
+    printed = smoke("compilation.py")
+    assert len(re.findall(r"^  .*: largest difference", printed, re.MULTILINE)) == 5
+    assert len(re.findall(r", level [013](?:, older emitters)? +\d", printed)) == 25
 
 
 def test_the_benchmark_of_moments_finds_the_same_polynomials():
     """That they are the same is asserted in the script, of every word that is enumerated."""
-    command = [sys.executable, "-W", "error", str(BENCHMARKS / "moments.py"), "--smoke"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert [
-        int(n) for n in re.findall(r"^tr.* layers? +\d+ +(\d+) +\d+\.\d+ +\d+\.\d+ ", done.stdout, re.MULTILINE)
-    ] == [3, 15, 105, 9, 27]
+    printed = smoke("moments.py")
+    assert [int(n) for n in re.findall(r"^tr.* layers? +\d+ +(\d+) +\d+\.\d+ +\d+\.\d+ ", printed, re.MULTILINE)] == [
+        3,
+        15,
+        105,
+        9,
+        27,
+    ]
     # Of these the first is short enough to be expanded in entries.
-    assert re.search(r"^tr\(P Pᵀ\)\^2, 1 layer +4 +3( +\d+\.\d+){3} ", done.stdout, re.MULTILINE)
+    assert re.search(r"^tr\(P Pᵀ\)\^2, 1 layer +4 +3( +\d+\.\d+){3} ", printed, re.MULTILINE)
 
 
 @pytest.mark.slow
 def test_the_benchmark_of_grids_agrees_and_says_what_a_call_is_made_of():
     """That the values agree is asserted in the script, before anything is timed."""
-    command = [sys.executable, "-W", "error", str(BENCHMARKS / "grids.py"), "--smoke"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert len(re.findall(r"^  .*: largest difference", done.stdout, re.MULTILINE)) == 2
-    tables = done.stdout.split("another call of sweep.run")
+    printed = smoke("grids.py")
+    assert len(re.findall(r"^  .*: largest difference", printed, re.MULTILINE)) == 2
+    tables = printed.split("another call of sweep.run")
     # The smallest and the largest bound are in brackets.
     tables = [re.sub(r" \(\d+\.\d+ to \d+\.\d+\)", "", table) for table in tables]
     rows = [
@@ -118,18 +114,14 @@ def test_the_benchmark_of_grids_agrees_and_says_what_a_call_is_made_of():
 @pytest.mark.slow
 def test_the_benchmark_of_scaling_trains_the_same_four_ways():
     """That the losses agree is asserted in the script, before anything is timed."""
-    command = [sys.executable, "-W", "error", str(BENCHMARKS / "scaling.py"), "--smoke"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert len(re.findall(r"^  .*(?:loop|job).*: largest difference", done.stdout, re.MULTILINE)) == 3
-    assert re.search(r"^one call of scaling\.transfer +2 +\d+\.\d +1\.00$", done.stdout, re.MULTILINE)
-    assert re.search(r"^a job for each point +1 \(scaled\) +\d+\.\d +\d+\.\d\d$", done.stdout, re.MULTILINE)
+    printed = smoke("scaling.py")
+    assert len(re.findall(r"^  .*(?:loop|job).*: largest difference", printed, re.MULTILINE)) == 3
+    assert re.search(r"^one call of scaling\.transfer +2 +\d+\.\d +1\.00$", printed, re.MULTILINE)
+    assert re.search(r"^a job for each point +1 \(scaled\) +\d+\.\d +\d+\.\d\d$", printed, re.MULTILINE)
 
 
 def test_the_coordinate_check_measures_what_that_of_mup_does():
     """At every width and seed, which the script asserts."""
     pytest.importorskip("mup")
-    command = [sys.executable, str(BENCHMARKS / "coordinates.py"), "--smoke"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert len(re.findall(r"^(?:sgd|adam), (?:standard|μP), (?:first|hidden|last) ", done.stdout, re.MULTILINE)) == 12
+    printed = smoke("coordinates.py", warnings="default")
+    assert len(re.findall(r"^(?:sgd|adam), (?:standard|μP), (?:first|hidden|last) ", printed, re.MULTILINE)) == 12

@@ -107,9 +107,8 @@ def load_all(folder: Path | None = None) -> dict[str, Result]:
 def beside(results: Iterable[Result]) -> list[Result]:
     """Results, and all records that are not among them."""
     found = list(results)
-    return found + [
-        record for name, record in load_all().items() if not any(r.recorded and r.record.name == name for r in found)
-    ]
+    there = {result.record.name for result in found if result.recorded}
+    return found + [record for name, record in load_all().items() if name not in there]
 
 
 def _command(result: Result) -> str:

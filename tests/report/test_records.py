@@ -159,9 +159,7 @@ def test_a_row_depends_where_the_record_does_not_say_what_is_decided_here(
     run, folder, tmp_path, data, figure, stands, here, there, config, expected
 ):
     records.save(run("paper", there), folder)
-    made = run("quick", here)
-    made = run("quick", here, config=made.record.config | config)
-    save(tmp_path / "out", made, data, figure)
+    save(tmp_path / "out", run("quick", here, config=run().record.config | config), data, figure)
     status, decided = stands()
     assert (status, decided[-len(expected[1]) :]) == expected
 
