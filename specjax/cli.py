@@ -183,8 +183,8 @@ def _run_with_flags(prog: str, experiment: "Experiment[Any]", rest: list[str], e
 
 def _run_one(experiment: "Experiment[Any]", scale: str, config: "Config", out: Path, explain: bool) -> int:
     from specjax import report
+    from specjax.report.lines import told_now_and_then
     from specjax.sweep import StoreError
-    from specjax.sweep.progress import told_now_and_then
 
     with _told_in_one_sentence():
         report.require_room(out, [experiment.name])

@@ -12,9 +12,9 @@ import jax
 
 from specjax import experiments
 from specjax.report import processes, unfinished
+from specjax.report.lines import told_now_and_then
 from specjax.report.produce import produce
 from specjax.report.record import Result
-from specjax.sweep.progress import told_now_and_then
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,14 @@
-"""What a measurement is estimated to cost before it is compiled: seconds, memory, and the length of its program.
+"""What a measurement is estimated to cost before it is lowered: seconds, memory, and the length of its program.
 
 The seconds weigh compiling against padding, and one bucket against another, in the same way in every process and every time; how long
-a call takes is measured (`specjax.sweep.calls`). XLA counts the body of a loop once. The length of a `scan` is known, so here its
-body counts that many times; that of a `while_loop` is not.
+a call takes is measured (`specjax.sweep.calls`). They are counted in the trace as XLA counts in a program, which takes far longer to
+make: what operations read and write, and the products of matrix products. How long a `while_loop` is, is not known.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import log, prod
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -15,13 +16,18 @@ from jax.extend import core
 
 from specjax.spectral.one_by_one import DECOMPOSITIONS, decomposes
 from specjax.sweep.grid import Grid
+from specjax.sweep.jaxprs import INLINED
 
 # FLOPs and bytes in a second, and the seconds that each operation of a program takes to compile: of two CPU cores, and of an accelerator.
 # What operations read and write, each by itself, is mostly fused, and hence so fast.
-_RATES = {"cpu": (1.5e11, 6e11, 1e-3)}
-_ACCELERATOR = (2e13, 1.5e13, 5e-3)
+_RATES = {"cpu": (1.5e11, 6e11, 1.5e-3)}
+_ACCELERATOR = (2e13, 1.5e13, 7e-3)
+# So many operations on each entry are what XLA makes of these; of most others it makes one.
+_STEPS = {"random_bits": 50, "random_fold_in": 50, "erf_inv": 50}
 # A decomposition of an m x n matrix, n <= m, takes about as long as so many times m n² FLOPs of what XLA does itself.
 _DECOMPOSITION = 20
+# Loops, by the parameters that hold their body and how many of its arguments stay the same.
+_LOOPS = {"scan": ("jaxpr", "num_consts"), "while": ("body_jaxpr", "body_nconsts")}
 _TURNS = 100  # of a loop whose length is not known: a short training, a few roots found
 
 
@@ -34,7 +40,7 @@ class Cost:
         peak_bytes: What is alive at a time in the order of the program.
         working_bytes: What is gone over again and again: what is alive in the body of a loop where loops take more than half of the
             time, else `peak_bytes`.
-        operations: The lines of its StableHLO text, which is what compiling takes time for.
+        operations: Of its program, in which each call of a function counts: what compiling takes time for.
         lasts: Whether it may last, beside drawing its matrices: loops take more than half of the time, LAPACK decomposes, or the host
             is called back.
         decomposes: Whether LAPACK decomposes matrices in it.
@@ -102,53 +108,69 @@ def cost_model(
 
 
 def cost(traced: jax.stages.Traced, platform: str) -> Cost:
-    """The cost of a traced function, from its program alone: nothing is compiled or run."""
-    jaxpr, lowered = traced.jaxpr.jaxpr, traced.lower()
-    once = _seconds(lowered, platform)
-    seconds, peak = _with_loops(jaxpr, once, platform), float(peak_bytes(jaxpr))
-    loops = seconds > 2 * (once + _decompositions(jaxpr, platform))
+    """The cost of a traced function, from its trace alone: nothing is lowered, compiled or run."""
+    jaxpr = traced.jaxpr.jaxpr
+    work, peak = _work(jaxpr, _RATES.get(platform, _ACCELERATOR), {}), float(peak_bytes(jaxpr))
+    loops = work.seconds > 2 * work.once
+    found = [(eqn.params, *_LOOPS[eqn.primitive.name]) for eqn in _equations(jaxpr) if eqn.primitive.name in _LOOPS]
+    steps = ((params[body].jaxpr, params[constant]) for params, body, constant in found)
+    # In a step its own arrays are alive, and the carry and inputs, which are there before.
+    alive = [peak_bytes(step) + sum(size(v.aval) for v in step.invars[constant:]) for step, constant in steps]
     calls_back, decomposed = any("callback" in eqn.primitive.name for eqn in _equations(jaxpr)), decomposes(jaxpr)
     return Cost(
-        seconds,
+        work.seconds,
         peak,
-        working_bytes=max(_step_bytes(body, consts) for body, consts, _ in _loops(jaxpr)) if loops else peak,
-        operations=lowered.as_text().count("\n"),
+        working_bytes=float(max(alive)) if loops else peak,
+        operations=work.operations,
         lasts=loops or calls_back or decomposed,
         decomposes=decomposed,
     )
 
 
-def _seconds(lowered: jax.stages.Lowered, platform: str) -> float:
-    """By XLA's count, the body of a loop once and decompositions not at all."""
-    counted, (flops, moved, _) = lowered.cost_analysis() or {}, _RATES.get(platform, _ACCELERATOR)
-    # XLA says -1 where it knows nothing, as of a callback.
-    return float(max(counted.get("flops", 0.0), 0.0) / flops + max(counted.get("bytes accessed", 0.0), 0.0) / moved)
+class _Work(NamedTuple):
+    """Seconds, those with the body of every loop only once, and operations."""
+
+    seconds: float
+    once: float
+    operations: int
 
 
-def _with_loops(jaxpr: core.Jaxpr, once: float, platform: str) -> float:
-    """The seconds where XLA counts `once`, with the body of a loop as often as it is long, and with decompositions."""
-    seconds = once + _decompositions(jaxpr, platform)
-    for body, _, length in _loops(jaxpr):
-        arguments = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in body.jaxpr.invars]
-        # The body has its dtypes from where it was traced, which may have been a float64 scope.
-        with jax.enable_x64(True):
-            step = jax.jit(core.jaxpr_as_fun(body)).trace(*arguments)
-            counted = _seconds(step.lower(), platform)
-        seconds += length * _with_loops(step.jaxpr.jaxpr, counted, platform) - counted
-    return seconds
+def _sum(works: Iterable[_Work]) -> _Work:
+    return _Work(*map(sum, zip((0.0, 0.0, 0), *works, strict=True)))
 
 
-def _decompositions(jaxpr: core.Jaxpr, platform: str) -> float:
-    """The seconds of decompositions outside loops."""
-    decomposed = (eqn.invars[0].aval for eqn in _equations(jaxpr) if eqn.primitive.name in DECOMPOSITIONS)
-    shapes = [getattr(aval, "shape", ()) for aval in decomposed]
-    flops = sum(_DECOMPOSITION * prod(shape) * min(shape[-2:]) for shape in shapes if len(shape) > 1)
-    return float(flops / _RATES.get(platform, _ACCELERATOR)[0])
+def _work(jaxpr: core.Jaxpr, rates: tuple[float, float, float], known: dict[core.Jaxpr, _Work]) -> _Work:
+    """The work of a program; `known` is that of what is called in it."""
+    if jaxpr not in known:
+        known[jaxpr] = _sum(_of_equation(eqn, rates, known) for eqn in jaxpr.eqns)
+    return known[jaxpr]
 
 
-def _step_bytes(body: core.ClosedJaxpr, consts: int) -> float:
-    """What is alive in a step of a loop: its own arrays, and the carry and inputs, which are there before."""
-    return float(peak_bytes(body.jaxpr) + sum(size(v.aval) for v in body.jaxpr.invars[consts:]))
+def _of_equation(eqn: core.JaxprEqn, rates: tuple[float, float, float], known: dict[core.Jaxpr, _Work]) -> _Work:
+    name, (flops, moved, _) = eqn.primitive.name, rates
+    inner = [_work(each, rates, known) for each in core.jaxprs_in_params(eqn.params)]
+    if name in _LOOPS:
+        body = _sum(inner)
+        return body._replace(seconds=eqn.params.get("length", _TURNS) * body.seconds)
+    if name == "cond":
+        return _Work(*map(max, zip(*inner, strict=True)))
+    if name in INLINED:
+        return _sum(inner)
+    # What else has programs in it calls them, or takes them for its entries, and then they are small.
+    steps, read_and_written = _STEPS.get(name, 1), sum(size(v.aval) for v in (*eqn.invars, *eqn.outvars))
+    seconds = steps * (_flops(eqn) / flops + read_and_written / moved)
+    return _sum([*inner, _Work(seconds, seconds, steps)])
+
+
+def _flops(eqn: core.JaxprEqn) -> float:
+    """Of an operation, one for each entry of its results where it is neither a matrix product nor a decomposition."""
+    shape = getattr(eqn.invars[0].aval, "shape", ()) if eqn.invars else ()
+    entries = float(sum(prod(getattr(v.aval, "shape", ())) for v in eqn.outvars))
+    if eqn.primitive.name == "dot_general":
+        return 2 * entries * prod(shape[axis] for axis in eqn.params["dimension_numbers"][0][0])
+    if eqn.primitive.name in DECOMPOSITIONS and len(shape) > 1:
+        return float(_DECOMPOSITION * prod(shape) * min(shape[-2:]))
+    return entries
 
 
 def peak_bytes(jaxpr: core.Jaxpr) -> int:
@@ -156,35 +178,33 @@ def peak_bytes(jaxpr: core.Jaxpr) -> int:
 
     Fusion lowers it and parallel execution raises it: a guess at the right size of a chunk, which XLA's memory analysis then checks.
     """
+    return _peak(jaxpr, {})
+
+
+def _peak(jaxpr: core.Jaxpr, known: dict[core.Jaxpr, int]) -> int:
+    if jaxpr in known:
+        return known[jaxpr]
     last_use = {v: i for i, eqn in enumerate(jaxpr.eqns) for v in eqn.invars if isinstance(v, core.Var)}
     last_use |= {v: len(jaxpr.eqns) for v in jaxpr.outvars if isinstance(v, core.Var)}
     alive = peak = 0
     freed_at: dict[int, int] = {}
     for i, eqn in enumerate(jaxpr.eqns):
-        inside = max((peak_bytes(inner) for inner in core.jaxprs_in_params(eqn.params)), default=0)
+        inside = max((_peak(inner, known) for inner in core.jaxprs_in_params(eqn.params)), default=0)
         written = sum(size(v.aval) for v in eqn.outvars)
         for v in eqn.outvars:
             freed_at[last_use.get(v, i)] = freed_at.get(last_use.get(v, i), 0) + size(v.aval)
         alive += written
         peak = max(peak, alive + max(0, inside - written))
         alive -= freed_at.pop(i, 0)
+    known[jaxpr] = peak
     return peak
-
-
-def _loops(jaxpr: core.Jaxpr) -> Iterator[tuple[core.ClosedJaxpr, int, int]]:
-    """The body of each of the outermost loops of `jaxpr`, how many of its arguments stay the same, and how long it is."""
-    for eqn in _equations(jaxpr):
-        if eqn.primitive.name == "scan":
-            yield eqn.params["jaxpr"], eqn.params["num_consts"], eqn.params["length"]
-        elif eqn.primitive.name == "while":
-            yield eqn.params["body_jaxpr"], eqn.params["body_nconsts"], _TURNS
 
 
 def _equations(jaxpr: core.Jaxpr) -> Iterator[core.JaxprEqn]:
     """The equations of `jaxpr` and of what is called in it, without those in loops."""
     for eqn in jaxpr.eqns:
         yield eqn
-        if eqn.primitive.name not in ("scan", "while"):
+        if eqn.primitive.name not in _LOOPS:
             for inner in core.jaxprs_in_params(eqn.params):
                 yield from _equations(inner)
 

@@ -109,12 +109,9 @@ def explain(data: xr.Dataset) -> str:
     cells = [
         (
             row["label"] or "all",
-            str(row["points"]),
-            str(row["seeds"]),
-            str(row["chunk"]),
+            *(str(row[name]) for name in ("points", "seeds", "chunk")),
             described(row["bytes"]) if row["bytes"] else "–",
-            f"{row['compile_seconds']:.2f}",
-            f"{row['run_seconds']:.2f}",
+            *(f"{row[name]:.2f}" for name in ("compile_seconds", "run_seconds")),
         )
         for row in rows
     ]

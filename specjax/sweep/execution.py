@@ -1,9 +1,11 @@
 """A sweep as it was asked for, planned, and run bucket by bucket."""
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from time import perf_counter
 from typing import Any
 
@@ -80,17 +82,10 @@ def execute(
     request, buckets = planned.request, planned.plan.buckets
     ahead = [*map(planned.run_seeds, missing)]
     total, left = sum(map(planned.run_seeds, planned.everything())), sum(ahead)
+    nothing_yet = {"bytes": 0, "compile_seconds": 0.0, "run_seconds": 0.0}
     table: list[dict[str, Any]] = [
-        {
-            "label": bucket.grid.label,
-            "points": bucket.grid.points,
-            "seeds": bucket.grid.seeds,
-            "chunk": bucket.chunk,
-            "bytes": 0,
-            "compile_seconds": 0.0,
-            "run_seconds": 0.0,
-        }
-        for bucket in buckets
+        {"label": b.grid.label, "points": b.grid.points, "seeds": b.grid.seeds, "chunk": b.chunk, **nothing_yet}
+        for b in buckets
     ]
     if opened is not None:
         outputs = opened.read()
@@ -123,34 +118,31 @@ class _Run:
     shown: Progress
 
     def every(self, missing: Sequence[Ranges]) -> None:
-        """Compiles as many buckets at a time as there are cores, and runs what is missing of them."""
+        """Runs what is missing of each bucket, while the programs of later ones compile."""
         planned, table, shown = self.planned, self.table, self.shown
         checked = _most_padded(planned, missing)
         # The bucket that is checked comes first, before any other is computed and kept.
         order = sorted((i for i, ranges in enumerate(missing) if ranges), key=lambda i: i != checked)
-        # Twice the cores, so that none is idle while the longest compiles; not all, so that the first results come soon.
-        at_a_time = 2 * planned.request.machine.side_by_side
-        for some in (order[i : i + at_a_time] for i in range(0, len(order), at_a_time)):
-            shown.bucket(some[0], table[some[0]]["label"])
-            start = perf_counter()
-            programs = _compile(planned, [planned.plan.buckets[i] for i in some])
-            seconds = (perf_counter() - start) / len(some)
-            for i, ready in zip(some, programs, strict=True):
+        buckets, start = [planned.plan.buckets[i] for i in order], perf_counter()
+        for i in order[:1]:
+            shown.bucket(i, table[i]["label"])
+        with closing(_programs(planned, buckets, checked is not None)) as programs:
+            for i, (ready, check) in zip(order, programs, strict=True):
+                seconds = perf_counter() - start
                 table[i] |= {"chunk": ready.chunk, "bytes": ready.bytes, "compile_seconds": seconds}
                 shown.bucket(i, table[i]["label"])
                 shown.compiled(seconds)
-                self.bucket(i, ready, missing[i], check=i == checked)
+                self.bucket(i, ready, missing[i], check)
+                start = perf_counter()
 
-    def bucket(self, index: int, ready: Ready, missing: Ranges, *, check: bool) -> None:
-        """Runs what is missing of a bucket, block by block."""
+    def bucket(self, index: int, ready: Ready, missing: Ranges, check: jax.stages.Compiled | None) -> None:
+        """Runs what is missing of a bucket, block by block, the first call compared with that of the program `check`."""
         kept, row, axes = self.planned.sampling, self.table[index], len(ready.grid.shape)
         ranges = [kept.seeds(*samples) for samples in missing]
-        found, start = calls(ready, ranges), perf_counter()
-        if check:
-            found = padding_check.checked(found, ready.measurement, ready.grid, ranges[0][0])
-            # What is compiled for the check, and runs for one seed.
-            row["compile_seconds"] += perf_counter() - start
-            start = perf_counter()
+        found = calls(ready, ranges)
+        if check is not None:
+            found = padding_check.checked(found, ready.measurement, ready.grid, ranges[0][0], check)
+        start = perf_counter()
         for first, last, arrays in kept.blocks(self._shown(found, ready), axes, BLOCK_SECONDS, ready.chunk):
             seconds, start = perf_counter() - start, perf_counter()
             row["run_seconds"] += seconds
@@ -169,20 +161,36 @@ class _Run:
             yield first, last, outputs, seconds
 
 
-def _compile(planned: Planned, buckets: Sequence[Bucket]) -> list[Ready]:
-    """The programs of some buckets: lowered one after the other, by this thread's settings, and compiled side by side."""
-    machine = planned.request.machine
-    with persistent(machine.platform), ThreadPoolExecutor(machine.side_by_side) as compilers:
-        compiling = [
-            compilers.submit(_compiled, planned, bucket, _lowered(planned, bucket, bucket.chunk, bucket.vmapped))
-            for bucket in buckets
-        ]
-        return [_fitted(planned, bucket, future.result()) for bucket, future in zip(buckets, compiling, strict=True)]
+def _programs(
+    planned: Planned, buckets: Sequence[Bucket], checked: bool
+) -> Generator[tuple[Ready, jax.stages.Compiled | None]]:
+    """The program of each bucket, as soon as it is compiled; with the first, if it is `checked`, that which checks its padding.
+
+    They are lowered one after the other, by this thread's settings, and compiled side by side.
+    """
+    machine, left = planned.request.machine, iter(buckets)
+    with persistent(machine.platform):
+        compilers = ThreadPoolExecutor(machine.side_by_side)
+        compiling, check = deque[Future[jax.stages.Compiled]](), None
+        try:
+            for bucket in buckets:
+                # Twice the cores, so that none is idle while the longest compiles; not all, so that the first results come soon.
+                for later in islice(left, 2 * machine.side_by_side - len(compiling)):
+                    lowered = _lowered(planned, later)
+                    compiling.append(compilers.submit(_compiled, planned, later, lowered))
+                    if checked:
+                        unpadded = padding_check.unpadded(planned.request.measurement, later.grid)
+                        check, checked = compilers.submit(compile_program, unpadded, seconds=None), False
+                compiled = compiling.popleft().result()
+                yield _fitted(planned, bucket, compiled), None if check is None else check.result()
+                check = None
+        finally:
+            compilers.shutdown(cancel_futures=True)
 
 
-def _lowered(planned: Planned, bucket: Bucket, chunk: int, vmapped: int) -> jax.stages.Lowered:
-    request = planned.request
-    return request.measurement.traced(bucket.grid, chunk, mesh=request.machine.mesh, vmapped=vmapped).lower()
+def _lowered(planned: Planned, bucket: Bucket) -> jax.stages.Lowered:
+    measurement, mesh = planned.request.measurement, planned.request.machine.mesh
+    return measurement.traced(bucket.grid, bucket.chunk, mesh=mesh, vmapped=bucket.vmapped).lower()
 
 
 def _compiled(planned: Planned, bucket: Bucket, lowered: jax.stages.Lowered) -> jax.stages.Compiled:
@@ -199,9 +207,8 @@ def _fitted(planned: Planned, bucket: Bucket, compiled: jax.stages.Compiled) -> 
     """
     request, machine = planned.request, planned.request.machine
     budget, under_way, devices = machine.budget, machine.calls, machine.devices
-    chunk, vmapped = bucket.chunk, bucket.vmapped
     while True:
-        each, scratch = bytes_of(compiled)
+        (each, scratch), chunk, vmapped = bytes_of(compiled), bucket.chunk, bucket.vmapped
         if under_way * each <= budget:
             break
         share, groups = _MARGIN * budget / (under_way * each), chunk // (vmapped * devices)
@@ -217,8 +224,8 @@ def _fitted(planned: Planned, bucket: Bucket, compiled: jax.stages.Compiled) -> 
                 f"The bucket {bucket.grid.label or 'of all points'} needs {memory.described(each)} for one seed on each device, "
                 f"more than the {memory.described(budget)} of memory; raise memory, take plan='exact', or sweep fewer values at a time."
             )
-        chunk = groups * vmapped * devices
-        compiled = _compiled(planned, bucket, _lowered(planned, bucket, chunk, vmapped))
+        bucket = replace(bucket, chunk=groups * vmapped * devices, vmapped=vmapped)
+        compiled = _compiled(planned, bucket, _lowered(planned, bucket))
     return Ready(request.measurement, bucket.grid, machine, compiled, each, chunk, vmapped, under_way)
 
 
@@ -227,5 +234,4 @@ def _most_padded(planned: Planned, missing: Sequence[Ranges]) -> int | None:
     if not planned.request.check_padding:
         return None
     ratios = {i: bucket.grid.padding for i, bucket in enumerate(planned.plan.buckets) if missing[i]}
-    most = max(ratios, key=ratios.__getitem__, default=None)
-    return most if most is not None and ratios[most] > 1 else None
+    return max((i for i, ratio in ratios.items() if ratio > 1), key=ratios.__getitem__, default=None)

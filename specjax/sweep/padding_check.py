@@ -6,7 +6,7 @@ is more than half of the digits is compared with what moving the last bits of ev
 entry (`specjax.sweep.rounding`), at a few seeds.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -31,15 +31,20 @@ _STREAMS = 8  # ways of moving the last bits
 _FACTOR = 8.0
 
 
-def checked(calls: Calls, measurement: Measurement, bucket: Grid, first: int) -> Calls:
-    """`calls` of a bucket's program, of which the first is compared with what seed `first` gives at its narrowest point without padding.
+def unpadded(measurement: Measurement, bucket: Grid) -> jax.stages.Lowered:
+    """The program of the narrowest point of a bucket, without padding, of one seed."""
+    alone = _narrowest(bucket)
+    return trace(measurement.program(alone), measurement.key_data, 1, alone).lower()
+
+
+def checked(calls: Calls, measurement: Measurement, bucket: Grid, first: int, compiled: jax.stages.Compiled) -> Calls:
+    """`calls` of a bucket's program, of which the first is compared with what the `compiled` program of `unpadded` gives for seed `first`.
 
     Raises:
         ValueError: they differ beyond rounding.
     """
-    alone = bucket.at({dim.name: (0,) for dim in bucket.wide})
-    program = measurement.program(alone)
-    exact = _outputs(program, measurement, alone, seed_ids(first, first + 1))
+    alone = _narrowest(bucket)
+    exact = _outputs(compiled, measurement, alone, seed_ids(first, first + 1))
     narrow, axis = tuple(slice(n) for n in alone.shape), len(alone.shape)
 
     def compared() -> Calls:
@@ -54,7 +59,7 @@ def checked(calls: Calls, measurement: Measurement, bucket: Grid, first: int) ->
             ids = np.concatenate([seed_ids(start, stop) for start, stop, *_ in seen])[:SEEDS]
             whole = {name: np.concatenate([call[2][name] for call in seen], axis) for name in seen[0][2]}
             padded = {name: a[(*narrow, slice(len(ids)))] for name, a in whole.items()}
-            in_ways = _outputs(_in_ways(program), measurement, alone, ids, 1) if names else {}
+            in_ways = _in_ways(measurement, alone, ids) if names else {}
             told = agreed(_refusal(padded, in_ways, names, bucket, alone, int(ids[0])))
         if told is not None:
             raise ValueError(told)
@@ -82,20 +87,28 @@ def beyond_rounding(padded: np.ndarray, moved: np.ndarray, seed_axis: int) -> np
     return (_gap(padded, unpadded) > np.maximum(_slack(unpadded), _FACTOR * noise)).all(axis=seed_axis)
 
 
+def _narrowest(bucket: Grid) -> Grid:
+    return bucket.at({dim.name: (0,) for dim in bucket.wide})
+
+
 def _outputs(
-    program: Callable[..., Any], measurement: Measurement, grid: Grid, seeds: np.ndarray, leading: int = 0
+    compiled: jax.stages.Compiled, measurement: Measurement, grid: Grid, seeds: np.ndarray, leading: int = 0
 ) -> dict[str, np.ndarray]:
-    """What a program of `grid` gives at `seeds`, on one device, with `leading` axes in front."""
-    with persistent(jax.local_devices()[0].platform):
-        compiled = compile_program(trace(program, measurement.key_data, len(seeds), grid).lower(), seconds=None)
+    """What the program of `grid` gives at `seeds`, on one device, with `leading` axes in front."""
     found = compiled(measurement.key_data, seeds, grid.coordinates)
     return {name: grid.whole(np.asarray(a), leading) for name, a in found.items()}
 
 
-def _in_ways(program: Callable[..., Any]) -> Callable[..., Any]:
-    """A program with a leading axis of ways to move the last bits, of which the first moves none."""
-    streams = jnp.arange(1 + _STREAMS, dtype=jnp.uint32)
-    return lambda *arguments: jax.lax.map(lambda stream: moved(program, stream, *arguments), streams)
+def _in_ways(measurement: Measurement, grid: Grid, seeds: np.ndarray) -> dict[str, np.ndarray]:
+    """What the program of `grid` gives at `seeds`, with a leading axis of ways to move the last bits, of which the first moves none."""
+    program, streams = measurement.program(grid), jnp.arange(1 + _STREAMS, dtype=jnp.uint32)
+
+    def in_ways(*arguments: Any) -> Any:
+        return jax.lax.map(lambda stream: moved(program, stream, *arguments), streams)
+
+    with persistent(jax.local_devices()[0].platform):
+        compiled = compile_program(trace(in_ways, measurement.key_data, len(seeds), grid).lower(), seconds=None)
+    return _outputs(compiled, measurement, grid, seeds, leading=1)
 
 
 def _refusal(padded: Outputs, moved: Outputs, names: Sequence[str], bucket: Grid, alone: Grid, seed: int) -> str | None:

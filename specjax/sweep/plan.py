@@ -27,6 +27,7 @@ _LARGEST_CHUNK = 2**16
 # Of the working set: above it groups are not made larger where each call would have fewer than so many.
 _ENOUGH, _GROUPS = 0.25, 8
 _ROUNDS = 4  # of the alternation between dimensions; two suffice for all but contrived costs
+_CHECK = 0.5  # of a program's compilation: that of the narrowest point alone, without optimization
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def group(grid: Grid, plan: str, model: CostModel, *, checked: bool, side_by_sid
 
     "exact" gives each point its own group, "padded" puts all into one, and "auto" cuts where compiling, so many programs `side_by_side`,
     and running are estimated to take least: by dynamic programming over contiguous groups; with several dimensions, for one after the
-    other given the rest, until nothing changes. A plan that pads is `checked` by one program more.
+    other given the rest, until nothing changes. A plan that pads is `checked` by one smaller program more.
     """
     padded: dict[str, tuple[tuple[int, ...], ...]] = {
         dim.name: (tuple(sorted(range(len(dim)), key=dim.volumes.__getitem__)),) for dim in grid.wide
@@ -97,9 +98,11 @@ def group(grid: Grid, plan: str, model: CostModel, *, checked: bool, side_by_sid
     if plan == "exact":
         return alone
 
+    compiling = model.compile_seconds / side_by_side
+
     def seconds(groups: Groups) -> float:
         buckets = pieces(grid, groups)
-        return len(buckets) * model.compile_seconds / side_by_side + work(buckets, model.seconds)
+        return len(buckets) * compiling + work(buckets, model.seconds)
 
     groups = dict(alone)
     for _ in range(_ROUNDS):
@@ -111,7 +114,7 @@ def group(grid: Grid, plan: str, model: CostModel, *, checked: bool, side_by_sid
             groups[dim] = cheapest_cut(points, cost)
         if groups == before:
             break
-    return min(groups, alone, key=lambda cut: seconds(cut) + model.compile_seconds * (checked and cut != alone))
+    return min(groups, alone, key=lambda cut: seconds(cut) + _CHECK * compiling * (checked and cut != alone))
 
 
 def exact(groups: Groups) -> dict[str, tuple[tuple[int, ...], ...]]:

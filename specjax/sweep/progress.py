@@ -4,17 +4,12 @@ The lines go to the logger "specjax.sweep" at level INFO, which is silent unless
 """
 
 import logging
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from time import perf_counter
 
 from tqdm import tqdm
 
 logger = logging.getLogger("specjax.sweep")
 
-PATIENCE, PACE = 5.0, 10.0
-"""Seconds before the first line where there is no terminal, and from one line to the next."""
 _BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}, {rate_fmt}{postfix}]"
 
 
@@ -67,36 +62,3 @@ class Progress:
     def close(self) -> None:
         """Ends the bar."""
         self._bar.close()
-
-
-class NowAndThen(logging.StreamHandler):
-    """Writes the lines of whatever takes more than five seconds, one in ten seconds: those with `taken`, the seconds since it began."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._last = -PACE
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether this line is written."""
-        now, taken = perf_counter(), getattr(record, "taken", None)
-        if taken is None:
-            return record.levelno >= logging.WARNING
-        if taken < PATIENCE or now - self._last < PACE:
-            return False
-        self._last = now
-        return True
-
-
-@contextmanager
-def told_now_and_then() -> Iterator[None]:
-    """Within the block, where standard error is no terminal for a bar, it gets the lines of `NowAndThen`."""
-    logger = logging.getLogger("specjax")
-    handler, level = NowAndThen(), logger.level
-    if not sys.stderr.isatty():
-        logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)

@@ -12,7 +12,7 @@ import pytest
 from measures import bits, overlap, scaled_product
 
 from specjax import optim, sizes
-from specjax.sweep import padding_check, rounding, run, values, widths, zipped
+from specjax.sweep import execution, padding_check, plan, rounding, run, values, widths, zipped
 
 KEY = jax.random.key(11)
 OVER = {"d": widths(4, 16)}
@@ -153,28 +153,36 @@ def test_two_axes_with_values_between_them_pass():
 
 @pytest.mark.integration
 def test_what_it_costs_is_one_program_where_something_is_padded_and_left_to_do(tmp_path, monkeypatch):
-    compiled = []
-    for module in ("execution", "padding_check"):
-        place = f"specjax.sweep.{module}.compile_program"
-        compile_program = padding_check.compile_program
+    compiled, checked = [], []
+    compile_program, check = execution.compile_program, padding_check.checked
 
-        def noted(*arguments, module=module, compile_program=compile_program, **options):
-            compiled.append(module)
-            return compile_program(*arguments, **options)
+    def noted(lowered, *, seconds, compiling=0.0):
+        compiled.append("check" if seconds is None else "bucket")
+        return compile_program(lowered, seconds=seconds, compiling=compiling)
 
-        monkeypatch.setattr(place, noted)
+    def checking(calls, measurement, bucket, *arguments):
+        checked.append(bucket.label)
+        return check(calls, measurement, bucket, *arguments)
+
+    monkeypatch.setattr(execution, "compile_program", noted)
+    monkeypatch.setattr(padding_check, "checked", checking)
 
     def programs(seeds=3, **options):
         compiled.clear()
-        run(overlap, {"d": widths(2, 4, 8)}, seeds=seeds, key=KEY, **options)
-        return compiled.count("execution"), compiled.count("padding_check")
+        checked.clear()
+        run(overlap, {"d": widths(2, 4, 8, 64)}, seeds=seeds, key=KEY, **options)
+        assert compiled.count("check") == len(checked)
+        return compiled.count("bucket"), checked
 
-    assert programs(plan="padded") == (1, 1)
-    assert programs(plan="padded", check_padding=False) == (1, 0)
-    assert programs(plan="exact") == (3, 0)
-    assert programs(plan="padded", store=tmp_path / "store") == (1, 1)
-    assert programs(plan="padded", store=tmp_path / "store") == (0, 0)
-    assert programs(plan="padded", store=tmp_path / "store", seeds=4) == (1, 1)
+    assert programs(plan="padded") == (1, ["d=2,4,8,64"])
+    assert programs(plan="padded", check_padding=False) == (1, [])
+    assert programs(plan="exact") == (4, [])
+    assert programs(plan="padded", store=tmp_path / "store") == (1, ["d=2,4,8,64"])
+    assert programs(plan="padded", store=tmp_path / "store") == (0, [])
+    assert programs(plan="padded", store=tmp_path / "store", seeds=4) == (1, ["d=2,4,8,64"])
+    # Of several buckets that pad, the one that pads most, and before any other runs.
+    monkeypatch.setattr(plan, "group", lambda *_, **__: {"d": ((0, 1), (2, 3))})
+    assert programs() == (2, ["d=8,64"])
 
 
 @pytest.mark.integration

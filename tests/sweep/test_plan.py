@@ -53,10 +53,10 @@ def sized(groups, over, dim="n"):
 @pytest.mark.parametrize(("checked", "side_by_side"), [(False, 1), (True, 1), (True, 2)])
 @pytest.mark.parametrize("seeds", [1, 30, 70, 1000, 100_000])
 def test_auto_is_the_cheapest_of_all_partitions(seeds, checked, side_by_side):
-    """Against enumeration: each point of a group runs at the padded width, each group compiles once, and the check of padding once."""
+    """Against enumeration: each point of a group runs at the padded width, each group compiles once, and the check in half of it."""
 
     def total(partition):
-        check = checked and len(partition) < len(POINTS)
+        check = 0.5 / side_by_side if checked and len(partition) < len(POINTS) else 0.0
         return check + sum(1.0 / side_by_side + seeds * len(g) * 0.03 * (max(g) / 1024) ** 2 for g in partition)
 
     chosen = sized(group(OVER, "auto", seeds, model(), checked, side_by_side), OVER)
@@ -250,6 +250,32 @@ def test_cost_of_a_product_is_that_of_the_formula(counted):
     assert flops(product).seconds == pytest.approx(2 * n**3, rel=0.05)
     assert moved(product).seconds == pytest.approx(3 * n * n * 4, rel=0.05)
     assert flops(product).peak_bytes == n * n * 4
+
+
+DRAWN = jax.ShapeDtypeStruct((300, 200), jnp.float32)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x @ x.T,
+        lambda x: jnp.sum(jnp.tanh(x) ** 2),
+        lambda x: jnp.einsum("ij,kj->ik", x, jnp.maximum(x, 0)) / jnp.linalg.norm(x),
+        lambda x: jnp.vdot(x, jax.random.normal(jax.random.key(0), x.shape)),
+        lambda x: jax.random.uniform(jax.random.key(0), x.shape),
+        lambda x: jax.grad(lambda y: jnp.mean(jnp.square(jnp.tanh(y @ y.T))))(x),
+        lambda x: jax.vmap(lambda y: jnp.outer(y, y) @ y)(x),
+        lambda x: spectral.NewtonSchulz()(x),
+        lambda x: jax.lax.cond(x[0, 0] > 0, lambda y: y @ y.T, lambda y: y @ y[::-1].T, x),
+    ],
+    ids=["product", "entries", "einsum", "normal", "uniform", "gradient", "vmapped", "newton_schulz", "cond"],
+)
+def test_it_counts_as_xla_counts_in_the_program(function):
+    """Without its products, or with one operation for a draw, the seconds are a fifth or less, and with both branches twice as many."""
+    traced = _traced(function, DRAWN)
+    by_xla, (flops, moved, _) = traced.lower().cost_analysis(), module._RATES["cpu"]
+    expected = by_xla["flops"] / flops + by_xla["bytes accessed"] / moved
+    assert 0.5 < cost(traced, "cpu").seconds / expected < 1.5
 
 
 def test_a_scan_costs_its_length_and_a_loop_a_hundred_turns(counted):

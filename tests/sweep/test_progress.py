@@ -1,11 +1,11 @@
-"""What is told of a running sweep: the time left, and how often it is told."""
+"""What is told of a running sweep: the time left."""
 
 import logging
 from contextlib import closing
 
 import pytest
 
-from specjax.sweep.progress import NowAndThen, Progress
+from specjax.sweep.progress import Progress
 
 
 @pytest.fixture
@@ -37,17 +37,3 @@ def test_a_measurement_in_which_nothing_is_counted_has_no_time_left(clock, caplo
         shown.seeds(4, 0.0)
         shown.block(0, 4, 2.0)
     assert caplog.records[0].message == "bucket 1/1: seeds 0 to 3 in 2.00 s, 2 seeds/s, ? left"
-
-
-def test_a_line_comes_after_five_seconds_and_then_once_in_ten(clock):
-    handler = NowAndThen()
-
-    def told(now, **extra):
-        clock[0] = now
-        return bool(handler.filter(logging.makeLogRecord({"levelno": logging.INFO, **extra})))
-
-    # A computation that began at 3, and one that began at 40.
-    times = {4: 1, 7.9: 4.9, 8: 5, 17.9: 14.9, 18: 15, 39: 36, 44: 4, 49.5: 9.5, 58: 18, 60: 20}
-    assert [now for now, taken in times.items() if told(now, taken=taken)] == [8, 18, 39, 49.5, 60]
-    assert not told(1000)
-    assert handler.filter(logging.makeLogRecord({"levelno": logging.WARNING}))
