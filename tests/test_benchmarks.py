@@ -52,6 +52,7 @@ def test_every_benchmark_is_tested():
     }
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_the_polar_factor_agrees_before_it_times():
     """Its tables have several references; that float32 sides agree with float64 is asserted in the script."""
     printed = smoke("polar.py")

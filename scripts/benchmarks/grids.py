@@ -10,8 +10,9 @@ without is the `run_seconds` in its dataset. A bound is a ratio that no engine e
 the processor time of tracing, lowering, LLVM and the seeds, over all cores, by the best of all ways to pad neighbouring widths to one
 program, each program by the one of XLA's emitters, and with points one by one or as many at a time as there are seeds, that makes and
 computes it soonest. Where one program serves all widths, its seeds wait for it, and where one is padded another checks that padding is no
-part of the measurement. Planning costs nothing in it, and no core ever waits. It is measured in every round, with the loop of that round;
-the smallest and the largest are in brackets.
+part of the measurement. Planning costs nothing in it, and no core waits but for the first program that is traced and lowered, which
+Python does on one core while there is nothing else to do. It is measured in every round, with the loop of that round; the smallest and
+the largest are in brackets.
 The last columns are of `sweep.run`: the padding of its plan, and how many cores it keeps busy, compilation included.
 
     python scripts/benchmarks/grids.py [--smoke]
@@ -118,11 +119,12 @@ def loop(grid: Grid, key: Array) -> Callable[[], dict[str, np.ndarray]]:
 
 @dataclass(frozen=True)
 class Spent:
-    """Seconds of one program: of processors for making it and for computing all its seeds, and how long making it takes."""
+    """Seconds of one program: of processors for making it and for computing all its seeds; until it is made, and until it is lowered."""
 
     making: float
     computing: float
     made: float
+    lowered: float
 
     @property
     def both(self) -> float:
@@ -150,18 +152,21 @@ def least(grid: Grid, key: Array) -> tuple[float, float]:
         best.append(found)
     exact = sum(each.both for each in alone)
     # With one program for all, nothing is computed before it is there.
-    check = checking(grid, key)
-    served = (max(way.made + way.computing / cores, (check + way.both) / cores) for way in waiting)
-    return min(exact / cores, (check + best[-1]) / cores, *served), computing / cores
+    check, lowered = checking(grid, key)
+    # Until the first program is lowered, whichever it is, one core has something to do.
+    waited = (cores - 1) * min(lowered, *(way.lowered for ways in (*made, waiting) for way in ways))
+    served = (max(way.made + way.computing / cores, (check + way.both + waited) / cores) for way in waiting)
+    return min((exact + waited) / cores, (check + best[-1] + waited) / cores, *served), computing / cores
 
 
-def checking(grid: Grid, key: Array) -> float:
-    """Processor seconds of making the program without padding with which a sweep that pads compares its own."""
-    start = process_time()
+def checking(grid: Grid, key: Array) -> tuple[float, float]:
+    """Processor seconds of making the program without padding with which a padded one is compared, and seconds until it is lowered."""
+    start, busy = perf_counter(), process_time()
     with jax.default_matmul_precision("highest"):
         lowered = jax.jit(lambda key, *rate: grid.measure(key, grid.widths[0], *rate)).lower(key, *grid.rates[:1])
+    until = perf_counter() - start
     lowered.compile(CHECK)
-    return process_time() - start
+    return process_time() - busy, until
 
 
 def spent(grid: Grid, key: Array, widths: Sequence[int], padded: int) -> list[Spent]:
@@ -180,6 +185,7 @@ def spent(grid: Grid, key: Array, widths: Sequence[int], padded: int) -> list[Sp
         start, busy = perf_counter(), process_time()
         with jax.default_matmul_precision("highest"):
             lowered = jax.jit(lambda points, at=at, size=size: jax.lax.map(at, points, batch_size=size)).lower(points)
+        until = perf_counter() - start
         program = lowered.compile(options)
         made, making, computing = perf_counter() - start, process_time() - busy, []
         # The first call pages memory in.
@@ -187,7 +193,7 @@ def spent(grid: Grid, key: Array, widths: Sequence[int], padded: int) -> list[Sp
             busy = process_time()
             jax.block_until_ready(program(points))
             computing.append(process_time() - busy)
-        found.append(Spent(making, min(computing), made))
+        found.append(Spent(making, min(computing), made, until))
     return found
 
 

@@ -104,9 +104,11 @@ def steps(transform, params, gradients, extra=EXTRA):
 
     @jax.jit
     def run(params, gradients):
-        state = transform.init(params)
-        for gradient in gradients:
+        def step(state, gradient):
             updates, state = transform.update(gradient, state, params, **extra)
-        return updates, state
+            return state, updates
 
-    return run(params, gradients)
+        state, updates = jax.lax.scan(step, transform.init(params), gradients)
+        return jax.tree.map(lambda update: update[-1], updates), state
+
+    return run(params, jax.tree.map(lambda *leaves: jnp.stack(leaves), *gradients))
