@@ -1,5 +1,6 @@
 """How long a call is follows from what calls took, and what they took changes nothing else. The seconds are made up, not measured."""
 
+import threading
 from types import SimpleNamespace
 
 import jax
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from specjax import sizes, sweep
-from specjax.sweep import calls, plan
+from specjax.sweep import calls, execution, plan
 
 KEY = jax.random.key(2)
 OVER = {"rate": sweep.values(0.1, 0.2, 0.4)}
@@ -115,3 +116,30 @@ def test_the_next_call_is_as_long_as_measured():
     # However quick the last was, since the next seeds may not be.
     assert calls.paced(10, 1e-9, 1000) == calls.paced(10, 0.0, 1000) == 40
     assert calls.paced(10, 1e-9, 12) == 12
+
+
+def test_a_bucket_runs_while_the_programs_of_later_ones_compile(monkeypatch):
+    """Every program but the first is held back until a call has run, which it never has if all are compiled before any runs."""
+    ran, waited, lock = threading.Event(), [], threading.Lock()
+    compile_program, computed = execution.compile_program, calls.computed
+
+    def held_back(lowered, **options):
+        with lock:
+            waited.append(True)
+            later = len(waited) > 1
+        if later:
+            waited.append(ran.wait(20))
+        return compile_program(lowered, **options)
+
+    def run(*arguments):
+        ran.set()
+        return computed(*arguments)
+
+    monkeypatch.setattr(execution, "compile_program", held_back)
+    monkeypatch.setattr(calls, "computed", run)
+
+    def drawn(key, d):
+        return {"norm": jnp.linalg.norm(sizes.normal(key, (d,)))}
+
+    sweep.run(drawn, {"d": sweep.widths(2, 3, 4)}, seeds=3, key=KEY, plan="exact", progress=False)
+    assert waited == [True] * 5
