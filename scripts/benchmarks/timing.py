@@ -3,7 +3,8 @@
 import os
 import platform
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
@@ -52,6 +53,17 @@ def measure(
         first, again = zip(*pairs, strict=True)
         timings[name] = Timing(statistics.median(first), statistics.median(again), min(again), max(again))
     return timings
+
+
+@contextmanager
+def compiled_before(folder: str) -> Iterator[None]:
+    """Within the block a sweep reads the programs that it has compiled before from a folder: none compiles beside those that run."""
+    before = os.environ["SPECJAX_COMPILATION_CACHE"]
+    os.environ["SPECJAX_COMPILATION_CACHE"] = folder
+    try:
+        yield
+    finally:
+        os.environ["SPECJAX_COMPILATION_CACHE"] = before
 
 
 def minima(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
