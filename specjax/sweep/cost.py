@@ -115,7 +115,7 @@ def cost(traced: jax.stages.Traced, platform: str) -> Cost:
     found = [(eqn.params, *_LOOPS[eqn.primitive.name]) for eqn in _equations(jaxpr) if eqn.primitive.name in _LOOPS]
     steps = ((params[body].jaxpr, params[constant]) for params, body, constant in found)
     # In a step its own arrays are alive, and the carry and inputs, which are there before.
-    alive = [peak_bytes(step) + sum(size(v.aval) for v in step.invars[constant:]) for step, constant in steps]
+    alive = (peak_bytes(step) + sum(size(v.aval) for v in step.invars[constant:]) for step, constant in steps)
     calls_back, decomposed = any("callback" in eqn.primitive.name for eqn in _equations(jaxpr)), decomposes(jaxpr)
     return Cost(
         work.seconds,
