@@ -62,6 +62,7 @@ def test_the_benchmark_of_the_polar_factor_agrees_before_it_times():
     assert ("torch, bf16" in printed.split("squares")[0]) != ("torch is not installed" in printed)
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_recovery_counts_the_same_items_both_ways():
     """That the items are the same is asserted in the script, of all N² logits against the staged test."""
     printed = smoke("recovery.py")
@@ -71,6 +72,7 @@ def test_the_benchmark_of_recovery_counts_the_same_items_both_ways():
     assert len(printed.split("fraction")[1].split("load")[0].split()) == 1 + 2 * 7
 
 
+@pytest.mark.slow
 def test_the_roofline_times_every_part():
     printed = smoke("roofline.py")
     assert len(re.findall(r"^.* \d\.\d{4} +\d+\.\d$", printed, re.MULTILINE)) == 9

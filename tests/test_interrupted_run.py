@@ -65,6 +65,7 @@ def test_a_killed_run_goes_on_by_the_same_command_to_the_same_bits(tmp_path):
     assert not (tmp_path / "out" / ".unfinished").exists()
 
 
+@pytest.mark.slow
 def test_two_runs_of_the_same_do_not_share_a_folder(tmp_path):
     first = start(tmp_path / "first", tmp_path / "out")
     while not computed(tmp_path / "first") and first.poll() is None:

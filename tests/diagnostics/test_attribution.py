@@ -38,7 +38,7 @@ def data():
     return attribute(measure, OVER, methods=methods, seeds=20, key=KEY)
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_the_dataset_has_every_method_and_the_error_of_each(data):
     assert data["orthogonalizer"].values.tolist() == ["half", "muon", "exact"]
     assert data["move"].dims == ("orthogonalizer", "width", "seed")
@@ -55,7 +55,7 @@ def test_the_dataset_has_every_method_and_the_error_of_each(data):
     }
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_every_method_is_what_a_sweep_with_it_alone_measures(data):
     alone = sweep.run(with_polar_error(measure, NewtonSchulz(5)), OVER, seeds=20, key=KEY)
     assert set(alone) == set(data)
@@ -64,7 +64,7 @@ def test_every_method_is_what_a_sweep_with_it_alone_measures(data):
         np.testing.assert_allclose(alone[name], expected, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_a_factor_that_does_not_depend_on_the_width_moves_no_exponent(data):
     found = exponent_shift(data["move"], "width", orthogonalizer="half")
     assert abs(found.shift) < 1e-5

@@ -76,7 +76,7 @@ def by_optax():
     return float(loss(tuple(weights), x[:HELD_OUT])), losses, momenta, gradient(tuple(weights), batches[0])
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_losses_are_those_of_optax_without_padding(runs, by_optax):
     start, losses, _, _ = by_optax
     assert float(runs["start"][0]) == pytest.approx(start, rel=1e-5)
@@ -99,7 +99,7 @@ def of(matrix):
     return (np.abs(p).sum() - np.trace(p)) / (m * (m - 1)) / (np.trace(p) / m), np.sqrt(1 - cosine**2)
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_ratio_and_distance_are_those_of_the_momentum_in_the_state_of_optax(runs, by_optax):
     _, _, momenta, first = by_optax
     for layer in range(len(MATRICES)):
@@ -111,7 +111,7 @@ def test_ratio_and_distance_are_those_of_the_momentum_in_the_state_of_optax(runs
                 np.testing.assert_allclose(found, of(momenta[rule][(place + 1) * STEPS - 1][layer]), rtol=2e-3)
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_noise_is_gaussian_and_not_the_weights(runs):
     dims = (ENDS, WIDTH, WIDTH, ENDS)
     for name, same in (("noise", True), ("weights and target", False)):
@@ -120,7 +120,7 @@ def test_noise_is_gaussian_and_not_the_weights(runs):
             assert np.allclose(found, of(matrix), rtol=1e-3) is same
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_a_diverging_run_stops_alone(runs):
     muon = RULES.index("muon")
     others = [i for i in range(len(RULES)) if i != muon]

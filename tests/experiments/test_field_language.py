@@ -15,7 +15,7 @@ from specjax.training import text
 WIDTH, RATE, STEPS = 4, 0.05, 3
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_every_method_trains_as_muon_with_it_does():
     methods = (spectral.NewtonSchulz(), spectral.NewtonSchulz(2, spectral.CUBIC))
     data, key = jnp.asarray(text.load().train), jax.random.key(0)

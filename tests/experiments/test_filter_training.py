@@ -65,7 +65,7 @@ def test_a_rate_is_chosen_for_every_length_by_other_draws(monkeypatch):
     assert (found["accuracy"].std("seed") > 0).all()
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_a_training_is_that_of_muon_with_the_method():
     """Three steps, one by one, by the optimizer that a user would write."""
     task = filter_training.recalling(SMOKE, jax.random.key(1))

@@ -70,7 +70,7 @@ def by_a_plain_loop(key, cell, seed):
     return model
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_every_arm_is_trained_as_by_a_plain_loop_and_cooled():
     key = jax.random.key(3)
 

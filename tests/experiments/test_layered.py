@@ -40,7 +40,7 @@ def test_a_mixed_step_is_the_minimizer_of_its_bound(name):
     assert all(np.all(np.asarray(found[bound]) <= 1) for bound in ("first", "second", "hessian", "samplewise"))
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_the_jacobians_of_a_width_are_the_same_however_it_is_padded():
     """Rejects a power iteration that starts from a draw of the padded shape: the starts, and what fifty steps come to, then differ."""
     over = {"d": sweep.widths(4, 8, 16)}

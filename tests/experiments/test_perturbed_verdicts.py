@@ -56,7 +56,7 @@ def test_what_differs_is_a_verdict_and_not_a_number(script, tmp_path):
     ]
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_means_of_odd_activations_have_the_spread_of_their_draws(smoke_data):
     moments = smoke_data("activations")["moments"]["moment"].sel(activation="tanh")
     mean, stderr = sweep.mean_and_stderr(moments.sel(of="mean"))

@@ -11,15 +11,9 @@ import xarray as xr
 
 from specjax import experiments, report
 
-pytestmark = pytest.mark.integration
 
-# Every push has all of them at their smoke scale, and one as a user runs it.
-SHORT = {"claims-polar"}
-
-
-@pytest.mark.parametrize(
-    "name", [name if name in SHORT else pytest.param(name, marks=pytest.mark.slow) for name in experiments.names()]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", experiments.names())
 def test_reproduce_confirms_what_holds_and_refutes_what_does_not(name, optimized_environment, tmp_path):
     # In a process of its own, whose programs are the optimized ones of a user's.
     command = [Path(sys.executable).with_name("specjax"), "reproduce", "--only", name, "--out", tmp_path]

@@ -48,7 +48,7 @@ def test_a_direction_gets_a_spectral_norm_of_one():
     np.testing.assert_allclose(found, signs / np.linalg.norm(signs, 2), rtol=0.02)
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 @pytest.mark.usefixtures("optax_promotion")
 def test_what_is_kept_is_of_the_last_step_of_the_hidden_layer():
     width, steps = 64, 3

@@ -358,7 +358,7 @@ def test_the_command_line_refuses_in_one_sentence_and_writes_nothing(line, folde
     assert sorted(path.name for path in folder.rglob("*")) == before
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", sorted({line.split()[1] for line in REFUSED if line.startswith("run ")} & set(experiments.names()))
 )

@@ -28,7 +28,9 @@ def moved(problem, width):
 
 # Of gradient descent: the first, the hidden, the last layer; in a transformer tables, matrices of the blocks, head.
 @pytest.mark.integration
-@pytest.mark.parametrize("model", ours.MODELS)
+@pytest.mark.parametrize(
+    "model", [pytest.param(model, marks=pytest.mark.slow) if model == "transformer" else model for model in ours.MODELS]
+)
 def test_mup_has_rates_by_layer_and_a_smaller_output_and_is_standard_at_its_base(model):
     standard, mup = (ours.problem(model, "sgd", name, BASE) for name in ours.PARAMETRIZATIONS)
     names = ours.MODELS[model].kinds(standard.model(KEY, WIDTH))
@@ -170,15 +172,9 @@ def test_tokens_follow_one_chain_whatever_the_seed():
     assert (np.abs(often / counts - likely) < 4.5 * np.sqrt(likely * (1 - likely) / counts)).all()
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 @pytest.mark.usefixtures("optax_promotion")
-@pytest.mark.parametrize(
-    ("model", "optimizer"),
-    [
-        ("mlp", "sgd"),
-        *(pytest.param(*each, marks=pytest.mark.slow) for each in (("mlp", "adamw"), ("transformer", "muon"))),
-    ],
-)
+@pytest.mark.parametrize(("model", "optimizer"), [("mlp", "sgd"), ("mlp", "adamw"), ("transformer", "muon")])
 def test_specjax_scaling_writes_a_result_with_a_verdict(model, optimizer, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     small = ["--widths", "16,32,48,64", "--steps", "2", "--rates", "0.01,0.02,0.04"]

@@ -85,7 +85,7 @@ def test_the_architecture_of_figure_19_starts_from_zero_outputs_and_equal_shares
     assert np.abs(np.corrcoef(np.reshape(model.values.tables, (3, -1))) - np.eye(3)).max() < 4 / np.sqrt(264)
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_a_padded_width_gives_the_same_model_and_the_same_muon_step():
     batch = Sequences(jax.random.randint(KEY, (3, 7), 0, 11))
     optimizer = optim.muon(0.1, labels=transformer.labels, dimension_numbers=optim.OUT_IN, other=optax.sgd(0.1))

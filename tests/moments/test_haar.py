@@ -193,7 +193,9 @@ WORDS = {
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("name", WORDS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "eight" else name for name in WORDS]
+)
 def test_words_have_the_mean_of_draws_and_gaussian_matrices_do_not(name):
     n, count = 4, 200_000
     rng = np.random.default_rng(5)

@@ -65,21 +65,16 @@ EXTREMES = {"zero": 0.0, "tiny": 2.0**-14, "plain": 1.0, "huge": 2.0**11}
 """Factors on gradients near 1: the smallest normal float16, and one that leaves room for the norm of a matrix in it."""
 
 
-def one_update(name, half, dtype):
-    """The first update of parameters rounded to half precision, compiled; AdamW's in muon is the one of the stack."""
-    transform = optax.with_extra_args_support(TRANSFORMS[name]())
-    params = optax.tree.cast(tree(0, half), dtype)
-    return jax.jit(lambda gradient: transform.update(gradient, transform.init(params), params, **EXTRA)[0])
-
-
 @pytest.mark.integration
 @every_transform
-@pytest.mark.parametrize("half", ["float16", "bfloat16"])
-def test_half_precision_is_the_float32_update_rounded(name, half):
-    in_half, in_float32 = (one_update(name, half, dtype) for dtype in (half, "float32"))
-    for factor in EXTREMES.values():
-        gradient = jax.tree.map(lambda x, factor=factor: (x * factor).astype(half), tree(1))
-        half_is_float32_rounded(name, half, in_half(gradient), in_float32(optax.tree.cast(gradient, "float32")))
+def test_half_precision_is_the_float32_update_rounded(name):
+    """The first update of parameters rounded to half precision; AdamW's in muon is the one of the stack."""
+    transform = optax.with_extra_args_support(TRANSFORMS[name]())
+    update = jax.jit(lambda gradient, params: transform.update(gradient, transform.init(params), params, **EXTRA)[0])
+    for half in ("float16", "bfloat16"):
+        for factor in EXTREMES.values():
+            low = jax.tree.map(lambda x, f=factor, half=half: (x * f).astype(half), tree(1)), tree(0, half)
+            half_is_float32_rounded(name, half, update(*low), update(*optax.tree.cast(low, "float32")))
 
 
 def half_is_float32_rounded(name, half, low, wide):
@@ -135,30 +130,30 @@ def test_it_can_be_vmapped_over_seeds(name):
         same(jax.tree.map(lambda x, i=i: x[i], batched), update(gradient, state)[0])
 
 
-@pytest.mark.integration
-@pytest.mark.parametrize(
-    "name",
-    [
-        "orthogonalize",
-        "normalize_rows",
-        "normalize_columns",
-        "spectral_descent",
-        "momentum-ema-nesterov",
-        "momentum-ema-nesterov-corrected",
-        "muon",
-        "rank_switch",
-        "scale_by_factor_gram",
-        "decay_on_plateau",
-        "schatten_direction",
-        "scale_by_neuron_moment",
-        "add_cautious_decay",
-        "hyperball",
-        "clip_singular_values",
-        "clip_weights",
-        "mars_correction",
-        "scale_by_shampoo",
-    ],
+INSIDE_OPTAX = (
+    "orthogonalize",
+    "normalize_rows",
+    "normalize_columns",
+    "spectral_descent",
+    "momentum-ema-nesterov",
+    "momentum-ema-nesterov-corrected",
+    "muon",
+    "rank_switch",
+    "scale_by_factor_gram",
+    "decay_on_plateau",
+    "schatten_direction",
+    "scale_by_neuron_moment",
+    "add_cautious_decay",
+    "hyperball",
+    "clip_singular_values",
+    "clip_weights",
+    "mars_correction",
+    "scale_by_shampoo",
 )
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", parameters({name: name for name in INSIDE_OPTAX}))
 def test_it_works_inside_optax(name):
     """chain, partition, masked, MultiSteps and apply_if_finite give what the transformation alone gives."""
     make = TRANSFORMS[name]

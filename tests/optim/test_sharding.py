@@ -130,6 +130,7 @@ def test_no_collective_is_inside_the_iteration_where_the_stack_is_cut():
         assert one == five > 0
 
 
+@pytest.mark.slow
 def test_each_device_orthogonalizes_its_own_matrices():
     run_on_eight_devices(OWN_MATRICES)
 

@@ -68,7 +68,7 @@ def test_an_exception_passes_through():
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
 def test_no_process_outlives_an_interrupt_or_its_parent(how, tmp_path):
     """Each would otherwise go on for ten minutes, and hold the lock of what it computes."""
     code = (

@@ -100,7 +100,7 @@ def test_the_second_order_bias_of_a_vector_is_a_shrinkage():
     np.testing.assert_allclose(averages.second_order_bias(v, factor), expected, atol=1e-12)
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_the_jackknife_removes_the_bias_of_order_one_over_k():
     k, draws = 6, 20_000

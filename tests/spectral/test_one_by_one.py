@@ -116,7 +116,7 @@ def test_a_method_without_decompositions_stays_one_batch():
     assert "stablehlo.while" not in text
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_values_and_derivatives_are_those_of_the_function():
     guarded = twice(lambda x: one_by_one(by_eigh, x))
     dx = jnp.sin(X + 1)

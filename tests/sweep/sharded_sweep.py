@@ -1,7 +1,7 @@
 """Runs the sweeps of test_devices in a process of their own and leaves the datasets in a folder.
 
-python sharded_sweep.py FOLDER                                   on the devices that XLA_FLAGS forces, and again one of them with
-                                                                 random plans, chunks, budgets and parts of these devices
+python sharded_sweep.py FOLDER                                   on the devices that XLA_FLAGS forces
+python sharded_sweep.py FOLDER --cuts                            one of them, with random plans, chunks, budgets and parts of these
 python sharded_sweep.py FOLDER ADDRESS PROCESSES INDEX           as one process of several, on CPU collectives
 """
 
@@ -70,7 +70,9 @@ def cut_at_random(folder: Path, times: int):
 
 if __name__ == "__main__":
     target = Path(sys.argv[1])
-    if len(sys.argv) > 2:
+    if sys.argv[2:] == ["--cuts"]:
+        cut_at_random(target, CUTS)
+    elif len(sys.argv) > 2:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.distributed.initialize(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
         assert jax.process_count() == int(sys.argv[3])
@@ -82,4 +84,3 @@ if __name__ == "__main__":
             sweep.run(both, {"d": sweep.widths(5)}, seeds=3, key=jax.random.key(11), store=target / "store")
     else:
         sweeps(target, target / "store")
-        cut_at_random(target, CUTS)

@@ -80,6 +80,7 @@ def assert_identical(found, expected):
     assert found.attrs.get("buckets", expected.attrs["buckets"]) == expected.attrs["buckets"]
 
 
+@pytest.mark.slow
 def test_killed_twice(tmp_path):
     kill_and_continue(tmp_path, 2, seed=1)
 

@@ -40,7 +40,7 @@ def test_finite_counts_tend_to_the_sharp_ones(optimizer, alpha):
     assert abs(excess(2.0**10)) < 0.006 < -correction / 2
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_common_competitors_outdo_the_rare_ones_of_newton_at_small_alpha():
     def excess(d, alpha):
         n = d ** (2 * alpha + 2)

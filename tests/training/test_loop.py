@@ -135,6 +135,7 @@ def interrupted(at):
     return progress, seen
 
 
+@pytest.mark.slow
 def test_a_training_is_kept_without_checkpoints_of_its_own(whole, tmp_path):
     stop, _ = interrupted(at=8)
     go_on, seen = interrupted(at=None)

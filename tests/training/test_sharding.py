@@ -13,6 +13,7 @@ from tests.training import sharded_training
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.slow
 def test_eight_devices_train_as_one(tmp_path):
     path = tmp_path / "losses.npz"
     environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}

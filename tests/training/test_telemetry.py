@@ -82,6 +82,7 @@ def test_the_model_is_opened_up_once():
     assert len(calls) == 2 * alone + 1
 
 
+@pytest.mark.slow
 def test_ranks_of_a_transformer():
     architecture = Architecture(9, 16, 12, heads=2, activation="swiglu")
     model = jax.jit(lambda key: transformer.init(key, architecture))(jax.random.key(0))
