@@ -140,6 +140,7 @@ def test_lengths_are_chosen_on_other_draws_than_those_that_are_judged():
     assert log_loss.seed.values.tolist() == [phases.TUNED, phases.TUNED + 1]
 
 
+@pytest.mark.parametrize("size", [4, sizes.Size(7, 4)], ids=["alone", "padded"])
 @pytest.mark.parametrize(
     ("optimizer", "power", "damping"),
     [
@@ -149,13 +150,13 @@ def test_lengths_are_chosen_on_other_draws_than_those_that_are_judged():
         ("damped", 1.0, power_law.DAMPING),
     ],
 )
-def test_what_is_left_is_what_the_steps_leave_of_an_isotropic_target(optimizer, power, damping):
+def test_what_is_left_is_what_the_steps_leave_of_an_isotropic_target(optimizer, power, damping, size):
     with jax.enable_x64(True):
         inputs, n, steps = 12, 4, 7
         spread = np.asarray(power_law.variances(1.5, 10.0, inputs))
         np.testing.assert_allclose(spread[:10], np.arange(1, 11) ** -1.5 / np.sum(np.arange(1, 11) ** -1.5), rtol=1e-12)
         assert (spread[10:] == 0).all()
-        drawn = power_law.student(jax.random.key(3), n, jnp.asarray(spread))
+        drawn = power_law.student(jax.random.key(3), size, jnp.asarray(spread))
         found = power_law.left(drawn, float(steps))[list(power_law.FACTORS).index(optimizer)]
         f = np.asarray(sizes.normal(jax.random.key(3), (n, inputs)))
     h = f * spread @ f.T

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Key
 
 from specjax import fits, lab, sizes, sweep
 from specjax.experiments.field.controls import exchanged
+from specjax.sizes import AnySize
 from specjax.spectral.one_by_one import eigh
 from specjax.sweep.axes import Axis, Over
 
@@ -66,12 +67,16 @@ def variances(s: Array | float, inputs: Array | float | int, most: int) -> Float
     return powers / jnp.sum(powers)
 
 
-def student(key: Key[Array, ""], n: int, variances: Float[Array, " inputs"]) -> Student:
-    """Draws `n` features; for one key those of a smaller `n` are the first of a larger one's."""
+def student(key: Key[Array, ""], n: AnySize, variances: Float[Array, " inputs"]) -> Student:
+    """Draws `n` features; for one key those of a smaller `n` are the first of a larger one's.
+
+    What is padded comes first, with nothing to learn.
+    """
     features = sizes.normal(key, (n, variances.size))
     weighted = features * variances[None]
     values, vectors = eigh(weighted @ features.T)
-    learnable = jnp.sum((vectors.T @ weighted) ** 2, axis=1) / values
+    there = sizes.mask(n)[::-1]
+    learnable = jnp.where(there, jnp.sum((vectors.T @ weighted) ** 2, axis=1) / jnp.where(there, values, 1.0), 0.0)
     return Student(values / values[-1], learnable, jnp.sum(variances) - jnp.sum(learnable))
 
 
@@ -85,7 +90,7 @@ def left(student: Student, steps: Array | float | int) -> Float[Array, " optimiz
 
 def losses(
     key: Key[Array, ""],
-    n: int,
+    n: AnySize,
     s: Array,
     steps: Sequence[Array | float | int],
     inputs: Array | float | int = INPUTS,
