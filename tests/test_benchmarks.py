@@ -21,9 +21,8 @@ def smoke(script, warnings="error"):
     return done.stdout
 
 
-@pytest.mark.parametrize(
-    "script", [pytest.param(name, marks=pytest.mark.slow) if name == "sweep.py" else name for name in REFERENCES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("script", REFERENCES)
 def test_a_benchmark_prints_the_agreement_and_ratios_to_its_reference(script):
     printed = smoke(script)
     agreements = [line for line in printed.splitlines() if re.match(r"  .*: (largest difference|the four means)", line)]

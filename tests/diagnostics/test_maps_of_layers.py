@@ -198,7 +198,7 @@ def test_matrices_that_take_turns_have_a_row_each():
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("form", ["ragged_dot", "einsum", "one for each token"])
+@pytest.mark.parametrize("form", [pytest.param("ragged_dot", marks=pytest.mark.slow), "einsum", "one for each token"])
 def test_every_expert_has_the_rows_that_it_was_given(form):
     x, w, c = drawn((9, 5), (3, 5, 4), (9, 4))
     sizes, expert = jnp.array([4, 0, 5]), np.repeat(np.arange(3), [4, 0, 5])

@@ -170,7 +170,7 @@ def test_what_is_left_is_what_the_steps_leave_of_an_isotropic_target(optimizer, 
     np.testing.assert_allclose(found, np.sum((w @ f - np.eye(inputs)) ** 2 * spread), rtol=1e-9)
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_muon_on_features_is_its_steps_on_the_weights():
     n, outputs, s, key = 5, 3, 1.5, jax.random.key(1)
     with jax.enable_x64(True):

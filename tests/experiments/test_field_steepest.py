@@ -79,7 +79,7 @@ def test_without_line_search_an_indefinite_form_is_missed_that_the_ascent_finds(
         np.testing.assert_allclose(jnp.max(ascended(h, steepest.largest_entry, [(1, 2)])), 3.0, rtol=1e-12)
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 @pytest.mark.parametrize("ball", BALLS)
 def test_an_ascent_never_leaves_the_ball_and_never_falls(ball):
     with jax.enable_x64(True):

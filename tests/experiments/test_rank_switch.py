@@ -29,7 +29,7 @@ def by_activations(step):
     return optax.GradientTransformationExtraArgs(lambda _: optax.EmptyState(), update)
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_the_transformation_goes_the_way_of_the_experiment():
     """`optim.rank_switch` fed by `activation_stable_ranks`, with the step sizes of the paper, against `descend` at the rule."""
     keys = jax.random.split(jax.random.key(0), 3)

@@ -15,7 +15,7 @@ from specjax.report import Result, store
 from specjax.report import record as record_module
 
 OPPOSITE = {"confirmed": "refuted", "refuted": "confirmed"}
-# More than seven seconds on a slow CPU, but for table-c7 and figure-2, which the README runs.
+# More than six seconds on a slow CPU, but for table-c7 and figure-2, which the README runs.
 LONG = {
     "activations",
     "after-initialization",
@@ -38,12 +38,15 @@ LONG = {
     "deep-linear",
     "dominance",
     "field-balance",
+    "field-batch",
     "field-edge",
     "field-edge-fixed",
     "field-exponent-muon",
     "field-exponent-numbers",
     "field-exponents",
     "field-grid",
+    "field-line-search",
+    "field-modes",
     "field-phases",
     "field-quantiles",
     "figure-1",
@@ -55,6 +58,7 @@ LONG = {
     "gradient-rank-window",
     "layered-hessian",
     "matrix-factorization",
+    "mean-strength",
     "memory-anisotropy",
     "memory-lambda",
     "memory-logits",

@@ -49,13 +49,13 @@ DECOMPOSING = ("schatten", "clip", "scale_by_shampoo", "scale_by_soap")
 """How the names of those begin whose decompositions take seconds to compile, for every test anew: these tests are slow ones."""
 
 
-def parameters(table):
-    """A table by name as parameters of a test, a tuple for several."""
+def parameters(table, slow=DECOMPOSING):
+    """A table by name as parameters of a test, a tuple for several; those whose names begin so are slow."""
     return [
         pytest.param(
             *(entry if isinstance(entry, tuple) else (entry,)),
             id=name,
-            marks=[pytest.mark.slow] if name.startswith(DECOMPOSING) else [],
+            marks=[pytest.mark.slow] if name.startswith(slow) else [],
         )
         for name, entry in table.items()
     ]

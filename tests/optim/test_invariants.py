@@ -10,7 +10,7 @@ import pytest
 
 from specjax import optim
 from specjax.spectral import spectral_power
-from tests.optim.registry import EXTRA, ITERATION, TRANSFORMS, mixed_tree, parameters, steps, tree
+from tests.optim.registry import DECOMPOSING, EXTRA, ITERATION, TRANSFORMS, mixed_tree, parameters, steps, tree
 
 pytestmark = [pytest.mark.usefixtures("optax_promotion"), pytest.mark.filterwarnings("ignore:muon by two axes")]
 every_transform = pytest.mark.parametrize("name", parameters({name: name for name in TRANSFORMS}))
@@ -153,7 +153,9 @@ INSIDE_OPTAX = (
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("name", parameters({name: name for name in INSIDE_OPTAX}))
+@pytest.mark.parametrize(
+    "name", parameters({name: name for name in INSIDE_OPTAX}, (*DECOMPOSING, "rank_switch", "hyperball"))
+)
 def test_it_works_inside_optax(name):
     """chain, partition, masked, MultiSteps and apply_if_finite give what the transformation alone gives."""
     make = TRANSFORMS[name]

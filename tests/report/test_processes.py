@@ -37,7 +37,7 @@ def endless(name):
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_every_name_has_its_result(jobs, capfd):
     begun = []
     found = dict(processes.each(doubled, NAMES, jobs, begun.append))
