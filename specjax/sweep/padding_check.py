@@ -128,8 +128,8 @@ def _refusal(padded: Outputs, moved: Outputs, names: Sequence[str], bucket: Grid
     to = ", ".join(f"{name}={max(points)}" for dim in bucket.wide for name, points in dim.widths.items())
     return (
         f"Padding to {to} changes what measure returns for seed {seed}: {'; '.join(told)}; what usually does it is x.shape or jnp.mean "
-        "over a padded axis, for which there is sizes.active, or optim.muon without sizes=, so mend it, or take plan='exact', "
-        "which pads nothing (check_padding=False runs it unchecked)."
+        "over a padded axis, for which there is sizes.active, a division by what is 0 where padded, for which there is sizes.mask, or "
+        "optim.muon without sizes=, so mend it, or take plan='exact', which pads nothing (check_padding=False runs it unchecked)."
     )
 
 
