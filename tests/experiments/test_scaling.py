@@ -146,6 +146,7 @@ BAD = [
     ("rate-transfer", {"seeds": 18}, "seeds needs to be a multiple of 4, got 18."),
     ("rate-drift", {"widths": (16,)}, "widths needs 2 or more different sizes in ascending order, each at least 16"),
     ("rate-drift", {"widths": (16, 20)}, "widths needs to be multiples of 8, the size of a block, got 20."),
+    ("rate-drift", {"widths": (16, 136)}, "widths must be at most 128, half of a batch, .*, got 136."),
     ("rate-drift", {"below": 0}, "below must be at least 1, got 0."),
     ("rate-drift", {"above": 0}, "above must be at least 1, got 0."),
     ("rate-drift", {"steps": 0}, "steps must be at least 1, got 0."),
