@@ -189,14 +189,16 @@ def beyond(
     setting: str,
     limit: float,
     instead: str,
-    **known: Any,
+    holds: bool | None = True,
+    post_hoc: str = "",
 ) -> None:
-    """States that an exponent is above a number, or below it: `lab.above` or `lab.below`, and what else is `known` of it."""
+    """States that an exponent is above a number, or below it: `lab.above` or `lab.below`."""
 
     def of_exponent(config: Config, data: Data) -> lab.Relation:
         return relation(exponents(data, part, setting), limit, f"{limit:g}")
 
-    states(cites, says, name=name, controls={instead: _instead(setting, instead)}, **known)(of_exponent)
+    controls = {instead: _instead(setting, instead)}
+    states(cites, says, name=name, controls=controls, holds=holds, post_hoc=post_hoc)(of_exponent)
 
 
 def stays(name: str, says: str, setting: str, instead: str) -> None:
