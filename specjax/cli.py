@@ -228,6 +228,12 @@ def _reproduce(arguments: list[str]) -> int:
         type=_jobs,
         help="experiments at a time, each in a process of its own (default: 2 on a CPU of two cores or more, else 1)",
     )
+    parser.add_argument(
+        "--continue",
+        dest="rest",
+        action="store_true",
+        help="only experiments that have neither a record nor a result in DIR of SCALE or a larger one",
+    )
     given = parser.parse(arguments)
     scale, out = _scale(given.scale), _out(given.out)
     if given.only == "":
@@ -243,6 +249,11 @@ def _reproduce(arguments: list[str]) -> int:
         recorded = records.load_all()
 
     jobs = reproduction.jobs_here() if given.jobs is None else given.jobs
+    if given.rest:
+        total = len(names)
+        with _told_in_one_sentence():
+            names = reproduction.without_record(names, scale, recorded, report.load_all(out))
+        print(reproduction.work_left(names, scale, total, recorded, jobs), flush=True)
     if jobs > 1:
         names = reproduction.longest_first(names, recorded)
     begun, outcomes = 0, []
@@ -258,6 +269,9 @@ def _reproduce(arguments: list[str]) -> int:
             print(outcome.trace, end="", file=sys.stderr)
         found = "failed" if outcome.result is None else cells.counts(outcome.result.checks)
         print(f"[{len(outcomes)}/{len(names)}] {outcome.name}: {outcome.seconds:.1f} s, {found}", flush=True)
+        if given.rest and outcome.kept is not None:
+            # The result is there, so the same command leaves this experiment out.
+            report.discard(outcome.kept)
     # Not before: the same command, interrupted at the last experiment, computes none of the others again.
     for outcome in outcomes:
         if outcome.kept is not None:

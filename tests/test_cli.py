@@ -256,6 +256,48 @@ def test_reproduce_names_verdicts_other_than_recorded(capsys, monkeypatch, tmp_p
     )
 
 
+def test_continue_runs_what_has_neither_a_record_nor_a_result_of_the_scale(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(records, "home", lambda: tmp_path / "records")
+    assert main(["run", "toy-slope", "--out", "earlier"]) == 0
+    records.save(report.load(Path("earlier/toy-slope")), tmp_path / "records")
+    # What a larger scale needs is not decided by a result of a smaller one.
+    assert main(["run", "other-toy", "--scale", "smoke"]) == 0
+    capsys.readouterr()
+    assert main(["reproduce", "--continue"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("1 of 2 experiments have neither a record nor a result of scale quick or a larger one.\n")
+    assert "[1/1] other-toy ...\n" in told
+    assert "toy-slope ..." not in told.replace("other-toy ...", "")
+    assert not Path("results/.unfinished").exists()
+    assert main(["reproduce", "--continue"]) == 0
+    nothing = "All 2 experiments have a record or a result of scale quick or a larger one; nothing is left to run.\n"
+    assert capsys.readouterr().out == nothing
+    assert main(["reproduce", "--continue", "--scale", "paper", "--only", "slope"]) == 0
+    told = capsys.readouterr().out
+    assert re.match(
+        r"1 of 1 experiments have neither .*; by their records of smaller ones they take longer than 0:", told
+    )
+
+
+@pytest.mark.integration
+def test_a_continued_reproduce_leaves_out_what_it_had_finished(register, capsys, monkeypatch):
+    """And keeps nothing of it: its result is there."""
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    discarded = []
+    monkeypatch.setattr(report, "discard", discarded.append)
+    register(TOY, dataclasses.replace(OTHER, figure=interrupt))
+    command = ["reproduce", "--scale", "smoke", "--continue", "--jobs", "1"]
+    assert main(command) == 130
+    assert [folder.name.rpartition("-")[0] for folder in discarded] == ["toy-slope"]
+    register(TOY, OTHER)
+    capsys.readouterr()
+    assert main(command) == 0
+    assert capsys.readouterr().out.startswith("1 of 2 experiments have neither")
+
+
 def test_run_marks_an_unexpected_verdict_but_has_done_its_work(register, capsys):
     register(dataclasses.replace(TOY, statements=(holds, dataclasses.replace(fails, holds=True))))
     assert main(["run", "toy-slope"]) == 0

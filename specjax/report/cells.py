@@ -105,6 +105,7 @@ def settings(record: Record) -> list[tuple[str, str]]:
         ("scale", record.scale),
         *config,
         ("seconds", f"{record.seconds:.1f}"),
+        ("memory", "–" if record.memory is None else f"{record.memory / 2**20:.0f} MiB"),
         ("started", record.started),
         ("device", f"{record.device['count']} × {record.device['kind']} ({record.device['platform']})"),
         ("versions", ", ".join(f"{package} {version}" for package, version in record.versions.items())),

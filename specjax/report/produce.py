@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from specjax import experiments
 from specjax.lab import Check, Config, Data, Experiment, Judgement
-from specjax.report import html, markdown, store, thumbnails, unfinished
+from specjax.report import html, markdown, peak, store, thumbnails, unfinished
 from specjax.report.record import Record, Result, describe, described_again
 
 MARKDOWN, HTML = "report.md", "report.html"
@@ -29,6 +29,7 @@ def produce(experiment: Experiment[Any], scale: str, config: Config, out: Path) 
     `discard(unfinished_in(...))`: that is for the caller, who knows when nothing will be asked for again.
     """
     record = describe(experiment, scale, config)
+    peak.forget()
     # A configuration that JSON cannot hold is better refused now than after the run.
     json.dumps(record.config, allow_nan=False)
     start = time.perf_counter()
@@ -44,7 +45,7 @@ def produce(experiment: Experiment[Any], scale: str, config: Config, out: Path) 
         raise Refused(f"{error} The data of the run are kept in {kept}.") from error
     result, figure = _concluded(record, experiment, config, data, judgements)
     seconds = round(time.perf_counter() - start, 3)
-    result = dataclasses.replace(result, record=dataclasses.replace(record, seconds=seconds))
+    result = dataclasses.replace(result, record=dataclasses.replace(record, seconds=seconds, memory=peak.peak()))
     store.save(out, result, data, figure)
     return result
 

@@ -24,6 +24,7 @@ class Record:
 
     `commit` is the commit of the specjax that ran, None where it did not run from a git checkout; `modified` says whether
     that checkout had uncommitted changes. `judged` is the commit of the specjax that judged the data, where they were judged again later.
+    `memory` is the most bytes that the process held during the run, None where that is not known.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Record:
     started: str
     seconds: float
     judged: str | None = None
+    memory: int | None = None
 
     @property
     def fields(self) -> dict[str, Any]:

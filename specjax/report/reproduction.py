@@ -5,12 +5,14 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
 import jax
 
 from specjax import experiments
+from specjax.lab import SCALES
 from specjax.report import processes, unfinished
 from specjax.report.lines import told_now_and_then
 from specjax.report.produce import produce
@@ -37,6 +39,28 @@ def jobs_here() -> int:
 def longest_first(names: Sequence[str], recorded: Mapping[str, Result]) -> list[str]:
     """The names in the order in which several at a time end soonest, by the seconds of their records; without a record first."""
     return sorted(names, key=lambda name: -recorded[name].record.seconds if name in recorded else float("-inf"))
+
+
+def without_record(
+    names: Sequence[str], scale: str, recorded: Mapping[str, Result], results: Sequence[Result]
+) -> list[str]:
+    """The names that have neither a record nor a result of the scale or a larger one."""
+    known = [*recorded.values(), *results]
+    there = {each.record.name for each in known if SCALES.index(each.record.scale) >= SCALES.index(scale)}
+    return [name for name in names if name not in there]
+
+
+def work_left(names: Sequence[str], scale: str, total: int, recorded: Mapping[str, Result], jobs: int) -> str:
+    """One sentence: how many experiments of `total` these are, and how long they take at least, by records of smaller scales."""
+    if not names:
+        return f"All {total} experiments have a record or a result of scale {scale} or a larger one; nothing is left to run."
+    seconds = sum(recorded[name].record.seconds for name in names if name in recorded) / jobs
+    longer = (
+        f"; by their records of smaller ones they take longer than {timedelta(seconds=round(seconds))}"
+        if seconds
+        else ""
+    )
+    return f"{len(names)} of {total} experiments have neither a record nor a result of scale {scale} or a larger one{longer}."
 
 
 def attempts(names: Sequence[str], scale: str, out: Path, jobs: int, begun: Callable[[str], None]) -> Iterator[Outcome]:
