@@ -257,7 +257,7 @@ EXPERIMENT = lab.Experiment(
     statements=states,
     scales={
         "smoke": {"inits": 1000, "sampled_inits": 200, "samples": 40},
-        "paper": {"inits": 1_000_000, "sampled_inits": 4000, "samples": 8000},
+        "paper": {"seed": 1, "inits": 1_000_000, "sampled_inits": 20_000, "samples": 8000},
     },
     tables=tables,
 )
