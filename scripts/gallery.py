@@ -8,6 +8,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 
 from specjax import experiments
@@ -15,8 +16,8 @@ from specjax.report import Result, load_all
 
 DOCS = Path(__file__).parents[1] / "docs"
 PICTURES = DOCS / "images" / "gallery"
-WIDTH, COLORS = 800, 64
-"""Pixels across, and colours: some 20 kB a picture."""
+WIDTH, COLORS = 1400, 256
+"""Pixels across at most, so that legends can be read, and colours: some 45 kB a picture."""
 SECTIONS = {
     "outer-product": ("The outer-product paper", "papers/outer-product.md"),
     "claims": ("The fourteen claims", "papers/claims.md"),
@@ -31,8 +32,8 @@ OURS = "What no paper has"
 HEAD = """# Gallery
 
 *The figure of every experiment, with its finding and the command that draws it. Many figures have a panel for each statement; statements
-without a curve share a panel, as lines with a black bar at the limit. `python scripts/gallery.py results` makes this page from the results
-of `specjax reproduce`.*
+without a curve share a panel, as lines with a black bar at the limit. Bars in these panels are four standard errors where no label says
+otherwise, and two where a power is fitted. `python scripts/gallery.py results` makes this page from the results of `specjax reproduce`.*
 """
 ENTRY = """
 <figure markdown>
@@ -45,10 +46,14 @@ ENTRY = """
 def shrink(figure: Path, name: str) -> None:
     """The picture of a figure, for the gallery."""
     with Image.open(figure) as whole:
-        height = round(whole.height * WIDTH / whole.width)
-        small = whole.convert("RGB").resize((WIDTH, height), Image.Resampling.LANCZOS)
-    # The colours that are farthest apart: those of the most pixels are the greys of the text, and green curves came out blue.
-    small = small.quantize(COLORS, method=Image.Quantize.MAXCOVERAGE)
+        small = whole.convert("RGB")
+    small.thumbnail((WIDTH, small.height), Image.Resampling.LANCZOS)
+    # By an octree translucent bands that overlap keep their colours; the colours that are farthest apart made them pink and grey.
+    small = small.quantize(COLORS, method=Image.Quantize.FASTOCTREE)
+    # It mixes white with the lightest greys: the ground, the colour of a corner, is white again.
+    palette, ground = small.getpalette() or [], 3 * np.asarray(small)[0, 0]
+    palette[ground : ground + 3] = [255, 255, 255]
+    small.putpalette(palette)
     small.save(PICTURES / f"{name}.png", optimize=True)
 
 

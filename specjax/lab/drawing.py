@@ -1,5 +1,6 @@
 """The marks that figures share."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.rcsetup import cycler
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
 from specjax import fits, sweep
@@ -16,16 +18,25 @@ from specjax.lab.estimates import Estimate, Number, estimate
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Okabe and Ito's, which colour-blind readers tell apart; where there are several curves, `MARKERS` go with them."""
 MARKERS = ("o", "s", "^", "D", "v", "P")
+STYLE: dict[Any, Any] = {"axes.prop_cycle": cycler(color=COLORS)}
+"""Settings of Matplotlib under which figures are drawn: what no colour is chosen for has one of these."""
 
 _APART = 0.09
 """The least distance of ticks, as a share of the axis, at which numbers of three or four digits do not touch."""
 _LETTERS = 30
 """Labels of more letters, all together, would touch each other side by side."""
+_TICKS = 8
+"""Points of a dimension that all have a tick."""
 
 
 def first_dim(values: xr.DataArray) -> str | None:
     """The dimension that becomes the horizontal axis: the first one of more than one point, None where there is none."""
     return next((str(dim) for dim in values.dims if values.sizes[dim] > 1), None)
+
+
+def words(name: str) -> str:
+    """A name of data as words; what an underscore makes an index of, as in V_L, stays."""
+    return re.sub(r"(?<=[A-Za-z0-9]{2})[_.](?=[A-Za-z][A-Za-z0-9])", " ", name)
 
 
 def draw_estimates(axes: Axes, found: Estimate, dim: str | None, scale: Number = 1.0) -> None:
@@ -38,14 +49,21 @@ def draw_estimates(axes: Axes, found: Estimate, dim: str | None, scale: Number =
         bars = [abs(middle - lower), abs(upper - middle)]
         axes.errorbar(x, middle, yerr=bars, fmt="o", capsize=2, markersize=4, color=COLORS[curve % len(COLORS)])
     if dim is None:
-        axes.set_xticks([])
+        at = ", ".join(f"{words(str(name))} = {value[name].item()}" for name in value.dims if name in value.coords)
+        axes.set_xticks([0], [at or "one estimate"])
+        axes.set(xlim=(-1, 1), xlabel=f"{found.draws} draws")
         return
-    axes.set_xlabel(dim)
+    axes.set_xlabel(words(dim))
     x = value[dim].values
-    if sum(len(str(label)) for label in x) > _LETTERS and not np.issubdtype(x.dtype, np.number):
-        axes.set_xticks(x, x, rotation=20, ha="right")
-    if np.issubdtype(x.dtype, np.number) and x.min() > 0 and x.max() >= 8 * x.min():
+    if not np.issubdtype(x.dtype, np.number):
+        labels = [words(str(label)) for label in x]
+        turned: dict[str, Any] = {"rotation": 20, "ha": "right"} if sum(map(len, labels)) > _LETTERS else {}
+        axes.set_xticks(x, labels, **turned)
+        return
+    wide = x.min() > 0 and x.max() >= 8 * x.min()
+    if wide:
         axes.set_xscale("log", base=2)
+    if wide or x.size <= _TICKS:
         ticks = apart(axes, x.tolist(), _APART)
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.minorticks_off()
@@ -62,10 +80,17 @@ def apart(axes: Axes, ticks: Iterable[float | int], least: float) -> list[float 
 
 
 def draw_power(axes: Axes, draws: xr.DataArray, dim: str, name: str | None = None) -> None:
-    """Means against a size on logarithmic axes with the power law fitted to them, or the means alone where none can be fitted."""
+    """Means against a size on logarithmic axes with the power law fitted to them, or the means alone where none can be fitted.
+
+    A curve with a name, one of several, has a single entry in the legend.
+    """
     try:
         fit = fits.fit_power_law(draws, dim)
-        fits.draw_fit(replace(fit, name=name or fit.name), axes)
+        fits.draw_fit(replace(fit, name=name or words(fit.name)), axes)
+        if name is not None:
+            curve = axes.lines[-1]
+            axes.containers[-1].set_label(f"{name}: {curve.get_label()}")
+            curve.set_label("_")
         readable_decades(axes)
     except ValueError:
         draw_estimates(axes, estimate(draws), dim)

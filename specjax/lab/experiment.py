@@ -7,9 +7,11 @@ from typing import Any, Generic, TypeVar
 import jax
 import xarray as xr
 from jaxtyping import Array, Key
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from specjax.lab.config import Config
+from specjax.lab.drawing import STYLE
 from specjax.lab.figure import default_figure
 from specjax.lab.ledger import Ledger
 from specjax.lab.statement import Judgement, Statement
@@ -101,12 +103,13 @@ class Experiment(Generic[ConfigT]):
         return [statement.judge(config, data) for statement in self.statements]
 
     def draw(self, config: ConfigT, data: Data) -> Figure:
-        """The figure of a run."""
-        if self.figure is not None:
-            return self.figure(config, data)
-        return default_figure(
-            {s.name: (s.relation(config, data), s.rival_numbers(config, data)) for s in self.statements}
-        )
+        """The figure of a run, in the colours of the lab."""
+        with rc_context(STYLE):
+            if self.figure is not None:
+                return self.figure(config, data)
+            return default_figure(
+                {s.name: (s.relation(config, data), s.rival_numbers(config, data)) for s in self.statements}
+            )
 
     def tabulate(self, config: ConfigT, data: Data, judgements: Sequence[Judgement]) -> list[Table]:
         """Its own tables, then the numbers of its judgements point by point."""

@@ -6,17 +6,21 @@ from collections.abc import Mapping
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.transforms import ScaledTranslation
 
+from specjax.lab.drawing import words
 from specjax.lab.estimates import Number
 from specjax.lab.relations import Relation
 from specjax.lab.relations.line import Line, draw_lines
 
 _ACROSS, _LINES = 3, 9
 """Panels side by side, and lines in one of them."""
-_ENTRIES, _ENTRY = 8, 0.065
-"""Entries of a legend that are shown, and the height of one as a share of a panel's."""
-_LETTERS = 36
-"""Of an axis label in one line: as many as a panel is high."""
+_WIDTH, _HEIGHT, _LEAST = 4.2, 3.4, 5.4
+"""Inches of a panel, and the least width of a figure: that of the longest label of an axis beside the names of lines."""
+_ENTRIES, _ENTRY = 12, 0.13
+"""Entries of a legend that are shown, and the height of one in inches."""
+_LETTERS, _LETTERS_BELOW = 32, 64
+"""Of an axis label in one line: as many as a panel is high; and of a legend, which is smaller: as many as it is wide."""
 
 Drawn = tuple[Relation, Mapping[str, Number]]
 
@@ -25,43 +29,51 @@ def default_figure(statements: Mapping[str, Drawn]) -> Figure:
     """A panel for each statement with a curve or rivals, drawn by its relation; the others are lines, those of one axis in one panel."""
     curves, axis_lines = {}, dict[str, list[tuple[str, Line]]]()
     for name, drawn in statements.items():
-        line = drawn[0].line()
+        title, line = name.replace("-", " "), drawn[0].line()
         if line is None:
-            curves[name] = drawn
+            curves[title] = drawn
         else:
-            axis_lines.setdefault(line.axis, []).append((name, line))
+            axis_lines.setdefault(line.axis, []).append((title, line))
     strips = [lines[k : k + _LINES] for lines in axis_lines.values() for k in range(0, len(lines), _LINES)]
     count = len(curves) + len(strips)
     down, across = -(-count // _ACROSS), min(count, _ACROSS)
-    figure = Figure(figsize=(4.2 * across, 3.4 * down), layout="constrained")
+    figure = Figure(figsize=(max(_WIDTH * across, _LEAST), _HEIGHT * down), layout="constrained")
     panels = np.ravel(figure.subplots(down, across, squeeze=False))
-    for axes, (name, (relation, rivals)) in zip(panels, curves.items(), strict=False):
+    heights = np.zeros(panels.size)
+    for place, (title, (relation, rivals)) in enumerate(curves.items()):
+        axes = panels[place]
         relation.draw(axes, rivals)
-        axes.set_title(name, fontsize="medium")
-        axes.set_ylabel(textwrap.fill(axes.get_ylabel(), _LETTERS))
-        _legend_above(axes)
+        axes.set_title(title, fontsize="medium")
+        axes.set_ylabel(textwrap.fill(words(axes.get_ylabel()), _LETTERS))
+        heights[place] = _legend_below(axes)
     for axes, strip in zip(panels[len(curves) :], strips, strict=False):
         draw_lines(axes, dict(strip))
     for axes in panels[count:]:
         axes.remove()
+    figure.set_figheight(_HEIGHT * down + heights.reshape(down, across).max(axis=1).sum())
     return figure
 
 
-def _legend_above(axes: Axes) -> None:
-    """The legend at the top, above the data: the best place takes seconds to find among many points."""
+def _legend_below(axes: Axes) -> float:
+    """The legend below all labels, where it hides nothing, and its height in inches."""
     handles, labels = axes.get_legend_handles_labels()
     if not handles:
-        return
+        return 0.0
     more = len(handles) - _ENTRIES
-    title = f"and {more} more" if more > 0 else None
+    shown = [textwrap.fill(label, _LETTERS_BELOW) for label in labels[:_ENTRIES]]
+    of_labels = axes.xaxis.get_tightbbox()
+    assert of_labels is not None
+    depth = (axes.bbox.y0 - of_labels.y0) / axes.figure.dpi
     axes.legend(
         handles[:_ENTRIES],
-        labels[:_ENTRIES],
+        shown,
         fontsize="x-small",
+        frameon=False,
         loc="upper center",
-        title=title,
+        borderaxespad=0.2,
+        bbox_to_anchor=(0.5, 0),
+        bbox_transform=axes.transAxes + ScaledTranslation(0, -depth, axes.figure.dpi_scale_trans),
+        title=f"and {more} more" if more > 0 else None,
         title_fontsize="x-small",
     )
-    low, high = axes.get_ylim()
-    room = 1 / (1 - _ENTRY * (min(len(handles), _ENTRIES) + 1))
-    axes.set_ylim(low, low * (high / low) ** room if axes.get_yscale() == "log" else low + (high - low) * room)
+    return _ENTRY * (sum(1 + label.count("\n") for label in shown) + (more > 0))

@@ -7,7 +7,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from specjax import lab
-from specjax.lab.drawing import apart
+from specjax.lab.drawing import apart, words
 from specjax.lab.figure import default_figure
 
 mpl.use("agg")
@@ -481,6 +481,34 @@ def test_statements_without_a_curve_share_a_panel():
     # The errors of the first one are beyond its tolerance, those of the second one are not, and all are to be seen.
     low, high = panels[1].get_xlim()
     assert low < float(abs(y).min()) / 1000 < 1 < float(abs(labels).max()) < high
+
+
+def test_a_default_figure_has_words_for_names_and_its_legends_below_the_panels():
+    y = noisy(SIZES).rename("left_at_ends")
+    several = xr.concat([y, 2 * y], xr.DataArray(["a", "b"], dims="of", name="of"))
+    one = y.isel(d=0, drop=True)
+    statements = {
+        "as-the-size": (lab.scales_as(several, "d", 1), {}),
+        "one-number": (lab.equals(one, 8.0), {"more": 9.0}),
+    }
+    figure = default_figure(statements)
+    figure.draw_without_rendering()
+    power, single = figure.axes
+    assert [axes.get_title() for axes in figure.axes] == ["as the size", "one number"]
+    assert power.get_ylabel() == "left at ends"
+    assert [text.get_text().split(",")[0][:-3] for text in power.get_legend().get_texts()] == [
+        "of = a: exponent 1.",
+        "of = b: exponent 1.",
+    ]
+    assert [tick.get_text() for tick in single.get_xticklabels()] == ["one estimate"]
+    assert single.get_xlabel() == "400 draws"
+    for axes in figure.axes:
+        below, labels = axes.get_legend().get_window_extent(), axes.xaxis.get_tightbbox()
+        assert 0 <= below.y0 < below.y1 <= labels.y0
+
+
+def test_names_of_data_become_words_and_indices_stay():
+    assert words("beside.left_error less V_L at 0.25") == "beside left error less V_L at 0.25"
 
 
 def test_ticks_whose_labels_would_touch_are_left_out():

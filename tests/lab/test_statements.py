@@ -3,11 +3,14 @@
 import dataclasses
 import json
 
+import matplotlib as mpl
 import numpy as np
 import pytest
 import xarray as xr
+from matplotlib.figure import Figure
 
 from specjax import lab
+from specjax.lab.drawing import COLORS
 
 SIZES = np.array([8, 16, 32, 64, 128])
 RNG = np.random.default_rng(0)
@@ -247,6 +250,19 @@ def test_an_experiment_judges_and_draws_itself(fine):
     data = made.run(made.at("quick"))
     assert [j.verdict for j in made.judge(made.at("quick"), data)] == ["confirmed"]
     assert len(made.draw(made.at("quick"), data).axes) == 1
+
+
+def test_figures_have_the_colours_of_the_lab_and_leave_those_of_others(fine):
+    def figure(config, data):
+        drawn = Figure()
+        drawn.subplots().plot([0, 1])
+        return drawn
+
+    before = mpl.rcParams["axes.prop_cycle"]
+    made = experiment(fine, figure=figure)
+    (line,) = made.draw(made.at("quick"), DATA).axes[0].lines
+    assert line.get_color() == COLORS[0]
+    assert mpl.rcParams["axes.prop_cycle"] == before
 
 
 @pytest.mark.parametrize(

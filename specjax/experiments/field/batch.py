@@ -132,7 +132,7 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
             axes.errorbar(BATCHES, mean, 2 * stderr, fmt=marker + "-", color=color, linewidth=1, capsize=2, label=label)
     for q, text in ((0.0, "inverse"), (0.5, "square root"), (1.0, "none")):
         axes.axhline(q, color="black", linewidth=0.8, linestyle=":")
-        axes.text(len(BATCHES) - 0.85, q, text, va="center", fontsize="small")
+        axes.text(len(BATCHES) - 0.85, q, text, va="bottom", fontsize="small")
     axes.set(
         xlabel="batch, in units of the width n",
         ylabel="q: the mean step is error · $K^q$",

@@ -61,5 +61,5 @@ def figure(_: Any, data: xr.Dataset) -> Figure:
         ylabel=f"loss after {int(last.step)} steps, over the first",
         title="A fixed length ends lower, but for the gradient",
     )
-    panels[1].legend(fontsize="small", loc="upper left")
+    panels[1].legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2)
     return drawn

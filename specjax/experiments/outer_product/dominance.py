@@ -16,7 +16,7 @@ from specjax.experiments.ledgers import ledger
 from specjax.experiments.outer_product import layers
 from specjax.experiments.outer_product.layers import D_IN, D_OUT, GROWING_ROWS, LAYERS, problem, rank, rows
 from specjax.experiments.outer_product.statistics import at_infinity, gram
-from specjax.lab.drawing import draw_sweep
+from specjax.lab.drawing import COLORS, draw_sweep
 from specjax.sizes import AnySize
 from specjax.theory import deep_linear as linear_theory
 from specjax.theory import dominance as dominance_theory
@@ -168,8 +168,8 @@ def figure(config: Config, data: Data) -> Figure:
         draws = data["layers"][f"{layer}.ratio"]
         exact = xr.zeros_like(draws) + np.reshape(np.asarray(expected[layer], np.float32), (-1, 1))
         zero = "" if exact.all() else ": zero"
-        draw_sweep(left, exact, "width", label=label + zero, color=f"C{index}", line=True)
-        draw_sweep(right, draws, "width", label=label, color=f"C{index}", line=True)
+        draw_sweep(left, exact, "width", label=label + zero, color=COLORS[index], line=True)
+        draw_sweep(right, draws, "width", label=label, color=COLORS[index], line=True)
     left.set(title="the expectation E[GGᵀ] (closed form)", ylabel="mean |off-diagonal| / mean diagonal")
     right.set_title("one draw of GGᵀ (mean over draws of the ratio)")
     for axes in (left, right):

@@ -18,7 +18,7 @@ from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.outer_product.layers import LAYERS, mask, problem
 from specjax.experiments.outer_product.statistics import neighbours
-from specjax.lab.drawing import draw_sweep
+from specjax.lab.drawing import COLORS, draw_sweep
 from specjax.sizes import AnySize
 
 HIDDEN, OUTPUT = ["linear_hidden", "relu_hidden"], ["linear_output", "relu_output"]
@@ -181,7 +181,7 @@ def figure(config: Config, data: Data) -> Figure:
             image = axes.imshow(norms / norms.max(), cmap="viridis", vmin=0, vmax=1)
             axes.set(xticks=[], yticks=[])
             pictures[0, index].set_title(label, fontsize="medium")
-            draw_sweep(panel, data[kind][layer], "width", label=label, color=f"C{index}", line=True)
+            draw_sweep(panel, data[kind][layer], "width", label=label, color=COLORS[index], line=True)
         row[0].set_ylabel(f"{text}: rows")
         panel.set(yscale="linear", ylim=(-0.03, 1), title=text, xlabel="width")
     above.colorbar(image, ax=pictures, label="norm of a row block / largest", shrink=0.8)

@@ -6,6 +6,7 @@ both are, it is 1, and shows nothing.
 """
 
 from functools import partial
+from itertools import product
 from typing import Any
 
 import jax
@@ -17,7 +18,7 @@ from matplotlib.figure import Figure
 
 from specjax import lab, sizes, sweep
 from specjax.experiments.preconditioning import runs
-from specjax.lab.drawing import draw_band
+from specjax.lab.drawing import COLORS, draw_band
 from specjax.models import conditioned, in_context_regression
 from specjax.theory.preconditioning import iterations, spectral_domain
 from specjax.theory.preconditioning.conditions import check_decay, check_ranks
@@ -296,15 +297,18 @@ def figure(config: Config, data: Any) -> Figure:
     curves = [(kind, _who(name), data[group][name]) for group, (kind, _, of) in GROUPS.items() for name in of]
     # To the end: the limit is not for these.
     curves.append(("context", _who("gradient-descent"), data["cubic"]["steps"]))
-    colors = {who: f"C{place}" for place, who in enumerate(dict.fromkeys(who for _, who, _ in curves))}
+    # There are more optimizers than colours.
+    styles = product((("-", "o"), ("--", "s")), COLORS)
+    looks = dict(zip(dict.fromkeys(who for _, who, _ in curves), styles, strict=False))
     for axes, problem in zip(drawn.subplots(1, 3), WHERE, strict=True):
         named = set[str]()
         for who, steps in (curve for kind, *curve in curves if kind == problem):
-            draw_band(axes, steps, "kappa", label="" if who in named else who, color=colors[who])
+            (line, marker), color = looks[who]
+            draw_band(axes, steps, "kappa", label="" if who in named else who, color=color, style=line)
             named.add(who)
             middle = steps.median("seed")
             for fill, shown in (("full", middle != config.limit), ("none", middle == config.limit)):
-                axes.plot(steps["kappa"], middle.where(shown), "o", color=colors[who], fillstyle=fill, markersize=5)
+                axes.plot(steps["kappa"], middle.where(shown), marker, color=color, fillstyle=fill, markersize=5)
         axes.axhline(config.limit, color="gray", linewidth=0.8, linestyle=":")
         axes.set(xscale="log", yscale="log", title=problem, xlabel="κ", ylabel=f"steps to {config.accuracy:g}")
         axes.legend(fontsize="x-small", loc="upper center", bbox_to_anchor=(0.5, -0.16))

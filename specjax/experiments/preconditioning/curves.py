@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from specjax import lab, sizes, sweep
 from specjax.experiments.preconditioning import runs
-from specjax.lab.drawing import draw_band, draw_shares
+from specjax.lab.drawing import COLORS, draw_band, draw_shares
 from specjax.models import conditioned
 from specjax.sizes import AnySize
 from specjax.theory.preconditioning.conditions import check_ranks
@@ -183,7 +183,7 @@ def figure(config: Config, data: Any) -> Figure:
     for axes, (group, name) in zip(above.subplots(4, 3, sharey=True).ravel(), panels, strict=True):
         dim, sign = ("k", "k") if group == "columns" else ("kappa", "κ")
         for place, curves in enumerate((10 ** data[group][name]).transpose(dim, ...)):
-            look = {"color": f"C{place}", "style": ("-", "--", "-.", ":")[place % 4]}
+            look = {"color": COLORS[place % len(COLORS)], "style": ("-", "--", "-.", ":")[place % 4]}
             draw_band(axes, curves, "step", label=f"{sign} = {curves[dim].item():g}", **look)
         axes.set(yscale="log", xlabel="step", ylabel="relative error", title=f"{name}, {held[group]}")
         axes.legend(fontsize="x-small")

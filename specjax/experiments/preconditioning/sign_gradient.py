@@ -8,10 +8,12 @@ import jax
 import jax.numpy as jnp
 import xarray as xr
 from jaxtyping import Array, Key
+from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 
 from specjax import lab, sizes, sweep
 from specjax.experiments.ledgers import ledger
+from specjax.lab.drawing import COLORS
 from specjax.models import in_context_regression, matrix_factorization
 from specjax.theory.preconditioning import adversarial
 
@@ -187,18 +189,23 @@ _attained("regression", "theorem-4")
 
 
 def figure(config: Config, data: Any) -> Figure:
-    """Steps beyond the barrier in units of the bound against κ; runs that were given up are triangles, where they were."""
-    drawn = Figure(figsize=(12, 3.8), layout="constrained")
+    """Steps beyond the barrier in units of the bound against κ; runs that were given up are triangles, where they were.
+
+    Such a triangle may lie below the bound: there the schedule, whose length is fixed, left few steps beyond the barrier.
+    """
+    drawn = Figure(figsize=(12, 4), layout="constrained")
+    named = dict[str, Artist]()
     for axes, (name, bound) in zip(drawn.subplots(1, 3), BOUNDS.items(), strict=True):
-        for color, kind in (("C0", "drawn"), ("C1", "made")):
+        for color, kind in zip(COLORS, ("drawn", "made"), strict=False):
             beyond, arrived = data[name][f"{kind}.beyond"], data[name][f"{kind}.arrived"]
-            for mark, told, shown in (("o", "", arrived), ("^", ", given up", ~arrived)):
+            for mark, told, shown in (("o", "", arrived), ("^", ", given up there: needs more", ~arrived)):
                 found = beyond.where(shown).stack(run=beyond.dims).dropna("run")
-                label = f"schedule {kind}{told}" if found.size else None
-                axes.plot(found["kappa"], found, mark, color=color, fillstyle="none", label=label)
+                (marks,) = axes.plot(found["kappa"], found, mark, color=color, fillstyle="none")
+                if found.size:
+                    named.setdefault(f"schedule {kind}{told}", marks)
         axes.axhline(1, color="black", linewidth=1)
         axes.set(xscale="log", yscale="log", xlabel="κ", ylabel="steps / bound", title=f"{name}: {bound.told}")
-        axes.legend(fontsize="x-small")
+    drawn.legend(named.values(), named.keys(), fontsize="small", loc="outside lower center", ncols=len(named))
     return drawn
 
 

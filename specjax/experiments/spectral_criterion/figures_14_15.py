@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.spectral_criterion.quantities import Quantities, power
+from specjax.lab.drawing import COLORS
 from specjax.models import random_features as model
 
 MODELS = {"realizable": "model I", "teacher_student": "model II"}
@@ -88,15 +89,16 @@ def figure(config: Config, data: Data) -> Figure:
     axes = drawn.subplots(1, 3)
     for place, (name, label) in enumerate(MODELS.items()):
         for index, k in enumerate(config.ks):
+            color = COLORS[index % len(COLORS)]
             mean = data["ranks"][f"{name}.curve"].sel(k=k).mean("seed")
-            axes[place].plot(times(config), mean, color=f"C{index}", marker=".", linewidth=1, label=f"k = {k}")
+            axes[place].plot(times(config), mean, color=color, marker=".", linewidth=1, label=f"k = {k}")
             if k in PEAKS[name]:
-                axes[place].axhline(PEAKS[name][k], color=f"C{index}", linestyle="--", linewidth=1)
+                axes[place].axhline(PEAKS[name][k], color=color, linestyle="--", linewidth=1)
         axes[place].set(xlabel="step; dashed: peaks of Figure 14", ylabel=f"nr(∇L), {label}", xlim=(0, config.steps))
         axes[place].set_xscale("symlog", linthresh=1)
         for stage, marker in (("before", "o"), ("after", "s")):
             mean = data["ranks"][f"{name}.{stage}"].mean("seed")
-            axes[2].plot(config.ks, mean, color=f"C{place}", marker=marker, label=f"{label}, {stage} the first step")
+            axes[2].plot(config.ks, mean, color=COLORS[place], marker=marker, label=f"{label}, {stage} the first step")
     axes[2].plot(config.ks, 0.33 * np.array(config.ks), "k--", linewidth=1, label="0.33 k, W_1 in Figure 15")
     axes[2].set_xscale("log", base=2)
     axes[2].set(xlabel="features k", ylabel="nr(∇L)")

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from specjax import lab, spectral, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.spectral_criterion.quantities import Quantities, power
+from specjax.lab.drawing import COLORS
 from specjax.models import random_features as model
 
 FEATURES = ("relu", "swiglu")
@@ -180,19 +181,22 @@ def figure(config: Config, data: Data) -> Figure:
     for row, name in zip(drawn.subplots(2, 2), FEATURES, strict=True):
         first = data[name].isel(seed=0)
         steps = getattr(config, f"{name}_steps")
+        label = "SpecGD, from GD's iterate"
         for start, restarted in zip(first["start"].values, first["restarted_gap"].values, strict=True):
-            row[0].plot(start + np.arange(len(restarted)), restarted, "--", color="gray", linewidth=1)
+            row[0].plot(start + np.arange(len(restarted)), restarted, "--", color="gray", linewidth=1, label=label)
+            label = "_"
         for quantity, axes in zip(("gap", "rank"), row, strict=True):
             times = rank_times(steps) if quantity == "rank" else np.arange(steps + 1)
-            axes.plot(times, first[f"gd_{quantity}"], color="C0", label="GD")
-            axes.plot(first[f"spectral_{quantity}"], color="C1", linewidth=0.7, label="SpecGD")
-            for color, printed in zip(("C0", "C1"), PAPER[f"{name} {quantity}"], strict=True):
+            axes.plot(times, first[f"gd_{quantity}"], color=COLORS[0], label="GD")
+            axes.plot(first[f"spectral_{quantity}"], color=COLORS[1], linewidth=0.7, label="SpecGD")
+            for color, printed in zip(COLORS, PAPER[f"{name} {quantity}"], strict=False):
                 reached = [t for t in printed if t <= steps]
                 axes.plot(reached, [printed[t] for t in reached], "x", color=color)
             axes.set(title=f"{name}: {quantity}; ×: the paper, k = 100", xlabel="iteration", ylabel=quantity)
         row[0].set_yscale("log")
         row[1].axhline(float(first["stable_rank"]), color="black", linestyle="--", linewidth=1, label="st(A)")
-        row[1].legend(fontsize="small")
+        for axes in row:
+            axes.legend(fontsize="small")
     return drawn
 
 

@@ -53,7 +53,8 @@ class OnOneSide(Relation):
         dim = first_dim(found.value)
         draw_estimates(axes, found, dim)
         draw_line(axes, xr.DataArray(self.threshold), found.value, dim, label=self.called.rstrip(","), color="black")
-        axes.set_ylabel(str(self.draws.name or "estimate"))
+        name = str(self.draws.name or "estimate")
+        axes.set_ylabel(f"share of draws: {name}" if self.by is None else name)
 
     def line(self) -> Line | None:
         """A share and what it is compared with, or how many standard errors an estimate is on the right side of its threshold."""
