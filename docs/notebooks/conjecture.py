@@ -36,7 +36,8 @@ def measure(key, k):
 
 
 data = sweep.run(measure, {"k": sweep.widths(8, 16, 32, 64, 128, 256)}, seeds=1000, key=jax.random.key(0))
-data
+means = data[["squared_norm", "off_over_diagonal"]].mean("seed")
+print(means.to_dataframe().to_string(float_format="{:.4g}".format))
 
 # %% [markdown]
 # The norm is a power of the width up to a subleading term; the ratio in a single draw is not the ratio of
@@ -47,7 +48,10 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.5), layout="constrained
 limit = fits.asymptotic_exponent(data["squared_norm"], "k")
 fits.draw_fit(limit, left)
 fits.draw_fit(fits.fit_power_law(data["off_over_diagonal"], "k"), right)
+left.legend(loc="upper left", fontsize="x-small")
+right.legend(loc="upper right", fontsize="x-small")
 print(limit)
+plt.show()
 
 # %% [markdown]
 # The verdict: a statement has rivals, which the data must exclude before it is confirmed.

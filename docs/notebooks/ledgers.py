@@ -33,13 +33,12 @@ axes.legend(ncols=6, loc="upper center", bbox_to_anchor=(0.4, 1.15), fontsize="s
 plt.show()
 
 # %% [markdown]
-# What is false, with what is true in its place and the number that decided it.
+# What is false: what was found in its place, and which of our statements decided it. Here the first two of each paper.
 
 # %%
 for paper, rows in found.items():
-    for row in rows:
-        if row.status == "false":
-            print(f"{paper}, {row.row.where}\n  {row.sentence}\n  {'; '.join(row.decided[:1])}\n")
+    for row in [row for row in rows if row.status == "false"][:2]:
+        print(f"{paper}, {row.row.where}\n  {row.sentence}\n  {'; '.join(row.decided[:1])}\n")
 
 # %% [markdown]
 # Rows that are not judged say why.

@@ -92,3 +92,7 @@ for name, optimizer in {"Muon": muon, "AdamW": optax.adamw(3e-3)}.items():
 axes.set(xlabel="step", ylabel="loss of a fresh batch")
 axes.legend()
 plt.show()
+
+# %% [markdown]
+# It does not help here: at these rates, which nobody tuned, AdamW is ahead for some thirty steps, and then both are at
+# the noise of the batches. So small a problem is no place to judge an optimizer; your own model is.

@@ -97,7 +97,7 @@ def attention_derivative(key: Key[Array, ""], at: Float[Array, "3 n d"], width: 
 
 
 def zipf_tokens(key: Key[Array, ""], n: int, probabilities: Float[Array, " vocabulary"]) -> Int[Array, " n"]:
-    """N independent tokens with the given probabilities."""
+    """n independent tokens with the given probabilities."""
     return jax.random.choice(key, len(probabilities), (n,), p=probabilities)
 
 

@@ -75,6 +75,6 @@ def _moved(
 
 
 def _unit(x: Float[Array, "batch m n"]) -> Float[Array, "batch m n"]:
-    """X / ‖X‖_F; zero stays zero."""
+    """x / ‖x‖_F; zero stays zero."""
     in_range, _ = scaled(x)
     return ratio(in_range, frobenius(in_range)[:, None, None])

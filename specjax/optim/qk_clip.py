@@ -94,7 +94,7 @@ def _factor(
 
 
 def _gamma(largest: Array, threshold: Array) -> Array:
-    """Min(1, τ / S) for positive S, 1 for negative ones, NaN for NaN and +∞."""
+    """min(1, τ / S) for positive S, 1 for negative ones, NaN for NaN and +∞."""
     exceeding = largest > threshold
     gamma = jnp.where(exceeding, threshold / jnp.where(exceeding, largest, 1), 1)
     return jnp.where(jnp.isnan(largest) | jnp.isposinf(largest), jnp.nan, gamma)

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Key
 
 
 def stochastic_bfloat16(key: Key[Array, ""], x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """X as one of the two numbers of bfloat16 around it, each with the probability that makes x the mean; NaN and ±∞ stay.
+    """x as one of the two numbers of bfloat16 around it, each with the probability that makes x the mean; NaN and ±∞ stay.
 
     Float64 is rounded to float32 first. Beyond the largest number of bfloat16 the upper neighbour is ±∞.
     """

@@ -99,5 +99,5 @@ def scale_by_shampoo(
 
 
 def squares(x: Float[Array, "batch m n"]) -> Sides:
-    """X Xᵀ and Xᵀ X."""
+    """x xᵀ and xᵀ x."""
     return Sides(product(x, x.mT), product(x.mT, x))

@@ -63,7 +63,7 @@ def method_error(
 
 
 def _smaller_gram(x: Array) -> Array:
-    """X Xᴴ or Xᴴ X, whichever is smaller."""
+    """x xᴴ or xᴴ x, whichever is smaller."""
     adjoint = jnp.conj(jnp.swapaxes(x, -2, -1))
     return product(x, adjoint) if x.shape[-2] <= x.shape[-1] else product(adjoint, x)
 

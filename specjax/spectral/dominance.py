@@ -95,7 +95,7 @@ def traceless_cosine(a: Float[Array, "*batch m m"], b: Float[Array, "*batch m m"
 
 
 def off_diagonal(p: Float[Array, "*batch m m"]) -> Float[Array, "*batch m m"]:
-    """P with its diagonal set to zero; ValueError for a matrix that is not square."""
+    """p with its diagonal set to zero; ValueError for a matrix that is not square."""
     return jnp.where(_on_diagonal(p), 0, p)
 
 

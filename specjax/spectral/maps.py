@@ -75,7 +75,7 @@ def spectral_power(x: Float[Array, "*batch m n"], p: Scalar, rtol: float | None 
 
 
 def stabilized_sign(x: Float[Array, "*batch m n"], lam: Scalar) -> Float[Array, "*batch m n"]:
-    """X (xᵀx + λ² I)^(-1/2): each singular value s goes to s / √(s² + λ²), smooth at zero; λ = 0 is the polar factor.
+    """x (xᵀx + λ² I)^(-1/2): each singular value s goes to s / √(s² + λ²), smooth at zero; λ = 0 is the polar factor.
 
     Unlike the polar factor it depends on the scale of x, and it is differentiable at rank-deficient x for λ > 0, where its
     slope is 1/λ. λ >= 0 is a number or a traced scalar.
@@ -142,5 +142,5 @@ def _divided_differences(
 
 
 def _with_slope(h: Callable[..., Array], s: Array, arrays: tuple[Array, ...]) -> tuple[Array, Array]:
-    """H(s) and h'(s), elementwise."""
+    """h(s) and h'(s), elementwise."""
     return jax.jvp(lambda s: h(s, *arrays), (s,), (jnp.ones_like(s),))

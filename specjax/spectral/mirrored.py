@@ -26,7 +26,7 @@ Multiply = Callable[[Array, Array], Array]
 def mirrored_product(
     left: Inexact[Array, "m k"], right: Inexact[Array, "m k"], times_adjoint: Multiply, whole: Multiply
 ) -> Inexact[Array, "m m"]:
-    """Left @ rightᴴ where that is Hermitian: whole(left, right), or by blocks and then exactly Hermitian.
+    """left @ rightᴴ where that is Hermitian: whole(left, right), or by blocks and then exactly Hermitian.
 
     Derivatives are those of left @ rightᴴ along changes of `left` and `right` that keep it Hermitian.
 

@@ -10,7 +10,7 @@ from specjax.spectral.mirrored import mirrored_product
 
 
 def product(left: Inexact[Array, "*batch m k"], right: Inexact[Array, "*batch k n"]) -> Inexact[Array, "*batch m n"]:
-    """Left @ right at the highest precision: on a GPU float32 may otherwise run in TF32, an error larger than the methods'."""
+    """left @ right at the highest precision: on a GPU float32 may otherwise run in TF32, an error larger than the methods'."""
     return jnp.matmul(left, right, precision=jax.lax.Precision.HIGHEST)
 
 
@@ -22,14 +22,14 @@ def adjoint(x: Inexact[Array, "m n"]) -> Inexact[Array, "n m"]:
 def rounded_product(
     left: Inexact[Array, "m k"], right: Inexact[Array, "k n"], operands: DTypeLike | None
 ) -> Inexact[Array, "m n"]:
-    """Left @ right of operands rounded to the dtype `operands`, accumulated in the dtype of `left`; None rounds nothing."""
+    """left @ right of operands rounded to the dtype `operands`, accumulated in the dtype of `left`; None rounds nothing."""
     if operands is None:
         return product(left, right)
     return jnp.matmul(left.astype(operands), right.astype(operands), preferred_element_type=left.dtype)
 
 
 def rounded_gram(x: Inexact[Array, "m n"], operands: DTypeLike | None) -> Inexact[Array, "m m"]:
-    """X Xᴴ, of rounded operands as in `rounded_product`."""
+    """x xᴴ, of rounded operands as in `rounded_product`."""
     if operands is None:
         return mirrored_product(x, x, _times_adjoint, _times_adjoint)
     # XLA on a CPU may multiply a transposed half-precision operand at the speed of float32, a transposed copy at twice that and more.
@@ -40,7 +40,7 @@ def rounded_gram(x: Inexact[Array, "m n"], operands: DTypeLike | None) -> Inexac
 def commuting_product(
     left: Inexact[Array, "m m"], right: Inexact[Array, "m m"], operands: DTypeLike | None
 ) -> Inexact[Array, "m m"]:
-    """Left @ right of two Hermitian matrices that commute, so that it is Hermitian too; rounded as in `centred_product`, on both sides."""
+    """left @ right of two Hermitian matrices that commute, so that it is Hermitian too; rounded as in `centred_product`, on both sides."""
     if operands is None:
         return mirrored_product(left, right, _times_adjoint, product)
     mean, rest = _without_mean(left)

@@ -243,7 +243,7 @@ def _bidiagonalize(apply: MatVec, transposed: MatVec, starts: Float[Array, "star
 def _unit(
     v: Float[Array, "starts n"], floor: Float[Array, " starts"]
 ) -> tuple[Float[Array, "starts n"], Float[Array, " starts"]]:
-    """V / ‖v‖ and ‖v‖; zeros where ‖v‖ does not exceed the floor."""
+    """v / ‖v‖ and ‖v‖; zeros where ‖v‖ does not exceed the floor."""
     squares = jnp.sum(v**2, axis=-1)
     # What is not finite is no breakdown: it must be seen in the result, and as NaN, see `scaled`.
     squares = jnp.where(jnp.isfinite(squares), squares, jnp.nan)
@@ -278,7 +278,7 @@ def _dominant_directions(
 def _as_map(
     x: Array | MatVec, columns: int | None, key: Array
 ) -> tuple[MatVec, MatVec, int, Array | None, Float[Array, ""]]:
-    """X over a power of two, and that power, so that squares of its norms stay in range.
+    """x over a power of two, and that power, so that squares of its norms stay in range.
 
     As products with it and with its transpose, of vectors on its smaller side, and the length of these; and itself if it is an array.
     """
@@ -312,7 +312,7 @@ def _as_map(
 
 
 def _nonempty(x: Array) -> Array:
-    """X in at least float32, and a zero matrix for an empty one, whose norms are the same."""
+    """x in at least float32, and a zero matrix for an empty one, whose norms are the same."""
     return at_least_float32(x) if 0 not in x.shape[-2:] else jnp.zeros((*x.shape[:-2], 1, 1), x.dtype)
 
 

@@ -21,7 +21,7 @@ def at_least_float32(x: Num[Array, "..."]) -> Inexact[Array, "..."]:
 
 
 def nan_unless_finite(x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
-    """X itself, and NaN throughout where an entry is infinite or NaN.
+    """x itself, and NaN throughout where an entry is infinite or NaN.
 
     LAPACK's singular value decomposition of an infinite matrix may never return; of a NaN one it is NaN.
     """
@@ -29,7 +29,7 @@ def nan_unless_finite(x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
 
 
 def divided_by(x: Float[Array, "..."], largest: Float[Array, "..."]) -> Float[Array, "..."]:
-    """X / largest, and x itself where `largest`, a nonnegative array that broadcasts against x, is zero, infinite or NaN.
+    """x / largest, and x itself where `largest`, a nonnegative array that broadcasts against x, is zero, infinite or NaN.
 
     An infinite entry is thus left in place: x / inf would be zero almost everywhere, a silent zero instead of NaN.
     """
@@ -42,7 +42,7 @@ def divided_by(x: Float[Array, "..."], largest: Float[Array, "..."]) -> Float[Ar
 def scaled(
     x: Float[Array, "*shape"], axis: int | tuple[int, ...] = (-2, -1)
 ) -> tuple[Float[Array, "*shape"], Float[Array, "..."]]:
-    """X / p in at least float32, and p: the power of two that brings the largest entry along the axes into [1, 2), without rounding.
+    """x / p in at least float32, and p: the power of two that brings the largest entry along the axes into [1, 2), without rounding.
 
     p keeps the axes, with length 1, and is held fixed under differentiation; it is 1 where all entries are zero or there are none. Where
     one is infinite or NaN all are NaN: on an infinite matrix LAPACK's singular value decomposition may never return.
@@ -57,7 +57,7 @@ def scaled(
 
 
 def exactly_scaled(x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
-    """X divided by the power of two that brings its largest entry (real or imaginary part) into [1, 2): without rounding.
+    """x divided by the power of two that brings its largest entry (real or imaginary part) into [1, 2): without rounding.
 
     A zero matrix stays as it is; one with an infinite or NaN entry is NaN. The power is held fixed under differentiation.
     """
@@ -77,6 +77,6 @@ def frobenius(x: Float[Array, "..."], axis: int | tuple[int, ...] = (-2, -1)) ->
 
 
 def ratio(part: Float[Array, "..."], whole: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Part / whole, and 0 for 0/0; NaN stays NaN."""
+    """part / whole, and 0 for 0/0; NaN stays NaN."""
     nothing = (part == 0) & (whole == 0)
     return jnp.where(nothing, 0, part / jnp.where(nothing, 1, whole))

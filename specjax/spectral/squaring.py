@@ -13,7 +13,7 @@ SQUARINGS = 6
 
 
 def gram_matrix(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch k k"]:
-    """X Xᵀ or Xᵀ X, whichever is smaller."""
+    """x xᵀ or xᵀ x, whichever is smaller."""
     return x @ x.mT if x.shape[-2] <= x.shape[-1] else x.mT @ x
 
 

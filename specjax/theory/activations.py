@@ -48,7 +48,7 @@ def gaussian_mean(f: Callable[[_Numbers], _Numbers], variance: ArrayLike) -> _Nu
 
 
 def leaky_relu(below: float) -> Activation:
-    """T for t ≥ 0 and `below`·t under it; `below` = 0 is the ReLU, -1 the absolute value."""
+    """t for t ≥ 0 and `below`·t under it; `below` = 0 is the ReLU, -1 the absolute value."""
     return Activation(
         lambda t: jnp.where(t >= 0, t, below * t),
         lambda v: (1 - below) * jnp.sqrt(v / (2 * np.pi)),

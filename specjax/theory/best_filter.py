@@ -30,7 +30,7 @@ _POINTS = 100_000
 
 
 def best_filter(s_over_median: Values, alpha: float) -> Values:
-    """H at singular values over their median, up to a factor. Raises ValueError for α <= 1."""
+    """h at singular values over their median, up to a factor. Raises ValueError for α <= 1."""
     s, transform, _ = _spectrum(alpha)
     x = np.asarray(s_over_median)
     # It is linear in s near 0 and 1/s far out.

@@ -45,7 +45,7 @@ class RareSpike(NamedTuple):
     """‖M‖_op over its second eigenvalue."""
 
     def effective_rank(self) -> float:
-        """Er(M)."""
+        """er(M)."""
         return 1 + (self.rows - 1) / self.ratio
 
     def scales(self) -> tuple[float, float]:
@@ -98,7 +98,7 @@ def zipf_exponent(size: int, largest: float) -> float:
 
 
 def indicator_stable_rank(counts: Float[Array, "*batch tokens"]) -> Float[Array, "*batch"]:
-    """St(H) = n / max_j c_j = 1/p_max of the token indicator, exactly (eq. 2.15)."""
+    """st(H) = n / max_j c_j = 1/p_max of the token indicator, exactly (eq. 2.15)."""
     return jnp.sum(counts, axis=-1) / jnp.max(counts, axis=-1)
 
 
@@ -120,7 +120,7 @@ def perturbation_failure(eps: float, d: int) -> float:
 
 
 def norm_log_tail(eps: float, d: int) -> float:
-    """Log P(‖g‖²/d > 1 + ε/4), exact: what eq. (C.1) bounds by log 2 - ε² d/64, which fails for large d.
+    """log P(‖g‖²/d > 1 + ε/4), exact: what eq. (C.1) bounds by log 2 - ε² d/64, which fails for large d.
 
     The rate is (t - log(1 + t))/2 with t = ε/4, which is below t²/4.
     """

@@ -46,7 +46,7 @@ def signals(
 
 
 def largest_interaction(u: Float[Array, "n d"], v: Float[Array, "n d"], w: Float[Array, "d d"]) -> Float[Array, ""]:
-    """Max |u_jᵀ W v_i| over all i ≠ j, in O(N d) memory."""
+    """max |u_jᵀ W v_i| over all i ≠ j, in O(N d) memory."""
 
     def of_item(inputs: tuple[Array, Array]) -> Array:
         i, y = inputs
