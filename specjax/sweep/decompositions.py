@@ -1,7 +1,7 @@
 """Matrices that a measurement hands to LAPACK, one after the other.
 
-Batched calls may wait for each other for ever, in one program or in calls side by side (`specjax.spectral.one_by_one`). So `in_turn`
-evaluates a measurement's own program with every decomposition, also those in loops and branches, taken for one matrix at a time.
+Batched calls may wait for each other and never return, in one program or in calls side by side (`specjax.spectral.one_by_one`). So
+`in_turn` evaluates a measurement's own program with every decomposition, also those in loops and branches, taken for one matrix at a time.
 """
 
 from collections.abc import Callable, Sequence

@@ -318,9 +318,9 @@ EXPERIMENT = lab.Experiment(
     ledger("scaling"),
     title="Rates transfer between widths where no layer's update grows",
     summary="Losses of a perceptron of three layers after eight steps, over width × rate. In μP, at Muon's scale √(out/in) and with fixed "
-    "norms the rate that is tuned at the narrowest width is right at six times the width; in standard parametrization and at Muon's scale "
-    "0.2 √max(out, in) it is too large, and costs half of the loss or more. Without a scale Muon's rate transfers too, against theory: the "
-    "first layer's update falls as the last one's grows.",
+    "norms the rate that is tuned at the narrowest width is right at the widest; in standard parametrization and at Muon's scale "
+    "0.2 √max(out, in) it is too large there, and costs half of the loss or more. Without a scale Muon's rate transfers too, against "
+    "theory: the first layer's update falls as the last one's grows.",
     config=Config,
     measure=run,
     statements=states,
