@@ -195,8 +195,10 @@ def _run_one(experiment: "Experiment[Any]", scale: str, config: "Config", out: P
     except (report.Refused, StoreError) as error:
         raise UserError(_sentence(error)) from error
     report.discard(unfinished)
-    report.refresh(out)
     _print_checks([result])
+    # After the checks, which are there whatever else lies in the folder.
+    with _told_in_one_sentence():
+        report.refresh(out)
     if explain:
         _print_plans(out / experiment.name)
     _print_places([result], out)

@@ -211,6 +211,19 @@ def test_a_second_run_joins_the_report():
     assert page.index("A toy slope</strong>") < page.index("Another toy</strong>")
 
 
+def test_what_was_run_is_told_where_the_report_cannot_be_made(capsys, monkeypatch):
+    """As beside a result that a later version has put there during the run."""
+
+    def refused(_):
+        raise ValueError("results/other-toy does not hold a result this version can read.")
+
+    monkeypatch.setattr(report, "refresh", refused)
+    assert main(["run", "toy-slope"]) == 2
+    told = capsys.readouterr()
+    assert told.err == "specjax: results/other-toy does not hold a result this version can read.\n"
+    assert re.search(r"toy-slope +holds +", told.out)
+
+
 def test_reproduce_runs_all_and_agrees(capsys):
     assert main(["reproduce", "--scale", "smoke"]) == 0
     output = capsys.readouterr()

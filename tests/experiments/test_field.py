@@ -212,7 +212,7 @@ BAD = [
     ("field-batch", {"widths": (32, 40)}, "widths needs multiples of 16, got"),
     ("field-batch", {"alphas": (0.0,)}, "alphas needs one or more different finite numbers between 0 and inf, got"),
     ("field-phases", {"widths": (4,)}, "widths needs different sizes in ascending order, each at least 24, got"),
-    ("field-phases", {"seeds": 4}, "seeds must be at least 5, got 4."),
+    ("field-phases", {"seeds": 7}, "seeds must be at least 8, got 7."),
     (
         "field-exponents",
         {"widths": (16, 32, 64, 128)},

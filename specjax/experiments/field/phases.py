@@ -25,7 +25,7 @@ POINTS = {"isotropic": (0.0, 0.0), "SignSGD": (0.5, 3.0), "trade-off": (1.25, 1.
 BUDGETS = ["early", "middle", "late"]
 LENGTHS = tuple(2.0**-k for k in range(8, -2, -1))
 """Fixed Frobenius norms of the steps, per that of the target; the best for each budget is found on draws of its own."""
-TUNED, PER_WIDTH = 3, 4
+TUNED, PER_WIDTH = 6, 4
 """Draws that lengths are chosen on, and the size of a batch per width."""
 CONSTANT = 1.5
 """A factor between two losses that counts."""
@@ -43,11 +43,11 @@ class Config(lab.Config):
     """Sizes and draws."""
 
     seed: int = lab.integer(
-        3, least=0, help="root of all randomness; points, lengths and budgets were set on other draws"
+        4, least=0, help="root of all randomness; points, lengths and budgets were set on other draws"
     )
     widths: tuple[int, ...] = lab.sizes(48, least=24, help="rows and columns of W")
     seeds: int = lab.seeds(
-        12, least=TUNED + 2, help="draws of target and data, of which 3 choose the lengths of the steps"
+        18, least=TUNED + 2, help="draws of target and data, of which 6 choose the lengths of the steps"
     )
 
 
@@ -172,6 +172,6 @@ EXPERIMENT = lab.Experiment(
     config=Config,
     measure=run,
     statements=states,
-    scales={"smoke": {"widths": (24,), "seeds": 5}, "paper": {"widths": (48, 96)}},
+    scales={"smoke": {"widths": (24,), "seeds": 8}, "paper": {"widths": (48, 96)}},
     figure=figure,
 )
