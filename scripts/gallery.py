@@ -7,6 +7,7 @@ python scripts/gallery.py results
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from PIL import Image
@@ -43,8 +44,8 @@ ENTRY = """
 """
 
 
-def shrink(figure: Path, name: str) -> None:
-    """The picture of a figure, for the gallery."""
+def shrunk(figure: Path | BinaryIO) -> Image.Image:
+    """A figure's picture in few colours, at most `WIDTH` pixels across."""
     with Image.open(figure) as whole:
         small = whole.convert("RGB")
     small.thumbnail((WIDTH, small.height), Image.Resampling.LANCZOS)
@@ -54,7 +55,7 @@ def shrink(figure: Path, name: str) -> None:
     palette, ground = small.getpalette() or [], 3 * np.asarray(small)[0, 0]
     palette[ground : ground + 3] = [255, 255, 255]
     small.putpalette(palette)
-    small.save(PICTURES / f"{name}.png", optimize=True)
+    return small
 
 
 def page(results: Sequence[Result]) -> str:
@@ -87,7 +88,7 @@ def main() -> None:
     for old in PICTURES.glob("*.png"):
         old.unlink()
     for name in experiments.names():
-        shrink(folder / name / "figure.png", name)
+        shrunk(folder / name / "figure.png").save(PICTURES / f"{name}.png", optimize=True)
     (DOCS / "gallery.md").write_text(page([found[name] for name in experiments.names()]), encoding="utf-8")
 
 

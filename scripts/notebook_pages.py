@@ -17,12 +17,11 @@ import matplotlib
 matplotlib.use("agg")
 
 import matplotlib.pyplot as plt
-from PIL import Image
+from gallery import shrunk
 
 DOCS = Path(__file__).parents[1] / "docs"
 NOTEBOOKS = DOCS / "notebooks"
 PICTURES = Path("images") / "notebooks"
-COLORS = 64
 ORIGIN = """
 *This page shows the notebook [{name}.py]({name}.py): under each piece of code stands what it prints and draws.
 [Five notebooks](index.md) says how to run it.*
@@ -52,9 +51,7 @@ def drawn(out: Path, name: str, before: int) -> Iterator[Path]:
         (out / PICTURES).mkdir(parents=True, exist_ok=True)
         whole = io.BytesIO()
         plt.figure(number).savefig(whole, dpi=120)
-        with Image.open(whole) as image:
-            small = image.convert("RGB").quantize(COLORS, method=Image.Quantize.MAXCOVERAGE)
-        small.save(out / picture, optimize=True)
+        shrunk(whole).save(out / picture, optimize=True)
         plt.close(number)
         yield picture
 

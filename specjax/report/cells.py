@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from specjax.lab import Check
 from specjax.lab.finding import Verdict
 from specjax.report.record import Record, Result
+from specjax.sweep.memory import described
 
 CHECK_HEADER = ("check", "predicted", "measured", "interval", "verdict")
 _ID = re.compile(r"([^-]*)((?:-(?:[a-z]?\d+[a-z]?|[a-z]\b))?(?:-\d+\b)*)(.*)", re.DOTALL)
@@ -105,7 +106,7 @@ def settings(record: Record) -> list[tuple[str, str]]:
         ("scale", record.scale),
         *config,
         ("seconds", f"{record.seconds:.1f}"),
-        ("memory", "–" if record.memory is None else f"{record.memory / 2**20:.0f} MiB"),
+        ("memory", "–" if record.memory is None else described(record.memory)),
         ("started", record.started),
         ("device", f"{record.device['count']} × {record.device['kind']} ({record.device['platform']})"),
         ("versions", ", ".join(f"{package} {version}" for package, version in record.versions.items())),
