@@ -61,7 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command in `argv` (default: the process's arguments) and return its exit code.
 
     0: done. 1: `reproduce` found a verdict other than expected, or an experiment failed. 2: a mistake in the arguments or the
-    configuration. 130: interrupted. `--help` and `--version` leave by SystemExit(0), as argparse does.
+    configuration. 130: interrupted. 141: whoever read the output closed it. `--help` and `--version` leave by SystemExit(0), as
+    argparse does.
     """
     # Before JAX starts: programs are kept between runs, without XLA's false alarms about them (see sweep/compilation_cache.py).
     os.environ.setdefault("SPECJAX_COMPILATION_CACHE", "on")
@@ -71,7 +72,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         with _warned_in_one_sentence():
-            return _dispatch(arguments)
+            try:
+                return _dispatch(arguments)
+            finally:
+                sys.stdout.flush()
     except UserError as error:
         print(f"specjax: {error}", file=sys.stderr)
         return 2
@@ -80,6 +84,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         kept = "; what is finished is kept, and the same command goes on from there" if goes_on else ""
         print(f"specjax: interrupted{kept}.", file=sys.stderr)
         return 130
+    except BrokenPipeError:
+        # As after `specjax list | head`. What Python still holds back is thrown away, else it would complain of it at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
 
 
 def _dispatch(arguments: list[str]) -> int:

@@ -19,7 +19,7 @@ gc.disable()
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
-# Several batched LAPACK calls at once, in one program or in two, can wait for each other for ever on two cores in jaxlib 0.10.
+# Several batched LAPACK calls at once, in one program or in two, can wait for each other without end on two cores in jaxlib 0.10.
 _SERIAL = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
 # By XLA's older emitters and in one piece, as sweeps have it (specjax.sweep.effort), a program compiles in a third of the time.
 _QUICK = ("--xla_cpu_use_fusion_emitters=false", "--xla_cpu_parallel_codegen_split_count=1")

@@ -444,6 +444,18 @@ def test_an_interrupt_is_one_line_and_leaves_nothing(register, capsys):
     assert {path.name for path in Path("results").iterdir()} == {"other-toy"}
 
 
+def test_an_output_that_nobody_reads_is_no_error():
+    """As after `specjax list | head`: no traceback, and the exit code of a process that a closed pipe has ended."""
+    read, write = os.pipe()
+    os.close(read)
+    # Python then holds the words back until its end, where an exception could not be caught any more.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    command = [Path(sys.executable).with_name("specjax"), "--help"]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, env=environment, text=True, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
 def test_only_what_goes_on_says_so(capsys, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt

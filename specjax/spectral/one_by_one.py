@@ -1,7 +1,7 @@
 """Decompositions that cannot wait for each other: on a CPU a batch of them is computed one matrix after the other.
 
 jaxlib 0.10.0 to 0.11.0 cut a batched LAPACK call (svd, eigh, qr, lu, cholesky, triangular solves) into tasks for XLA's pool of threads and
-wait for them on a thread of that pool. As many calls at once as the pool has threads then wait for ever, be they in one program, in two,
+wait for them on a thread of that pool. As many calls at once as the pool has threads then never end, be they in one program, in two,
 or in one program on several devices. A call for one matrix is not cut and waits for nothing. So no order among calls is needed, which
 could not be kept between programs anyway. Later versions compute a batch in this way themselves, and the loop costs them little: tasks
 of OpenBLAS are hardly faster side by side (jax issue 36927).

@@ -17,7 +17,7 @@ from specjax import experiments, report
 def test_reproduce_confirms_what_holds_and_refutes_what_does_not(name, optimized_environment, tmp_path):
     # In a process of its own, whose programs are the optimized ones of a user's.
     command = [Path(sys.executable).with_name("specjax"), "reproduce", "--only", name, "--out", tmp_path]
-    # The limit is for programs that wait for each other for ever.
+    # The limit is for programs that wait for each other and never end.
     done = subprocess.run(command, env=optimized_environment, capture_output=True, text=True, timeout=1800, check=False)
     assert done.returncode == 0, done.stderr
     found = report.load(tmp_path / name).checks

@@ -188,7 +188,7 @@ print("done")
 
 @pytest.mark.slow
 def test_a_training_with_several_decompositions_ends(optimized_environment):
-    # In a process of its own, without what the tests set to keep decompositions apart, so that waiting for ever costs this test alone.
+    # In a process of its own, without what the tests set to keep decompositions apart, so that a deadlock costs this test alone.
     environment = {k: v for k, v in optimized_environment.items() if k not in ("XLA_FLAGS", "PJRT_NPROC")}
     process = subprocess.run(
         [sys.executable, "-c", _TRAINING], env=environment, capture_output=True, text=True, timeout=300, check=False
