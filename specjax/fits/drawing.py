@@ -41,7 +41,7 @@ def draw_fit(fit: Fit, ax: "Axes | None" = None) -> "Axes":
     ax.set_xscale("log", base=2)
     if positive:
         ax.set_yscale("log")
-    ax.set_xticks(fit.widths, [f"{width:g}" for width in fit.widths])
+    ax.set_xticks(fit.widths, [tick_label(width) for width in fit.widths])
     ax.set_xticks([], minor=True)
     ax.set_xlabel(fit.labels[0])
     ax.set_ylabel(fit.labels[1])
@@ -98,3 +98,8 @@ def _axes(ax: "Axes | None") -> "Axes":
     from matplotlib import pyplot as plt
 
     return plt.subplots(layout="constrained")[1]
+
+
+def tick_label(value: float | int | np.number) -> str:
+    """A number beside an axis: whole numbers as they are, others by three digits, since more would touch their neighbours."""
+    return f"{value:g}" if float(value).is_integer() else f"{value:.3g}"

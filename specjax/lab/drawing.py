@@ -13,6 +13,7 @@ from matplotlib.rcsetup import cycler
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
 from specjax import fits, sweep
+from specjax.fits.drawing import tick_label
 from specjax.lab.estimates import Estimate, Number, estimate
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -65,7 +66,7 @@ def draw_estimates(axes: Axes, found: Estimate, dim: str | None, scale: Number =
         axes.set_xscale("log", base=2)
     if wide or x.size <= _TICKS:
         ticks = apart(axes, x.tolist(), _APART)
-        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.set_xticks(ticks, [tick_label(tick) for tick in ticks])
         axes.minorticks_off()
 
 
@@ -178,7 +179,7 @@ def log_axes(axes: Axes, ticks: Sequence[float | int] | np.ndarray = ()) -> None
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     if len(ticks):
-        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.set_xticks(ticks, [tick_label(tick) for tick in ticks])
         axes.minorticks_off()
     readable_decades(axes)
 

@@ -1,5 +1,6 @@
 """The figure that an experiment has without drawing one: a panel for each statement with a curve, and lines for all others."""
 
+import re
 import textwrap
 from collections.abc import Mapping
 
@@ -29,7 +30,7 @@ def default_figure(statements: Mapping[str, Drawn]) -> Figure:
     """A panel for each statement with a curve or rivals, drawn by its relation; the others are lines, those of one axis in one panel."""
     curves, axis_lines = {}, dict[str, list[tuple[str, Line]]]()
     for name, drawn in statements.items():
-        title, line = name.replace("-", " "), drawn[0].line()
+        title, line = _title(name), drawn[0].line()
         if line is None:
             curves[title] = drawn
         else:
@@ -52,6 +53,11 @@ def default_figure(statements: Mapping[str, Drawn]) -> Figure:
         axes.remove()
     figure.set_figheight(_HEIGHT * down + heights.reshape(down, across).max(axis=1).sum())
     return figure
+
+
+def _title(name: str) -> str:
+    """The name of a statement as words, with the numbers of papers as they print them: Theorem B.2 in theorem-b-2."""
+    return re.sub(r"\b(\d+|[a-z]) (?=\d+\b)", lambda first: f"{first[1].upper()}.", name.replace("-", " "))
 
 
 def _legend_below(axes: Axes) -> float:

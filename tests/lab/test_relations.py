@@ -7,6 +7,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from specjax import lab
+from specjax.fits.drawing import tick_label
 from specjax.lab.drawing import apart, words
 from specjax.lab.figure import default_figure
 
@@ -509,6 +510,23 @@ def test_a_default_figure_has_words_for_names_and_its_legends_below_the_panels()
 
 def test_names_of_data_become_words_and_indices_stay():
     assert words("beside.left_error less V_L at 0.25") == "beside left error less V_L at 0.25"
+
+
+def test_titles_have_the_numbers_of_papers_as_they_print_them():
+    names = ["theorem-b-2", "bound-3-19-printed", "theorem-1", "kappa-2-exactly", "a-batch-of-4"]
+    statements = {name: (lab.equals(noisy(SIZES), 1.0), {}) for name in names}
+    titles = [axes.get_title() for axes in default_figure(statements).axes]
+    assert titles == ["theorem B.2", "bound 3.19 printed", "theorem 1", "kappa 2 exactly", "a batch of 4"]
+
+
+def test_numbers_beside_an_axis_have_three_digits_or_are_whole():
+    assert [tick_label(value) for value in (2 / 3, 0.05, 11.3137, 1024, 45.0)] == [
+        "0.667",
+        "0.05",
+        "11.3",
+        "1024",
+        "45",
+    ]
 
 
 def test_ticks_whose_labels_would_touch_are_left_out():
