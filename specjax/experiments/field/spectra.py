@@ -19,9 +19,9 @@ from specjax.models import mlp
 
 CLASSES, LAYERS, BATCH, HELD_OUT, BETA, NOISE = 12, 4, 32, 1024, 0.9, 0.7
 """Classes and inputs, layers, samples of a batch and of the last one, decay of the momentum, and noise of an input."""
-RATES = 1.5 ** np.arange(-2.5, 3.0)
+RATES = 1.5 ** np.arange(-2.5, 5.0)
 SCALES = {"gradient": 1.0, "Muon": 1.1, "-1/3": 1.5, "inverse": 6.0, "Kaon": 1.2, "uniform": 1.1}
-"""Rates, in units of about the best ones: a number of each spectrum, times `UNIT` / (steps √width)."""
+"""Rates, in units of about the best ones after 100 steps: a number of each spectrum, times `UNIT` / (steps √width)."""
 UNIT = 24.0
 LARGEST = 1e3
 
@@ -29,7 +29,7 @@ LARGEST = 1e3
 class Config(lab.Config):
     """Sizes, lengths and draws."""
 
-    seed: int = lab.integer(1, least=0, help="root of all randomness; bounds were set on other draws")
+    seed: int = lab.integer(2, least=0, help="root of all randomness; bounds and rates were set on other draws")
     widths: tuple[int, ...] = lab.sizes(16, 48, least=CLASSES, help=f"units between layers of {CLASSES}")
     lengths: tuple[int, ...] = lab.sizes(40, 120, least=10, help="steps of a training")
     seeds: int = lab.seeds(24, least=4, help="networks and classes; each half of them chooses the steps of the other")
@@ -101,29 +101,36 @@ def keeps(name: str, cites: str, says: str, kind: str, share: float, instead: st
     states(cites, says, name=name, controls=exchanged("kind", kind, instead), along="step", **options)(relation)
 
 
-HALF = "In a pilot 4/5 of the gain was asked of random spectra, which some dozens of networks do not decide; judged on fresh draws."
+HALF = "In a pilot 4/5 of the gain was asked of random spectra, which some dozens of networks do not decide. "
+WIDER = "After 500 steps the gradient's best rate was the last of the grid; two were added. Judged on fresh draws."
 GAIN = "more than half of what Muon gains over the gradient's own singular values, each with its best steps"
-OPEN: Any = {"post_hoc": HALF, "holds": None}
+OPEN: Any = {"post_hoc": HALF + WIDER, "holds": None}
 keeps("kaon", "random-spectra", f"Kaon has {GAIN}.", "Kaon", 0.5, "gradient", **OPEN)
 keeps("uniform-noise", "random-spectra", f"Uniform noise has {GAIN}.", "uniform", 0.5, "gradient", **OPEN)
 keeps("third", "inverted", f"The power -1/3 has {GAIN}.", "-1/3", 0.5, "gradient", **OPEN)
-keeps("inverse", "inverse", f"The power -1 has {GAIN}.", "inverse", 0.5, "Muon", holds=False)
-keeps("third-is-ahead", "quasi-norm", "The power -1/3 ends below Muon.", "-1/3", 1.0, "gradient", holds=None)
+keeps("inverse", "inverse", f"The power -1 has {GAIN}.", "inverse", 0.5, "Muon", holds=False, post_hoc=WIDER)
+BELOW = "The power -1/3 ends below Muon."
+keeps("third-is-ahead", "quasi-norm", BELOW, "-1/3", 1.0, "gradient", holds=None, post_hoc=WIDER)
 
 
 def figure(config: Config, data: xr.Dataset) -> Figure:
     """The losses of all spectra with their best steps, for every length, a panel for each width."""
-    drawn = Figure(figsize=(9.5, 3.8), layout="constrained")
-    panels = drawn.subplots(1, len(config.widths), squeeze=False, sharey=True)[0]
-    for axes, width in zip(panels, config.widths, strict=True):
+    down = -(-len(config.widths) // 2)
+    drawn = Figure(figsize=(9.5, 3.8 * down), layout="constrained")
+    panels = drawn.subplots(down, 2, squeeze=False, sharey=True)
+    for axes in panels.flat[len(config.widths) :]:
+        axes.remove()
+    for axes, width in zip(panels.flat, config.widths, strict=False):
         for steps, color, marker in zip(config.lengths, COLORS, MARKERS, strict=False):
             loss = data["loss"].sel(width=width, step=steps)
             losses = [tuned(loss.sel(kind=kind))[0] for kind in SPECTRA]
             draw_at(axes, list(SPECTRA), losses, label=f"{steps} steps", color=color, marker=marker)
             axes.axhline(float(xr.ufuncs.exp(losses[1].mean())), color=color, linewidth=0.7, linestyle="--")
         axes.set(title=f"matrices of {CLASSES} × {width}", xlabel="singular values of a step")
-    panels[0].set_ylabel("loss on fresh samples (dashed: Muon's)")
-    panels[0].legend(fontsize="small")
+    for row in panels:
+        row[0].set_ylabel("loss on fresh samples (dashed: Muon's)")
+    handles, labels = panels[0, 0].get_legend_handles_labels()
+    drawn.legend(handles, labels, loc="outside lower center", ncols=len(config.lengths), fontsize="small")
     return drawn
 
 
