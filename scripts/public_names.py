@@ -1,55 +1,93 @@
 """Hooks of the documentation's builder.
 
-The API page of a package shows what its `__init__` exports, and nothing else: a line `::: specjax.sweep` in docs/api stands for one
-entry for each name that specjax/sweep/__init__.py imports `as` itself, in its order. Lines that name a module are left as they are.
+The API page of a package shows what its `__init__` exports, and nothing else: a line `::: specjax.sweep` in docs/api stands for the
+docstring of the package and an entry for each module from which specjax/sweep/__init__.py imports names `as` themselves, with these
+names alone. The docstrings of modules are shown since they have the formulas of which those of functions speak. Lines that name a
+module are left as they are.
 
 Formulas in plain text keep their signs: an underscore makes no emphasis, and neither does the star of ‖G‖_*.
+
+A name in code, such as `specjax.sweep.run`, is a link to its entry, if it has one.
 """
 
 import ast
+import json
 import re
+from functools import cache
 from pathlib import Path
+from xml.etree.ElementTree import Element, SubElement
 
 from markdown import Extension, Markdown
-from markdown.inlinepatterns import SimpleTextInlineProcessor
+from markdown.inlinepatterns import InlineProcessor, SimpleTextInlineProcessor
+from markdown.util import AtomicString
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.plugins import event_priority
 
 ROOT = Path(__file__).parents[1]
 
 
-class PlainFormulas(Extension):
+class NameInCode(InlineProcessor):
+    """Makes of a name what the plugin that links names reads."""
+
+    def handleMatch(self, m: re.Match[str], data: str) -> tuple[Element, int, int]:  # noqa: ARG002
+        """A name without entry stays as it is."""
+        path, _, name = m[1].rpartition(".")
+        link = Element("autoref", identifier=f"{defining(path, name)}.{name}", optional="")
+        code = SubElement(link, "code")
+        code.text = AtomicString(m[1])
+        return link, m.start(0), m.end(0)
+
+
+class PlainText(Extension):
     """Text between underscores, as in ‖A‖_F ‖B‖_F, is no emphasis, and `_*` is text; pages write emphasis with stars."""
 
     def extendMarkdown(self, md: Markdown) -> None:
         """Change the patterns of `md`, which calls this."""
         # Before emphasis, of priority 60, and after code, links and HTML.
         md.inlinePatterns.register(SimpleTextInlineProcessor(r"(_\*?)"), "plain_underscore", 65)
+        # Before code, of priority 190, and not in the text of a link.
+        md.inlinePatterns.register(NameInCode(r"(?<![`\[])`(specjax(?:\.\w+)+)`(?!`)"), "name_in_code", 195)
 
 
 # Before the plugin that reads docstrings takes the list.
 @event_priority(100)
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    config.markdown_extensions.append(PlainFormulas())
+    config.markdown_extensions.append(PlainText())
     return config
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    return re.sub(
-        r"^::: (specjax[\w.]*)$",
-        lambda line: "\n".join(f"::: {name}\n" for name in public(line[1])),
-        markdown,
-        flags=re.MULTILINE,
-    )
+    return re.sub(r"^::: (specjax[\w.]*)$", lambda line: entries(line[1]), markdown, flags=re.MULTILINE)
 
 
-def public(path: str) -> list[str]:
-    """Where the names that a package exports are defined; of what is no package, or exports nothing, the path itself."""
+def entries(path: str) -> str:
+    """The entries of a package's modules, below what the package says of itself; of what is no package, or exports nothing, its own."""
+    modules = public(path)
+    if not modules:
+        return f"::: {path}"
+    about = entry(path, members=False, show_root_heading=False, show_root_toc_entry=False)
+    how = f"Import what follows from `{path}`. Each heading is the module that defines what stands below it.\n"
+    return "\n".join([about, how, *(entry(module, members=names) for module, names in modules.items())])
+
+
+def entry(path: str, **options: bool | list[str]) -> str:
+    return f"::: {path}\n    options: {json.dumps(options)}\n"
+
+
+@cache
+def public(path: str) -> dict[str, list[str]]:
+    """The names that a package exports, under the modules that define them."""
     start = ROOT.joinpath(*path.split("."), "__init__.py")
-    if not start.exists():
-        return [path]
-    imports = [node for node in ast.parse(start.read_text(encoding="utf-8")).body if isinstance(node, ast.ImportFrom)]
-    # What a package imports from itself are its modules.
-    return [
-        f"{node.module}.{name.name}" for node in imports if node.module != path for name in node.names if name.asname
-    ] or [path]
+    modules: dict[str, list[str]] = {}
+    for node in ast.parse(start.read_text(encoding="utf-8")).body if start.exists() else ():
+        # What a package imports from itself are its modules.
+        if isinstance(node, ast.ImportFrom) and node.module and node.module != path:
+            for name in node.names:
+                if name.asname:
+                    modules.setdefault(defining(node.module, name.name), []).append(name.name)
+    return modules
+
+
+def defining(path: str, name: str) -> str:
+    """The module that defines a name of the module or package `path`."""
+    return next((module for module, names in public(path).items() if name in names), path)
