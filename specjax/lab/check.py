@@ -16,11 +16,15 @@ class Check:
     Numbers that are not finite, such as the ends of an interval of too few draws, are None.
 
     Attributes:
-        name, cites, says: Of the statement: its name, the rows that it decides, its sentence.
+        name: The name of the statement.
+        cites: The rows that the statement decides.
+        says: Its sentence.
         verdict: What it came out as, after the attacks; `reason` says why where the numbers alone do not.
         expected: What `specjax reproduce` expects of it; None where it is held open.
         rule: How the verdict follows from the numbers.
-        estimate, interval, compared: The point that decides: the estimate, its interval, and the prediction or threshold.
+        estimate: The estimate at the point that decides.
+        interval: Its interval.
+        compared: The prediction or threshold that it was compared with.
         draws: Independent draws at that point.
         depends: Whether the verdict turns along the length of a training.
         away: Standard errors between estimate and prediction; None where `compared` is a threshold, which predicts nothing.
