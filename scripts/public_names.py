@@ -7,7 +7,7 @@ module are left as they are.
 
 Formulas in plain text keep their signs: an underscore makes no emphasis, and neither does the star of ‖G‖_*.
 
-A name in code, such as `specjax.sweep.run`, is a link to its entry, if it has one.
+A name in code, such as `specjax.sweep.run`, is a link to its entry, if it has one. A picture is a link to itself: alone it can be enlarged.
 """
 
 import ast
@@ -58,6 +58,14 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_page_markdown(markdown: str, **_: object) -> str:
     return re.sub(r"^::: (specjax[\w.]*)$", lambda line: entries(line[1]), markdown, flags=re.MULTILINE)
+
+
+def on_page_content(html: str, **_: object) -> str:
+    return re.sub(
+        r'(<a [^>]*>)?<img [^>]*?src="([^"]+)"[^>]*>',
+        lambda picture: picture[0] if picture[1] else f'<a href="{picture[2]}">{picture[0]}</a>',
+        html,
+    )
 
 
 def entries(path: str) -> str:
