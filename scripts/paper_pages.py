@@ -46,7 +46,8 @@ def with_tables(page: str, paper: str) -> str:
         page = page.rstrip("\n") + "\n" + SECTION
     found = standing.rows(paper, list(recorded.values()))
     rows = [(s.row.id, s.row.says, s.status, s.row.finding or s.row.because, "; ".join(s.decided[:1])) for s in found]
-    page = _placed(page, "standing", _table(HEADER, rows))
+    # On a phone docs/assets/specjax.css shows each row as a list.
+    page = _placed(page, "standing", f'<div class="standing" markdown>\n\n{_table(HEADER, rows)}\n</div>\n')
     if "<!-- numbers -->" in page:
         page = _placed(
             page, "numbers", _table(NUMBERS, _numbers([r for r in recorded.values() if r.record.paper == paper]))
