@@ -5,7 +5,8 @@ docstring of the package and an entry for each module from which specjax/sweep/_
 names alone. The docstrings of modules are shown since they have the formulas of which those of functions speak. Lines that name a
 module are left as they are.
 
-Formulas in plain text keep their signs: an underscore makes no emphasis, and neither does the star of ‖G‖_*.
+Formulas in plain text are set: what stands below or above in u_i, ‖G‖_* and d^(1/α). Other underscores keep their sign, and make no
+emphasis.
 
 A name in code, such as `specjax.sweep.run`, is a link to its entry, if it has one. A picture is a link to itself: alone it can be enlarged.
 """
@@ -38,12 +39,53 @@ class NameInCode(InlineProcessor):
         return link, m.start(0), m.end(0)
 
 
+LETTER = "A-Za-zα-ωΑ-Ωℓ"
+BELOW = (
+    # One sign below anything, as in max_i; or a word below one letter or a bracket, as in W_out, but not in fan_in.
+    rf"(?<=[^\s_(])UNDER(?P<sign>\\?\*|(?:[{LETTER}0-9#∞]|[+-](?![\w(]))(?![A-Za-z0-9]|\\?_))"
+    rf"|(?<![A-Za-z][A-Za-z])(?<=[^\s_(])UNDER(?P<word>[{LETTER}0-9]{{2,5}})(?![A-Za-z0-9]|\\?_)"
+    r"|(?<=\S)UNDER(?:\{(?P<below>[^{}]*)\}|(?P<index>\([^()]*\)))"
+)
+ABOVE = (
+    r"(?<=\S)\^(?:\{(?P<above>(?:[^{}]|\{[^{}]*\})*)\}|(?P<power>\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
+    rf"|-?\d+/\d+|-?[⊙∘]?\d+(?:\.\d+)?|-?[{LETTER}]+|∞))"
+)
+ESCAPED = BELOW.replace("UNDER", r"\\_")
+PLAIN = BELOW.replace("UNDER", "_") + "|" + ABOVE
+EITHER = re.compile(BELOW.replace("UNDER", r"\\?_") + "|" + ABOVE)
+
+
+class Scripts(InlineProcessor):
+    """Signs below and above the line, in formulas of plain text."""
+
+    def handleMatch(self, m: re.Match[str], data: str) -> tuple[Element, int, int]:  # noqa: ARG002
+        """A formula below or above is set likewise."""
+        return script(m), m.start(0), m.end(0)
+
+
+def script(m: re.Match[str]) -> Element:
+    element = Element("sup" if m.lastgroup in ("above", "power") else "sub")
+    text = m[m.lastgroup or 0]
+    inner = list(EITHER.finditer(text))
+    ends = [0, *(found.end() for found in inner)]
+    starts = [*(found.start() for found in inner), len(text)]
+    element.text, *tails = (text[end:start] for end, start in zip(ends, starts, strict=True))
+    for found, tail in zip(inner, tails, strict=True):
+        child = script(found)
+        child.tail = tail
+        element.append(child)
+    return element
+
+
 class PlainText(Extension):
-    """Text between underscores, as in ‖A‖_F ‖B‖_F, is no emphasis, and `_*` is text; pages write emphasis with stars."""
+    """Text between underscores, as in ‖A‖_F ‖B‖_F, is no emphasis; pages write emphasis with stars."""
 
     def extendMarkdown(self, md: Markdown) -> None:
         """Change the patterns of `md`, which calls this."""
+        # Before what is escaped, of priority 180; tables have escaped underscores.
+        md.inlinePatterns.register(Scripts(ESCAPED), "escaped_scripts", 185)
         # Before emphasis, of priority 60, and after code, links and HTML.
+        md.inlinePatterns.register(Scripts(PLAIN), "scripts", 66)
         md.inlinePatterns.register(SimpleTextInlineProcessor(r"(_\*?)"), "plain_underscore", 65)
         # Before code, of priority 190, and not in the text of a link.
         md.inlinePatterns.register(NameInCode(r"(?<![`\[])`(specjax(?:\.\w+)+)`(?!`)"), "name_in_code", 195)
