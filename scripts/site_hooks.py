@@ -78,7 +78,17 @@ def script(m: re.Match[str]) -> Element:
 
 
 class PlainText(Extension):
-    """Text between underscores, as in ‖A‖_F ‖B‖_F, is no emphasis; pages write emphasis with stars."""
+    """Text between underscores, as in ‖A‖_F ‖B‖_F, is no emphasis; pages write emphasis with stars.
+
+    >>> def paragraph(text):
+    ...     print(Markdown(extensions=[PlainText()]).convert(text))
+    >>> paragraph("‖A‖_F and ‖G‖_* of W_out, not fan_in or x_test_set")
+    <p>‖A‖<sub>F</sub> and ‖G‖<sub>*</sub> of W<sub>out</sub>, not fan_in or x_test_set</p>
+    >>> paragraph("max_i s_i^2 at d^(1+1/(2α))")
+    <p>max<sub>i</sub> s<sub>i</sub><sup>2</sup> at d<sup>(1+1/(2α))</sup></p>
+    >>> paragraph("`u_i^2`")
+    <p><code>u_i^2</code></p>
+    """
 
     def extendMarkdown(self, md: Markdown) -> None:
         """Change the patterns of `md`, which calls this."""
