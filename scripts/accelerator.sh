@@ -6,11 +6,21 @@
 #
 # With --smoke and JAX_PLATFORMS=cpu it shows, in a few minutes and without an accelerator, that every piece runs.
 set -uo pipefail
-smoke=
-if [[ "${1:-}" == --smoke ]]; then smoke=--smoke && shift; fi
-mkdir -p "${1:-accelerator}"
-out=$(cd "${1:-accelerator}" && pwd)
-cd "$(dirname "$0")/.."
+smoke= folder=
+for argument; do
+  case "$argument" in
+    --smoke) smoke=--smoke ;;
+    -*) echo "There is no flag '$argument'; write $0 [--smoke] [DIR]." >&2 && exit 2 ;;
+    *)
+      if [[ -n "$folder" ]]; then echo "There is no place for '$argument'; write $0 [--smoke] [DIR]." >&2 && exit 2; fi
+      folder=$argument
+      ;;
+  esac
+done
+folder=${folder:-accelerator}
+# Without a folder nothing may run: its pieces would write elsewhere.
+mkdir -p "$folder" && out=$(cd "$folder" && pwd) || exit 2
+cd "$(dirname "$0")/.." || exit 2
 scale=${smoke:+smoke}
 scale=${scale:-paper}
 
