@@ -110,6 +110,10 @@ SPECTRAL = [
         lambda: spectral.schatten_norm(WIDE, -1),
         "schatten_norm needs p > 0, got p=-1; the rank is jnp.linalg.matrix_rank.",
     ),
+    (
+        lambda: spectral.estimate_ranks(VECTOR, KEY),
+        "estimate_ranks needs one matrix, got shape (3,); take jax.vmap for several.",
+    ),
     (lambda: spectral.normalize_rows(VECTOR), ROWS),
     (lambda: spectral.normalize_columns(VECTOR), ROWS),
     (lambda: spectral.diagonal_mean(WIDE), DOMINANCE),

@@ -137,7 +137,8 @@ def estimate_ranks(
         and is of no use; `spectral.nuclear_rank` has the exact one. The interval of a rank combines the ends of its norms'.
 
     Raises:
-        ValueError: for counts too small, `columns` missing for a map or given for an array, or a map that is not linear.
+        ValueError: for an array that is no matrix, counts too small, `columns` missing for a map or given for an array, or a map that
+            is not linear.
 
     """
     _check_counts(steps, probes, directions)
@@ -283,6 +284,8 @@ def _as_map(
     As products with it and with its transpose, of vectors on its smaller side, and the length of these; and itself if it is an array.
     """
     if not callable(x):
+        if x.ndim != 2:
+            raise ValueError(f"estimate_ranks needs one matrix, got shape {x.shape}; take jax.vmap for several.")
         if columns is not None:
             raise ValueError(f"columns is for a linear map; an array of shape {x.shape} has its own.")
         unit, power = scaled(_nonempty(x))
