@@ -314,17 +314,28 @@ def _judge(arguments: list[str]) -> int:
     _add_out(parser)
     given = parser.parse(arguments)
     out = _out(given.out)
-    from specjax import report
+    from specjax import experiments, report
     from specjax.report import cells
 
+    known = experiments.names()
+    for name in given.names:
+        if name not in known:
+            raise UserError(_unknown("experiment", name, known))
     with _told_in_one_sentence():
-        names = given.names or [result.record.name for result in report.load_all(out)]
+        stored = given.names or [result.record.name for result in report.load_all(out)]
+        names = [name for name in stored if name in known]
         if not names:
-            raise UserError(f"There is no result in {out}; `specjax run NAME --out {out}` makes one.")
+            raise UserError(f"There is no result of an experiment in {out}; `specjax run NAME --out {out}` makes one.")
         results = [report.judge_again(name, out) for name in names]
         report.refresh(out)
     _print_checks(results)
     _print_places(results, out)
+    # Results of `specjax scaling`, and of experiments that another script has registered.
+    for name in stored:
+        if name not in known:
+            print(
+                f"specjax: {name} is as it was, since `specjax list` has no experiment of this name.", file=sys.stderr
+            )
     problems = cells.surprises(results)
     for problem in problems:
         print(f"specjax: {problem}", file=sys.stderr)

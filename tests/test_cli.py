@@ -375,6 +375,20 @@ def test_judge_ends_with_1_where_a_verdict_is_not_the_expected_one(register, cap
     assert capsys.readouterr().err == "specjax: toy-slope/fails is refuted, expected confirmed\n"
 
 
+def test_judge_leaves_a_result_that_it_does_not_know_as_it_was(register, capsys):
+    assert main(["run", "toy-slope"]) == 0
+    register(dataclasses.replace(TOY, name="another"))
+    assert main(["run", "another"]) == 0
+    register(TOY)
+    before = stored("another")
+    capsys.readouterr()
+    assert main(["judge"]) == 0
+    output = capsys.readouterr()
+    assert "toy-slope" in output.out
+    assert output.err == "specjax: another is as it was, since `specjax list` has no experiment of this name.\n"
+    assert stored("another") == before
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -568,7 +582,8 @@ BAD_INPUT = {
     "run toy-slope --out /proc/results": r"Results cannot be written to /proc/results \(.+\); choose another --out\.",
     "run toy-slope --out=": r"--out needs the name of a folder, as in `--out results`\.",
     "judge toy-slope": r"There is no result in results/toy-slope; make it by `specjax run toy-slope`\.",
-    "judge --out nowhere": r"There is no result in nowhere; `specjax run NAME --out nowhere` makes one\.",
+    "judge zzz": r"There is no experiment 'zzz'; there are toy-slope, other-toy\.",
+    "judge --out nowhere": r"There is no result of an experiment in nowhere; `specjax run NAME --out nowhere` makes one\.",
     "reproduce toy-slope": r"There is no place for 'toy-slope' here; see `specjax reproduce --help`\.",
     "reproduce --only zzz": r"--only 'zzz' matches no experiment; `specjax list` shows the names\.",
     "reproduce --onl toy": r"There is no flag '--onl'; did you mean --only or --out\?",
