@@ -4,7 +4,8 @@
 #
 #   scripts/accelerator.sh [--smoke] [DIR]     # output of every piece in DIR (default: accelerator), all of them in DIR/accelerator.json
 #
-# With --smoke and JAX_PLATFORMS=cpu it shows, in a few minutes and without an accelerator, that every piece runs.
+# With --smoke and JAX_PLATFORMS=cpu it shows, in a few minutes and without an accelerator, that every piece runs; DIR is then
+# accelerator-smoke if none is given.
 set -uo pipefail
 smoke= folder=
 for argument; do
@@ -17,12 +18,17 @@ for argument; do
       ;;
   esac
 done
-folder=${folder:-accelerator}
+folder=${folder:-accelerator${smoke:+-smoke}}
 # Without a folder nothing may run: its pieces would write elsewhere.
 mkdir -p "$folder" && out=$(cd "$folder" && pwd) || exit 2
 cd "$(dirname "$0")/.." || exit 2
 scale=${smoke:+smoke}
 scale=${scale:-paper}
+# Else a run in earnest would take the pieces of a trial for its own.
+if [[ -e "$out/scale" && $(<"$out/scale") != "$scale" ]]; then
+  echo "$out has pieces of scale $(<"$out/scale"); name another folder." >&2 && exit 2
+fi
+echo "$scale" >"$out/scale"
 
 finish() {
   python - "$out" <<'PYTHON'

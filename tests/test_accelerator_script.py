@@ -9,9 +9,11 @@ import pytest
 SCRIPT = Path(__file__).parents[1] / "scripts" / "accelerator.sh"
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["a", "b"], ["a file/below"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["a", "b"], ["a file/below"], ["trial"]])
 def test_it_runs_nothing_on_a_wrong_argument(arguments, tmp_path):
     (tmp_path / "a file").write_text("mine")
+    (tmp_path / "trial").mkdir()
+    (tmp_path / "trial" / "scale").write_text("smoke\n")
     # What the script would run, and where it would leave a trace.
     commands = tmp_path / "commands"
     commands.mkdir()
@@ -25,4 +27,4 @@ def test_it_runs_nothing_on_a_wrong_argument(arguments, tmp_path):
     )
     assert done.returncode == 2
     assert done.stderr
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a file", "commands"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a file", "commands", "trial"]
