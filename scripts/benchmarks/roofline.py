@@ -1,8 +1,8 @@
-"""What one seed of the sweep of `sweep.py` consists of, on one core.
+"""What one seed of the sweep of `sweep.py` consists of, on one core or on an accelerator.
 
 The parts are the draws of the weights, the products of the gradient and of its statistics, one pass of each function of all pairs of
 hidden units, and one pass of c = a + s b over as many entries. Each runs alone, many times in a loop, on one thread; processor time of the
-process is what is taken, the least of `--repeats`.
+process is what is taken, the least of `--repeats`. On an accelerator it is elapsed time, since the processor only waits there.
 
     python scripts/benchmarks/roofline.py [--smoke]
 """
@@ -13,7 +13,7 @@ import os
 os.environ["PJRT_NPROC"] = "1"  # one thread of XLA; the sweep is measured by sweep.py in a process of its own
 
 from collections.abc import Callable
-from time import process_time
+from time import perf_counter, process_time
 
 import jax
 import jax.numpy as jnp
@@ -61,7 +61,8 @@ def parts(d1: int) -> dict[str, tuple[Part, float]]:
 
 
 def milliseconds(part: Part, seeds: int, repeats: int) -> float:
-    """Of processor time for each seed, in a loop that keeps the last result alone."""
+    """For each seed, in a loop that keeps the last result alone: of processor time, or elapsed on an accelerator."""
+    now = process_time if jax.default_backend() == "cpu" else perf_counter
 
     def program(ids: Array) -> object:
         start = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(part, ids[0]))
@@ -73,9 +74,9 @@ def milliseconds(part: Part, seeds: int, repeats: int) -> float:
     jax.block_until_ready(compiled(ids))
     taken = []
     for _ in range(repeats):
-        start = process_time()
+        start = now()
         jax.block_until_ready(compiled(ids))
-        taken.append(process_time() - start)
+        taken.append(now() - start)
     return 1e3 * min(taken) / seeds
 
 
@@ -96,7 +97,8 @@ def main() -> None:
             taken = milliseconds(part, max(2**23 // d1**2, 4) if not options.smoke else 2, options.repeats)
             rows.append((name, f"{taken:.4f}", f"{1e-6 * operations / taken:.1f}" if operations else ""))
         print("\n" + table(rows))
-    print("ms: of one core for a seed; G/s: 10⁹ operations of a product, or entries, in a second.")
+    unit = "of one core" if jax.default_backend() == "cpu" else "elapsed,"
+    print(f"ms: {unit} for a seed; G/s: 10⁹ operations of a product, or entries, in a second.")
 
 
 if __name__ == "__main__":
