@@ -23,7 +23,6 @@ PAGES = (
     "sweeps.md",
     "fits.md",
     "optim.md",
-    "layer-report.md",
     # It trains for minutes.
     pytest.param("transfer.md", marks=pytest.mark.slow),
     "training.md",
@@ -117,9 +116,10 @@ def test_the_tutorial_prints_what_it_shows(capsys):
     prints_what_it_shows(capsys.readouterr().out, "\n".join(shown))
 
 
-def test_the_page_of_moments_prints_what_it_shows():
+@pytest.mark.parametrize("page", ["exact-moments.md", "layer-report.md"])
+def test_a_page_prints_what_it_shows(page):
     """In a process of its own: traced with symbolic sizes, functions of specjax get sizes that its types, checked here, do not name."""
-    code, shown = (blocks("exact-moments.md", language) for language in ("python", "text"))
+    code, shown = (blocks(page, language) for language in ("python", "text"))
     assert len(code) == len(shown)
     command = [sys.executable, "-W", "error", "-c", "\n".join(code)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
