@@ -70,12 +70,33 @@ def test_products_are_not_rounded_to_tf32():
     np.testing.assert_allclose(found, (u * s**2) @ vt, atol=2e-5)
 
 
-def test_float64_is_float64():
+@pytest.mark.parametrize("name", METHODS)
+def test_in_float64_polar_factors_are_as_exact_as_float64(name):
+    x, expected = spectrum(64, 48, condition=100.0)
     with jax.enable_x64(True):
-        x = np.random.default_rng(2).normal(size=(64, 48))
-        u, _, vt = np.linalg.svd(x, full_matrices=False)
-        found = np.asarray(jax.jit(spectral.polar)(jnp.asarray(x)))
-    np.testing.assert_allclose(found, u @ vt, atol=1e-12)
+        found = np.asarray(jax.jit(lambda x: spectral.polar(x, METHODS[name]))(jnp.asarray(x)))
+    assert found.dtype == np.float64
+    assert np.linalg.norm(found - expected, 2) < 1e-11
+
+
+@pytest.mark.parametrize("shape", [(128, 128), (64, 256)])
+@pytest.mark.parametrize(
+    ("operands", "dtype", "limit"),
+    [
+        # Operands of ten bits, as those of TF32, are off by more than the first limit and by less than the second.
+        (None, jnp.float32, 1e-3),
+        (jnp.float16, jnp.float32, 1e-2),
+        (jnp.bfloat16, jnp.float32, 0.1),
+        (None, jnp.bfloat16, 0.2),
+    ],
+)
+def test_five_steps_of_muon_are_those_of_float64_up_to_their_dtype(shape, operands, dtype, limit):
+    x, _ = spectrum(*shape, condition=100.0)
+    with jax.enable_x64(True), jax.default_device(CPU):
+        expected = np.asarray(spectral.polar(jnp.asarray(x), spectral.NewtonSchulz(5)))
+    steps = spectral.NewtonSchulz(5, operands=operands)
+    found = np.asarray(jax.jit(lambda x: spectral.polar(x, steps))(jnp.asarray(x, dtype)), np.float64)
+    assert np.linalg.norm(found - expected, 2) < limit
 
 
 SWEEP = """
