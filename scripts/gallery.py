@@ -39,7 +39,7 @@ otherwise, and two where a power is fitted. `python scripts/gallery.py results` 
 ENTRY = """
 <figure markdown>
 [![{title}](images/gallery/{name}.png){{ loading=lazy }}](images/gallery/{name}.png)
-<figcaption markdown>{title}. `specjax run {name}`</figcaption>
+<figcaption markdown>{sentence} `specjax run {name}`</figcaption>
 </figure>
 """
 
@@ -64,7 +64,9 @@ def page(results: Sequence[Result]) -> str:
     for result in results:
         record = result.record
         where = record.paper if record.paper in SECTIONS else OURS
-        sections[where].append(ENTRY.format(name=record.name, title=record.title.rstrip(".")))
+        title = record.title.rstrip(".")
+        sentence = title if title.endswith("?") else f"{title}."
+        sections[where].append(ENTRY.format(name=record.name, title=title, sentence=sentence))
     parts = [HEAD]
     for key, entries in sections.items():
         title, link = SECTIONS.get(key, (OURS, None))
