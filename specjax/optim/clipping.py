@@ -33,7 +33,9 @@ def clip_singular_values(
     dimension_numbers: DimensionNumbers = IN_OUT,
     sizes: PyTree | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """Keeps the singular values of each update below c = limit · scale(fan_in, fan_out), by a formula of the module.
+    """Keeps the singular values of each update X = U S Vᵀ below c = limit · scale(fan_in, fan_out).
+
+    "hard" gives U min(S, c) Vᵀ, the nearest matrix with ‖·‖_op <= c, and "soft" U S (1 + S²/c²)^(-1/2) Vᵀ, which is smooth.
 
     Args:
         limit: A positive number or scalar array; all steps from an optimizer with a rate η that come after it are at most η c.

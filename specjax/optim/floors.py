@@ -22,7 +22,9 @@ Per = Literal["output", "matrix"]
 def lift_to_floor(
     floor: ArrayLike, per: Per = "output", *, dimension_numbers: DimensionNumbers = IN_OUT
 ) -> optax.GradientTransformationExtraArgs:
-    """The formula of the module: after `orthogonalize`, before the learning rate, which multiplies the share.
+    """u_i ← max(1, τ ‖w_i‖ / ‖u_i‖) u_i for the update u_i and the weights w_i of each neuron, or of each matrix.
+
+    It stands after `orthogonalize` and before the learning rate, which multiplies the share τ.
 
     Args:
         floor: τ, a number or a scalar array.

@@ -27,10 +27,11 @@ class HyperballState(NamedTuple):
 def hyperball(
     learning_rate: optax.ScalarOrSchedule, *, dimension_numbers: DimensionNumbers = IN_OUT
 ) -> optax.GradientTransformationExtraArgs:
-    """The formula of the module for each matrix: the last link of a chain, in the place of weight decay and learning rate.
+    """W ← R unit(W - η R unit(u)) for each matrix W and its update u, with unit(X) = X / ‖X‖_F and R = ‖W‖_F at the start.
 
-    For example `optax.chain(optim.momentum(0.95, nesterov=True), optim.orthogonalize(), optim.hyperball(0.01))`. The size of u, hence a
-    scale by shape, has no effect. R belongs to the state, which `init` makes of the parameters it is given.
+    It is the last link of a chain, in the place of weight decay and learning rate, as in
+    `optax.chain(optim.momentum(0.95, nesterov=True), optim.orthogonalize(), optim.hyperball(0.01))`. The size of u, hence a scale by
+    shape, has no effect. R belongs to the state, which `init` makes of the parameters it is given.
 
     Args:
         learning_rate: η, a number, a scalar array or a schedule.

@@ -26,9 +26,11 @@ class MarsState(NamedTuple):
 def mars_correction(
     gamma: ArrayLike = 0.025, decay: ArrayLike = 0.95, *, exact: bool = False
 ) -> optax.GradientTransformationExtraArgs:
-    """The corrected gradient c_t of the module; the first link of a chain. The first gradient is left as it is.
+    """g_t + γ β / (1 - β) (g_t - g'_t), the gradient corrected by its last change (MARS); the first link of a chain.
 
-    (The published code takes zero for the gradient before the first, which multiplies the first by 1 + γ β / (1 - β), before its clip.)
+    g'_t is the last gradient, of another batch, or, if `exact`, the one at the last parameters on the batch of this step. The first
+    gradient is left as it is. (The published code takes zero for the gradient before the first, which multiplies the first by
+    1 + γ β / (1 - β), before its clip.)
 
     Args:
         gamma: γ, the strength of the correction; 0 is none, 1 that of STORM.

@@ -43,7 +43,11 @@ def momentum(
     dtype: DTypeLike | None = None,
     key: Key[Array, ""] | None = None,
 ) -> optax.GradientTransformation:
-    """Momentum in one of the conventions of the table above.
+    """The accumulator m of the gradients g, or what Nesterov makes of it, in a convention with a name.
+
+    - "sgd": m ← β m + g; the update is m, with `nesterov` g + β m.
+    - "ema": m ← β m + (1 - β) g; the update is m, with `nesterov` (1 - β) g + β m.
+    - "ema" with `bias_correction`: w ← β w + 1 - β from 0; the update is m / w, with `nesterov` (1 - β) g / w + β m / (β w + 1 - β).
 
     Args:
         decay: β in [0, 1), a number or a scalar array; a schedule by `specjax.optim.inject_hyperparams`.

@@ -28,9 +28,10 @@ class Heads(NamedTuple):
 def qk_clip(threshold: ArrayLike, heads: PyTree) -> optax.GradientTransformationExtraArgs:
     """Replaces updates u by γ^power (W + u) - W where a leaf has `Heads`; others pass. The last link of a chain, after the learning rate.
 
-    `update(updates, state, params, max_logits=tree)` takes the largest logits of the forward pass whose gradient this is: a prefix tree
-    with an array for each leaf with `Heads`, of the lengths of its axes (None elsewhere). Where heads share keys, give the keys the maximum
-    over their queries' heads: the product of both factors then is γ_h at most.
+    γ = min(1, τ / S) for the largest logit S of a head. `update(updates, state, params, max_logits=tree)` takes the largest logits of the
+    forward pass whose gradient this is: a prefix tree with an array for each leaf with `Heads`, of the lengths of its axes (None
+    elsewhere). Where heads share keys, give the keys the maximum over their queries' heads: the product of both factors then is γ_h at
+    most.
 
     Args:
         threshold: τ, positive; the paper's is 100.

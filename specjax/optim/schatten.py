@@ -29,11 +29,11 @@ def schatten_direction(
     dimension_numbers: DimensionNumbers = IN_OUT,
     sizes: PyTree | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """Replaces each matrix by the D of the module, of Schatten-p norm 1, times a factor that depends on its shape.
+    """U S^(q-1) Vᵀ / (Σ s^q)^(1/p), 1/p + 1/q = 1, for each matrix U S Vᵀ: the steepest direction of Schatten-p norm 1.
 
-    p = ∞ is the polar factor, p = 2 the matrix divided by its Frobenius norm, p = 1 and below the first singular pair u_1 v_1ᵀ (if the
-    largest singular value is repeated, the mean over its pairs, of nuclear norm 1). The sign is kept: chain with
-    `optax.scale_by_learning_rate`.
+    It is multiplied by a factor that depends on the shape. p = ∞ is the polar factor, p = 2 the matrix divided by its Frobenius norm,
+    p = 1 and below the first singular pair u_1 v_1ᵀ (if the largest singular value is repeated, the mean over its pairs, of nuclear
+    norm 1). The sign is kept: chain with `optax.scale_by_learning_rate`.
 
     Args:
         p: The order, positive: a number, `math.inf`, or a scalar array, so that a sweep over p is one program.

@@ -42,9 +42,10 @@ def scale_by_shampoo(
     every: int = 1,
     dimension_numbers: DimensionNumbers = IN_OUT,
 ) -> optax.GradientTransformationExtraArgs:
-    """The u of the module, with inverse roots by `specjax.spectral.inverse_root`.
+    """L^(-1/4) G R^(-1/4) for each matrix G, with L and R the averages of G Gᵀ and Gᵀ G over all steps (Shampoo).
 
-    The paper's sums are not averaged: with decay=1 its u is this one divided by √t.
+    The gradient of s steps ago has the weight β^s. The inverse roots are those of `specjax.spectral.inverse_root`. The paper's sums are not
+    averaged: with decay=1 its update is this one divided by √t.
 
     Args:
         decay: β in [0, 1]; 1 for the mean of all steps.

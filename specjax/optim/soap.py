@@ -46,7 +46,10 @@ def scale_by_soap(
     every: int = 10,
     dimension_numbers: DimensionNumbers = IN_OUT,
 ) -> optax.GradientTransformationExtraArgs:
-    """The u of the module, with both moments corrected for their start at zero as in `optax.scale_by_adam`.
+    """Q_L (M' / (√V + ε)) Q_Rᵀ: Adam in the eigenbases Q_L and Q_R of Shampoo's averages L and R (SOAP).
+
+    M is the average of the gradients G, V that of the squares of G', and X' is Q_Lᵀ X Q_R. Both averages are corrected for their start
+    at zero as in `optax.scale_by_adam`.
 
     The first update is zero, as in the published code: its gradient gives the first bases, by an eigendecomposition, so that no basis
     depends on the gradient that it rotates. Every so many steps after it Q ← qr(L Q), one step of subspace iteration, after its columns are
