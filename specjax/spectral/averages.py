@@ -62,7 +62,7 @@ def microbatched_polar(
     size: int,
     method: Method = SVD(),  # noqa: B008
 ) -> Float[Array, "*batch m n"]:
-    """The mean over k / size microbatches of polar(mean of the microbatch): size 1 and k are the two functions above.
+    """The mean over k / size microbatches of polar(mean of the microbatch): size 1 is `mean_of_polar`, size k `polar_of_mean`.
 
     Raises:
         ValueError: `size` does not divide the number of samples.

@@ -52,7 +52,7 @@ class NewtonSchulz(AbstractPolar):
     `gram` chooses the Gram form; by default it is taken where it needs fewer operations, which for five steps is n > 1.5 m.
     `restart` is the number of its steps between two Gram matrices; by default as many as accuracy allows, for Muon's polynomials five,
     or three with half-precision operands. In float32, and in float64 where singular values are small, `restart=3` or `gram=False` is the
-    more accurate one; see the module.
+    more accurate one: in float32 the Gram form is off by up to 4e-3 in the worst spectra, the standard form by at most 1e-4.
 
     `operands` is the dtype that operands of products are rounded to, with sums and everything in between in float32:
     `jnp.bfloat16` for float32 matrices at up to twice the speed. By default it is the dtype of x. Errors of five steps against
