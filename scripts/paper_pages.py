@@ -3,6 +3,7 @@
 python scripts/paper_pages.py
 """
 
+import argparse
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -96,6 +97,7 @@ def _escaped(cell: str) -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description="Write the tables of docs/papers from ledgers and records.").parse_args()
     for paper in PAPERS:
         path = FOLDER / f"{paper}.md"
         path.write_text(with_tables(path.read_text(encoding="utf-8"), paper), encoding="utf-8")

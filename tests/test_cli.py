@@ -623,8 +623,11 @@ def test_the_console_entry_answers_without_loading_jax():
     answer = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False)
     assert (answer.returncode, answer.stdout) == (2, "")
     entry = Path(sys.executable).with_name("specjax")
-    answer = subprocess.run([entry, "--version"], capture_output=True, text=True, check=False, env=dict(os.environ))
-    assert answer.stdout == f"specjax {specjax.__version__}\n"
+    for command in ([entry], [sys.executable, "-m", "specjax"]):
+        answer = subprocess.run(
+            [*command, "--version"], capture_output=True, text=True, check=False, env=dict(os.environ)
+        )
+        assert answer.stdout == f"specjax {specjax.__version__}\n"
 
 
 @pytest.mark.parametrize(("chosen", "threads"), [(None, "1"), ("3", "3")])

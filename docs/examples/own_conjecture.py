@@ -25,7 +25,9 @@ def measure(key, noise):
     return {"before": jnp.sum(before * exact) / N, "after": jnp.sum(after * exact) / N}
 
 
-data = sweep.run(measure, {"noise": sweep.values(0.1, 0.3, 1.0, 3.0)}, seeds=400, key=jax.random.key(0))
+data = sweep.run(
+    measure, {"noise": sweep.values(0.1, 0.3, 1.0, 3.0)}, seeds=400, key=jax.random.key(0)
+)
 
 
 def exchanged(config, data):
@@ -44,4 +46,6 @@ def averaging_first(config, data):
 
 for noise in data["noise"].values:
     judged = averaging_first.judge(None, data.sel(noise=noise))
-    print(f"noise {noise}: before - after = {judged.finding.deciding.estimate:.4f}, {judged.verdict}")
+    print(
+        f"noise {noise}: before - after = {judged.finding.deciding.estimate:.4f}, {judged.verdict}"
+    )

@@ -28,9 +28,13 @@ def measure(key, width):
     }
 
 
-data = sweep.run(measure, {"width": sweep.widths(8, 16, 32, 64, 128)}, seeds=50, key=jax.random.key(0))
+data = sweep.run(
+    measure, {"width": sweep.widths(8, 16, 32, 64, 128)}, seeds=50, key=jax.random.key(0)
+)
 for name in ("softplus", "tanh"):
     mean, stderr = sweep.mean_and_stderr(data[name])
     fit = fits.fit_power_law(data[name], dim="width")
-    print(name, *(f"{m:.2f}±{e:.2f}" for m, e in zip(mean.values, stderr.values, strict=True)))
+    print(
+        name, *(f"{m:.2f}±{e:.2f}" for m, e in zip(mean.values, stderr.values, strict=True))
+    )
     print(f"  between the two largest widths as width^{fit.local_exponents[-1]:.2f}")

@@ -29,12 +29,15 @@ def soften(softness):
 def measure(key, softness, rate):
     """The loss after training with noisy gradients; `softness` and `rate` are traced, so all of them share one program."""
     start, noise = jax.random.split(key)
-    optimizer = optax.chain(optim.momentum(0.9), soften(softness), optax.scale_by_learning_rate(rate))
+    optimizer = optax.chain(
+        optim.momentum(0.9), soften(softness), optax.scale_by_learning_rate(rate)
+    )
     u = matrix_factorization.init(start, D, D) / jnp.sqrt(D)
 
     def step(carry, step_key):
         u, state = carry
-        gradient = matrix_factorization.gradient(u, target) + NOISE * sizes.normal(step_key, u.shape)
+        noise = NOISE * sizes.normal(step_key, u.shape)
+        gradient = matrix_factorization.gradient(u, target) + noise
         updates, state = optimizer.update(gradient, state, u)
         return (optax.apply_updates(u, updates), state), None
 
@@ -46,5 +49,11 @@ over = {"softness": sweep.values(0.01, 0.3, 1.0), "rate": sweep.values(0.03, 0.1
 data = sweep.run(measure, over, seeds=10, key=jax.random.key(0))
 mean, stderr = sweep.mean_and_stderr(data["loss"])
 print("loss at rates", *data["rate"].values)
-for softness, means, errors in zip(data["softness"].values, mean.values, stderr.values, strict=True):
-    print("softness", softness, *(f"{m:.1f}±{e:.1f}" for m, e in zip(means, errors, strict=True)))
+for softness, means, errors in zip(
+    data["softness"].values, mean.values, stderr.values, strict=True
+):
+    print(
+        "softness",
+        softness,
+        *(f"{m:.1f}±{e:.1f}" for m, e in zip(means, errors, strict=True)),
+    )

@@ -35,7 +35,9 @@ def measure(key, k):
     return {"squared_norm": jnp.trace(gram), "off_over_diagonal": ratio}
 
 
-data = sweep.run(measure, {"k": sweep.widths(8, 16, 32, 64, 128, 256)}, seeds=1000, key=jax.random.key(0))
+data = sweep.run(
+    measure, {"k": sweep.widths(8, 16, 32, 64, 128, 256)}, seeds=1000, key=jax.random.key(0)
+)
 means = data[["squared_norm", "off_over_diagonal"]].mean("seed")
 print(means.to_dataframe().to_string(float_format="{:.4g}".format))
 

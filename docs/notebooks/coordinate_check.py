@@ -34,7 +34,9 @@ widths = (32, 64, 128, 256)
 # Adam in standard parametrization: the updates of the hidden and the last layer grow with the width.
 
 # %%
-adam = scaling.coordinate_check(build, loss, optax.adam, rate=1e-3, widths=widths, batch=draw)
+adam = scaling.coordinate_check(
+    build, loss, optax.adam, rate=1e-3, widths=widths, batch=draw
+)
 print(adam)
 adam.plot()
 plt.show()

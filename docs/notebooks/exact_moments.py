@@ -29,7 +29,9 @@ def after_a_step(u, m, eta):
 
 d, k = 4, 8
 target = moments.constant("M", "d", "d", symmetric=True)
-word = moments.of(after_a_step, gaussian={"u": ("d", "k")}, constant={"m": target, "eta": ()})
+word = moments.of(
+    after_a_step, gaussian={"u": ("d", "k")}, constant={"m": target, "eta": ()}
+)
 exact = moments.expectation(word)
 print(len(moments.orders(exact, "eta").parts), "powers of η")
 
@@ -37,13 +39,19 @@ print(len(moments.orders(exact, "eta").parts), "powers of η")
 rates = np.linspace(0, 0.09, 31)
 curve = np.asarray(exact(k=k, M=jnp.eye(d), eta=rates))
 draws = jax.random.normal(jax.random.key(0), (4000, d, k))
-simulate = jax.jit(jax.vmap(jax.vmap(lambda u, eta: after_a_step(u, jnp.eye(d), eta), (0, None)), (None, 0)))
+simulate = jax.jit(
+    jax.vmap(
+        jax.vmap(lambda u, eta: after_a_step(u, jnp.eye(d), eta), (0, None)), (None, 0)
+    )
+)
 losses = np.asarray(simulate(draws, jnp.asarray(rates[::5], jnp.float32)))
 mean, error = losses.mean(1), losses.std(1) / len(draws) ** 0.5
 
 figure, axes = plt.subplots(figsize=(5, 3.5), layout="constrained")
 axes.plot(rates, curve, label="exact, a polynomial in η")
-axes.errorbar(rates[::5], mean, 2 * error, fmt="o", capsize=2, label="4000 draws, ± 2 standard errors")
+axes.errorbar(
+    rates[::5], mean, 2 * error, fmt="o", capsize=2, label="4000 draws, ± 2 standard errors"
+)
 axes.set(xlabel="length η of the step", ylabel="E[loss after a step]")
 axes.legend()
 plt.show()
@@ -55,4 +63,7 @@ plt.show()
 # %%
 best = rates[np.argmin(curve)]
 print(f"least expected loss {curve.min():.2f} of {curve[0]:.2f} at η = {best:.4f}")
-print("largest distance of the simulation, in standard errors:", np.abs((mean - curve[::5]) / error).max().round(1))
+print(
+    "largest distance of the simulation, in standard errors:",
+    np.abs((mean - curve[::5]) / error).max().round(1),
+)

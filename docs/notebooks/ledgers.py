@@ -6,6 +6,7 @@
 
 # %%
 from collections import Counter
+from textwrap import fill, indent
 
 import matplotlib.pyplot as plt
 
@@ -29,7 +30,9 @@ for status, color in zip(statuses, colors, strict=True):
     left = [a + b for a, b in zip(left, widths, strict=True)]
 axes.set_xlabel("rows of the ledger")
 axes.invert_yaxis()
-axes.legend(ncols=6, loc="upper center", bbox_to_anchor=(0.4, 1.15), fontsize="small", frameon=False)
+axes.legend(
+    ncols=6, loc="upper center", bbox_to_anchor=(0.4, 1.15), fontsize="small", frameon=False
+)
 plt.show()
 
 # %% [markdown]
@@ -38,14 +41,23 @@ plt.show()
 # %%
 for paper, rows in found.items():
     for row in [row for row in rows if row.status == "false"][:2]:
-        print(f"{paper}, {row.row.where}\n  {row.sentence}\n  {'; '.join(row.decided[:1])}\n")
+        told = (row.sentence, "; ".join(row.decided[:1]))
+        print(
+            f"{paper}, {row.row.where}",
+            *(indent(fill(line, 90), "  ") for line in told),
+            "",
+            sep="\n",
+        )
 
 # %% [markdown]
 # Rows that are not judged say why.
 
 # %%
 reasons = Counter(
-    row.because.split(":")[0].split(",")[0] for paper in PAPERS for row in ledger(paper).rows.values() if row.because
+    row.because.split(":")[0].split(",")[0]
+    for paper in PAPERS
+    for row in ledger(paper).rows.values()
+    if row.because
 )
 for reason, count in reasons.most_common(6):
     print(f"{count:4} {reason}")

@@ -83,7 +83,9 @@ def train(optimizer, steps=150):
         updates, state = optimizer.update(gradients, state, model)
         return (optax.apply_updates(model, updates), state), value
 
-    return jax.lax.scan(step, (model, optimizer.init(model)), jax.random.split(jax.random.key(3), steps))[1]
+    return jax.lax.scan(
+        step, (model, optimizer.init(model)), jax.random.split(jax.random.key(3), steps)
+    )[1]
 
 
 figure, axes = plt.subplots(figsize=(5, 3.5), layout="constrained")

@@ -303,7 +303,10 @@ def main() -> None:
     }
     if not options.smoke:
         grids[f"training, {whole[0]} to 128"] = Grid(trained, whole[:4], options.rates, options.seeds)
-    grids = {name: grid for name, grid in grids.items() if name.startswith(options.only)}
+    chosen = {name: grid for name, grid in grids.items() if name.startswith(options.only)}
+    if not chosen:
+        parser.error(f"No grid's name begins with {options.only!r}; there are {', '.join(map(repr, grids))}.")
+    grids = chosen
     print("\nagreement before timing")
     for name, grid in grids.items():
         data = sweep.run(grid.measure, grid.over, seeds=grid.seeds, key=key, progress=False)

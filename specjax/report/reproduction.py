@@ -53,7 +53,8 @@ def without_record(
 def work_left(names: Sequence[str], scale: str, total: int, recorded: Mapping[str, Result], jobs: int) -> str:
     """One sentence: how many experiments of `total` these are, and how long they take at least, by records of smaller scales."""
     if not names:
-        return f"All {total} experiments have a record or a result of scale {scale} or a larger one; nothing is left to run."
+        have = "The experiment has" if total == 1 else f"All {total} experiments have"
+        return f"{have} a record or a result of scale {scale} or a larger one; nothing is left to run."
     seconds = sum(recorded[name].record.seconds for name in names if name in recorded) / jobs
     longer = (
         f"; by their records of smaller ones they take longer than {timedelta(seconds=round(seconds))}"

@@ -1,0 +1,7 @@
+"""`python -m specjax` is the command `specjax`."""
+
+import sys
+
+from specjax.cli import main
+
+sys.exit(main())
