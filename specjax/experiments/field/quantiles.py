@@ -56,6 +56,10 @@ states = lab.Statements()
 PILOT = "What it compares was chosen after runs of the seed 0, which decided nothing else; judged on fresh draws."
 
 
+SHRINKS = (
+    PILOT
+    + " Held open since the loss shrinks with the training, and 16 draws do not decide it after 400 steps of 64 units."
+)
 NOISE = {"noise in its place": lab.replacing("quantile", "noise")}
 FIRST, ONE_STEP = exchanged("block", 1, BLOCKS), exchanged("trained", "5 steps", "1 step")
 
@@ -80,7 +84,7 @@ def faster_than_noise(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.ahead(of_noise, found, least=0)
 
 
-@states("quantiles-mild", holds=None, rivals={"M^-1/2": -0.5}, controls=NOISE, along="step")
+@states("quantiles-mild-here", holds=None, rivals={"M^-1/2": -0.5}, controls=NOISE, along="step")
 def mild(config: Config, data: xr.Dataset) -> lab.Relation:
     """The median of the momentum falls as M^-1/4 in the blocks before the last, to 0.075 in the exponent."""
     return lab.near(others(exponent(logs(data))), -0.25, 0.075, "0.075")
@@ -124,7 +128,7 @@ def five_lose_nothing(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.near(lost(data, "5 steps"), 0.0, NATS, "0.05 nats")
 
 
-@states("five-steps-loss", controls=ONE_STEP, along="step", post_hoc=PILOT)
+@states("five-steps-loss", holds=None, controls=ONE_STEP, along="step", post_hoc=SHRINKS)
 def one_step_loses(config: Config, data: xr.Dataset) -> lab.Relation:
     """With one step, which only doubles the median, it is more than 0.02 nats above, at the largest width."""
     return lab.above(lost(data, "1 step").isel(width=-1, drop=True), LEAST, "0.02 nats")
@@ -134,9 +138,9 @@ EXPERIMENT = lab.Experiment(
     "field-quantiles",
     ledger("field"),
     title="Momenta of wider transformers lie lower, more than noise does, and five steps of Muon still reach their median",
-    summary="Over the Frobenius norm the singular values of noise fall as M^-1/4, and those of momenta in transformers of 3 to 49 thousand "
-    "weights as M^-0.43; whether the last block falls faster is open. Muon's five steps reach the median everywhere, five with other "
-    "coefficients begin to miss it in the last block.",
+    summary="Over the Frobenius norm the singular values of noise fall as M^-1/4, and those of momenta in transformers of 3 to 197 "
+    "thousand weights as M^-0.40; after 400 steps the last block falls faster than the others. Muon's five steps reach the median "
+    "everywhere, five with other coefficients begin to miss it in the last block.",
     config=Config,
     measure=run,
     statements=states,
