@@ -305,7 +305,7 @@ EXPERIMENT = lab.Experiment(
             "choosing": 6,
             "stretches": 8,
             "steps": 128,
-            "factors": (0.125, 0.25, 0.5, 1, 2, 4, 8),
+            "factors": (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0),
         },
     },
     tables=tables,
