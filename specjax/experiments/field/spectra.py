@@ -129,8 +129,8 @@ def figure(config: Config, data: xr.Dataset) -> Figure:
         axes.set(title=f"matrices of {CLASSES} × {width}", xlabel="singular values of a step")
     for row in panels:
         row[0].set_ylabel("loss on fresh samples (dashed: Muon's)")
-    handles, labels = panels[0, 0].get_legend_handles_labels()
-    drawn.legend(handles, labels, loc="outside lower center", ncols=len(config.lengths), fontsize="small")
+    named = panels[0, 0].get_legend_handles_labels()
+    drawn.legend(*named, loc="outside lower center", ncols=len(config.lengths), fontsize="small")
     return drawn
 
 
