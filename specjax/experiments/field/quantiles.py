@@ -146,8 +146,8 @@ EXPERIMENT = lab.Experiment(
     statements=states,
     scales={
         "smoke": {"widths": (4, 8), "lengths": (2, 4), "seeds": 3},
-        # Eight minutes on two cores; longer trainings of wider models would fit, too.
-        "paper": {"widths": (8, 16, 32, 64), "lengths": (100, 400)},
+        # Four times the steps and more draws than a first run, which left four statements undecided; judged on draws of its own.
+        "paper": {"seed": 2, "widths": (8, 16, 32, 64), "lengths": (100, 400, 1600), "seeds": 24},
     },
     figure=lambda config, data: momentum_drawing.figure(config.widths, data),
     tables=lambda _, data: momentum_drawing.tables(data),
