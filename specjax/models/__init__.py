@@ -1,5 +1,8 @@
 """Problems as pure functions: `init`, `loss`, `sampled_loss` and the exact population `gradient`, one module per model."""
 
+from importlib import import_module
+from types import ModuleType
+
 from specjax.models import associative_memory as associative_memory
 from specjax.models import conditioned as conditioned
 from specjax.models import decoder_block as decoder_block
@@ -12,8 +15,19 @@ from specjax.models import matrix_factorization as matrix_factorization
 from specjax.models import matrix_regression as matrix_regression
 from specjax.models import mlp as mlp
 from specjax.models import random_features as random_features
-from specjax.models import recall as recall
 from specjax.models import relu_network as relu_network
 from specjax.models import spiked as spiked
 from specjax.models import targets as targets
-from specjax.models import transformer as transformer
+
+_WITH_EQUINOX = ("recall", "transformer")
+
+
+def __getattr__(name: str) -> ModuleType:
+    """A model that is an equinox module, loaded at its first use: equinox takes as long to load as all of the core here."""
+    if name in _WITH_EQUINOX:
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_WITH_EQUINOX]

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from specjax.models.mlp import GATED, activated
-from specjax.models.transformer import rms_norm
+from specjax.models.sequence_parts import rms_norm
 from specjax.sizes import AnySize, active, normal
 
 

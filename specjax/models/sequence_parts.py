@@ -1,9 +1,8 @@
 """Parts of a transformer, as functions of the features of one sequence, whose tokens are the first axis."""
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from specjax.sizes import AnySize, active
 
@@ -31,17 +30,3 @@ def rotated(x: Float[Array, "n heads size"]) -> Float[Array, "n heads size"]:
 def capped(logits: Float[Array, "*n vocabulary"], cap: float) -> Float[Array, "*n vocabulary"]:
     """Logits z as cap · tanh(z/cap), which are below `cap` and nearly z where z is small."""
     return cap * jnp.tanh(logits / cap)
-
-
-class ValueEmbeddings(eqx.Module):
-    """Vectors of the tokens that the values of the first and of the last blocks have added."""
-
-    tables: Float[Array, "tables vocabulary d"]
-    shares: Float[Array, "blocks 2"]
-    """λ and λ' of every block."""
-
-    def __call__(self, tokens: Int[Array, " n"], blocks: int) -> tuple[Array, Float[Array, "blocks n d"]]:
-        """The shares, and what is added in every block: of t tables number k in block k and in block L - t + k, zero between."""
-        embedded = self.tables[:, tokens]
-        between = jnp.zeros((blocks - 2 * len(embedded), *embedded.shape[1:]), embedded.dtype)
-        return self.shares, jnp.concatenate([embedded, between, embedded])

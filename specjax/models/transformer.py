@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from specjax.models.mlp import GATED
-from specjax.models.sequence_parts import ValueEmbeddings, capped, rotated
-from specjax.models.sequence_parts import rms_norm as rms_norm
+from specjax.models.sequence_parts import capped, rms_norm, rotated
 from specjax.sizes import AnySize, Size, active, normal, padded, times
 from specjax.theory.activations import ACTIVATIONS
 
@@ -136,6 +136,20 @@ class Blocks(eqx.Module):
     up: Float[Array, "blocks h d"] | None
     gate: Float[Array, "blocks h d"] | None
     down: Float[Array, "blocks d h"] | None
+
+
+class ValueEmbeddings(eqx.Module):
+    """Vectors of the tokens that the values of the first and of the last blocks have added."""
+
+    tables: Float[Array, "tables vocabulary d"]
+    shares: Float[Array, "blocks 2"]
+    """λ and λ' of every block."""
+
+    def __call__(self, tokens: Int[Array, " n"], blocks: int) -> tuple[Array, Float[Array, "blocks n d"]]:
+        """The shares, and what is added in every block: of t tables number k in block k and in block L - t + k, zero between."""
+        embedded = self.tables[:, tokens]
+        between = jnp.zeros((blocks - 2 * len(embedded), *embedded.shape[1:]), embedded.dtype)
+        return self.shares, jnp.concatenate([embedded, between, embedded])
 
 
 class Transformer(eqx.Module):
@@ -283,9 +297,6 @@ def _value_embeddings(key: Key[Array, ""], architecture: Architecture) -> ValueE
 
 def loss(model: Transformer, batch: Sequences, width: AnySize | None = None) -> Float[Array, ""]:
     """The mean cross-entropy, in nats, of the tokens that count; NaN if there are none."""
-    # Here, since the models are to load without optax.
-    import optax
-
     logits, targets, counted = _predictions(model, batch, width)
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
     return jnp.sum(jnp.where(counted, losses, 0)) / jnp.sum(counted, dtype=losses.dtype)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact
 
@@ -11,6 +12,7 @@ from specjax.spectral.products import product
 from specjax.spectral.scaling import at_least_float32
 
 
+@jax.tree_util.register_static
 @dataclass(frozen=True)
 class Tikhonov:
     """G (GᴴG + ℓ² I)⁻¹ times a number: each singular value s goes to s/(s² + ℓ²), ℓ being `share` times their median.

@@ -1,5 +1,7 @@
 """What each method promises: accuracy against the condition number, rank, padding, and the Gram form."""
 
+import copy
+import dataclasses
 from itertools import combinations, pairwise
 
 import jax
@@ -328,6 +330,27 @@ def test_any_callable_is_a_method():
     factor = spectral.polar(x, first_column)
     close(factor, jnp.zeros_like(x).at[0].set(scaled[0]), 0)
     close(spectral.polar(x, lambda x: SVD()(x)), spectral.polar(x), 0)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [SVD(), Newton(7), QDWH(), NewtonSchulz(3, operands=jnp.bfloat16), PolarExpress(4), spectral.Tikhonov(0.3)],
+    ids=repr,
+)
+def test_a_method_is_static_in_a_tree_and_equal_where_its_fields_are(method):
+    assert not jax.tree.leaves(method)
+    traces = []
+
+    @jax.jit
+    def counted(method, x):
+        traces.append(method)
+        return x
+
+    counted(method, 1.0)
+    counted(copy.copy(method), 2.0)
+    assert traces == [method]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(method, dataclasses.fields(method)[0].name, 1)
 
 
 @pytest.mark.usefixtures("unchecked")

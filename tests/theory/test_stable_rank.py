@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specjax import spectral
-from specjax.models import decoder_block, transformer
+from specjax.models import decoder_block, sequence_parts
 from specjax.theory import stable_rank as theory
 
 exact = jax.jit(spectral.stable_rank)
@@ -23,14 +23,14 @@ def test_normalizing_the_columns_costs_at_most_their_spread(seed, spread):
     x = rng.standard_normal((6, 9)) * np.exp(spread * rng.standard_normal(9))
     squares = np.sum(x**2, axis=0)
     bound = theory.rms_norm_bound(exact(jnp.asarray(x, jnp.float32)), squares.min(), squares.max())
-    assert exact(transformer.rms_norm(jnp.asarray(x.T, jnp.float32))) <= bound * (1 + 1e-4)
+    assert exact(sequence_parts.rms_norm(jnp.asarray(x.T, jnp.float32))) <= bound * (1 + 1e-4)
 
 
 def test_the_bound_on_normalized_columns_is_attained():
     """One long column and n - 1 short orthogonal ones: st goes from 1 + (n-1)/c to n, the factor c is nearly used."""
     x = np.diag([10.0, *[1.0] * 7])
     bound = float(theory.rms_norm_bound(exact(jnp.asarray(x, jnp.float32)), 1.0, 100.0))
-    assert exact(transformer.rms_norm(jnp.asarray(x, jnp.float32))) == pytest.approx(8, rel=1e-5)
+    assert exact(sequence_parts.rms_norm(jnp.asarray(x, jnp.float32))) == pytest.approx(8, rel=1e-5)
     assert bound == pytest.approx(107, rel=1e-5)
 
 

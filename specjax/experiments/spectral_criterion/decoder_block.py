@@ -14,7 +14,7 @@ from jaxtyping import Array, Key
 from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.models import decoder_block, mlp
-from specjax.models.transformer import rms_norm
+from specjax.models.sequence_parts import rms_norm
 from specjax.spectral.squaring import stable_rank_above
 from specjax.theory import stable_rank as theory
 

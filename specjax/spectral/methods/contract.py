@@ -5,13 +5,15 @@ inputs, maps over leading axes and divides by a power of two, which is exact, so
 value in [1, 2). Any callable from an array to an array is a method too; it is differentiated as it is written.
 """
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Inexact
 
 
-class AbstractPolar(eqx.Module):
-    """A method for the polar factor: a small frozen object that `polar(x, method=...)` calls on each matrix."""
+class AbstractPolar:
+    """A method for the polar factor: a small frozen object that `polar(x, method=...)` calls on each matrix.
+
+    Those here are frozen dataclasses and static in jax's trees: equal where their fields are, and without arrays.
+    """
 
     def __call__(self, x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
         """The polar factor of one matrix with m <= n whose largest entry is in [1, 2) in absolute value (or which is zero)."""

@@ -1,6 +1,7 @@
 """Newton's iteration for the polar factor (Higham, Computing the polar decomposition, 1986; Functions of Matrices, eq. 8.24)."""
 
-import equinox as eqx
+from dataclasses import dataclass
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Inexact
@@ -9,6 +10,8 @@ from specjax.spectral.methods.contract import ExactPolar, zero_where_zero
 from specjax.spectral.products import adjoint, product
 
 
+@jax.tree_util.register_static
+@dataclass(frozen=True)
 class Newton(ExactPolar):
     """X ← (μ X + X⁻ᴴ / μ) / 2 with Higham's 1,∞-norm scaling μ, for matrices of full rank; wide ones by a QR factorization first.
 
@@ -20,9 +23,9 @@ class Newton(ExactPolar):
     `QDWH`, which return the partial isometry. A zero matrix goes to zero.
     """
 
-    steps: int = eqx.field(static=True, default=20)
+    steps: int = 20
 
-    def __check_init__(self) -> None:
+    def __post_init__(self) -> None:
         if self.steps < 1:
             raise ValueError(f"Newton needs steps >= 1, got steps={self.steps}.")
 

@@ -14,9 +14,10 @@ The blocks of the Gram form are shorter, three and two steps of Muon, see `GRAM_
 """
 
 import math
+from dataclasses import dataclass
 from typing import Literal, get_args
 
-import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Inexact
@@ -38,6 +39,8 @@ Scaling = Literal["frobenius", "schatten-4", "aol", "spectral"]
 """What x is divided by before the first step, so that no singular value exceeds 1: a norm, or its rows each by a number of their own."""
 
 
+@jax.tree_util.register_static
+@dataclass(frozen=True)
 class NewtonSchulz(AbstractPolar):
     """`steps` odd polynomial steps from x / ‖x‖_F, matrix products only; zero padding stays zero exactly.
 
@@ -64,14 +67,14 @@ class NewtonSchulz(AbstractPolar):
     go towards the polar factor of that other matrix.
     """
 
-    steps: int = eqx.field(static=True, default=5)
-    coefficients: Quintic | tuple[Quintic, ...] = eqx.field(static=True, default=MUON)
-    gram: bool | None = eqx.field(static=True, default=None)
-    restart: int | None = eqx.field(static=True, default=None)
-    operands: DTypeLike | None = eqx.field(static=True, default=None)
-    scaling: Scaling = eqx.field(static=True, default="frobenius")
+    steps: int = 5
+    coefficients: Quintic | tuple[Quintic, ...] = MUON
+    gram: bool | None = None
+    restart: int | None = None
+    operands: DTypeLike | None = None
+    scaling: Scaling = "frobenius"
 
-    def __check_init__(self) -> None:
+    def __post_init__(self) -> None:
         if self.scaling not in get_args(Scaling):
             raise ValueError(f"Unknown scaling {self.scaling!r}; choose one of {', '.join(get_args(Scaling))}.")
         if self.steps < 1:
@@ -92,6 +95,8 @@ class NewtonSchulz(AbstractPolar):
         return _composed(self.polynomials(), x, self.gram, self.restart, self.operands, self.scaling)
 
 
+@jax.tree_util.register_static
+@dataclass(frozen=True)
 class PolarExpress(AbstractPolar):
     """The `steps` odd quintics whose composition is the best for singular values in [lower, 1] ‖x‖_F; products only.
 
@@ -103,15 +108,15 @@ class PolarExpress(AbstractPolar):
     `restart`, `operands` and derivatives are as in `NewtonSchulz`.
     """
 
-    steps: int = eqx.field(static=True, default=8)
-    lower: float = eqx.field(static=True, default=1e-3)
-    safety: float = eqx.field(static=True, default=1.01)
-    cushion: float = eqx.field(static=True, default=0.02)
-    gram: bool | None = eqx.field(static=True, default=None)
-    restart: int | None = eqx.field(static=True, default=None)
-    operands: DTypeLike | None = eqx.field(static=True, default=None)
+    steps: int = 8
+    lower: float = 1e-3
+    safety: float = 1.01
+    cushion: float = 0.02
+    gram: bool | None = None
+    restart: int | None = None
+    operands: DTypeLike | None = None
 
-    def __check_init__(self) -> None:
+    def __post_init__(self) -> None:
         if self.steps < 1:
             raise ValueError(f"PolarExpress needs steps >= 1, got steps={self.steps}.")
         if not 0 < self.lower < 1:

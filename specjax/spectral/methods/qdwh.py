@@ -1,9 +1,9 @@
 """Dynamically weighted Halley iteration (Nakatsukasa, Bai and Gygi, Optimizing Halley's iteration, 2010)."""
 
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Inexact
@@ -20,6 +20,8 @@ class Halley(NamedTuple):
     c: float
 
 
+@jax.tree_util.register_static
+@dataclass(frozen=True)
 class QDWH(ExactPolar):
     """A fixed sequence of weighted Halley steps that sends [rtol, 1] ‖x‖_F near 1, then five steps to 1 or, from below, to 0.
 
@@ -32,9 +34,9 @@ class QDWH(ExactPolar):
     Frobenius norm: `SVD` measures against the largest singular value.
     """
 
-    rtol: float | None = eqx.field(static=True, default=None)
+    rtol: float | None = None
 
-    def __check_init__(self) -> None:
+    def __post_init__(self) -> None:
         if self.rtol is not None and not 0 < self.rtol < 1:
             raise ValueError(f"QDWH needs 0 < rtol < 1, got rtol={self.rtol}.")
 

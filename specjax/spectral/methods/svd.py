@@ -1,6 +1,8 @@
 """The polar factor from the singular value decomposition."""
 
-import equinox as eqx
+from dataclasses import dataclass
+
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact
 
@@ -10,6 +12,8 @@ from specjax.spectral.products import product
 from specjax.spectral.scaling import nan_unless_finite
 
 
+@jax.tree_util.register_static
+@dataclass(frozen=True)
 class SVD(ExactPolar):
     """U Vᵀ of the compact singular value decomposition: exact to rounding at every condition number up to 1/rtol.
 
@@ -21,9 +25,9 @@ class SVD(ExactPolar):
     must not move the cut.
     """
 
-    rtol: float | None = eqx.field(static=True, default=None)
+    rtol: float | None = None
 
-    def __check_init__(self) -> None:
+    def __post_init__(self) -> None:
         if self.rtol is not None and not 0 <= self.rtol < 1:
             raise ValueError(f"SVD needs 0 <= rtol < 1, got rtol={self.rtol}.")
 
