@@ -125,24 +125,14 @@ def unpack(graph: Iterable[Component]) -> tuple[list[Vertex], list[Node]]:
 
 
 def merge(vertices: Sequence[Vertex], pairs: Iterable[tuple[int, int]]) -> tuple[list[Vertex], list[int]] | None:
-    """The vertices after those of each pair became one, and the new place of each; None if two of them are held at different values.
-
-    Raises:
-        ValueError: two vertices of different sizes.
-    """
+    """The vertices after those of each pair became one, and the new place of each; None if two of them are held at different values."""
     root = list(range(len(vertices)))
-
-    def find(v: int) -> int:
-        while root[v] != v:
-            v = root[v]
-        return v
-
     for a, b in pairs:
-        first, second = find(a), find(b)
+        first, second = _found(root, a), _found(root, b)
         root[max(first, second)] = min(first, second)
     groups: dict[int, list[Vertex]] = {}
     for v, vertex in enumerate(vertices):
-        groups.setdefault(find(v), []).append(vertex)
+        groups.setdefault(_found(root, v), []).append(vertex)
     merged = []
     for group in groups.values():
         pins = {vertex.pin for vertex in group if vertex.pin >= 0}
@@ -151,7 +141,14 @@ def merge(vertices: Sequence[Vertex], pairs: Iterable[tuple[int, int]]) -> tuple
         slots = tuple(sorted(slot for vertex in group for slot in vertex.slots))
         merged.append(Vertex(group[0].size, slots, pins.pop() if pins else -1))
     places = {r: place for place, r in enumerate(groups)}
-    return merged, [places[find(v)] for v in range(len(vertices))]
+    return merged, [places[_found(root, v)] for v in range(len(vertices))]
+
+
+def _found(root: Sequence[int], v: int) -> int:
+    """The vertex that stands for the group of v in a forest of parents."""
+    while root[v] != v:
+        v = root[v]
+    return v
 
 
 def assemble(vertices: Sequence[Vertex], nodes: Sequence[Node]) -> Assembled:

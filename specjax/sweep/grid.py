@@ -79,12 +79,13 @@ class Dimension:
 
     def at(self, places: Sequence[int]) -> "Dimension":
         """Those of its points at some places of it."""
+        members = {name: replace(member, points=_some(member.points, places)) for name, member in self.members.items()}
+        seeds = None if self.seeds is None else _some(self.seeds, places)
+        return Dimension(self.name, members, _some(self.places, places), seeds)
 
-        def some(points: tuple[Any, ...]) -> tuple[Any, ...]:
-            return tuple(points[i] for i in places)
 
-        members = {name: replace(member, points=some(member.points)) for name, member in self.members.items()}
-        return Dimension(self.name, members, some(self.places), None if self.seeds is None else some(self.seeds))
+def _some(points: tuple[Any, ...], places: Sequence[int]) -> tuple[Any, ...]:
+    return tuple(points[i] for i in places)
 
 
 @dataclass(frozen=True)
