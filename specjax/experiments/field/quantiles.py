@@ -54,11 +54,7 @@ def run(config: Config, key: Key[Array, ""]) -> xr.Dataset:
 
 states = lab.Statements()
 PILOT = "What it compares was chosen after runs of the seed 0, which decided nothing else; judged on fresh draws."
-SHRINKS = (
-    PILOT
-    + " Held open since the loss shrinks with the training, and 16 draws do not decide it after 400 steps of 64 units."
-)
-
+TURNS = PILOT + " Held open since a longer training turned it round: true after 100 steps, false after 1600."
 
 NOISE = {"noise in its place": lab.replacing("quantile", "noise")}
 FIRST, ONE_STEP = exchanged("block", 1, BLOCKS), exchanged("trained", "5 steps", "1 step")
@@ -111,9 +107,10 @@ def reaches_the_median(config: Config, data: xr.Dataset) -> lab.Relation:
 
 @states(
     "coefficients",
+    holds=None,
     controls=FIRST | exchanged("polar", *list(momentum_spectra.METHODS)[:2]),
     along="step",
-    post_hoc=PILOT,
+    post_hoc=TURNS,
 )
 def others_miss_late_blocks(config: Config, data: xr.Dataset) -> lab.Relation:
     """Five steps of 2, -3/2, 1/2 take the median less far in the last block than in the first by a tenth or more, at the largest width."""
@@ -128,7 +125,7 @@ def five_lose_nothing(config: Config, data: xr.Dataset) -> lab.Relation:
     return lab.near(lost(data, "5 steps"), 0.0, NATS, "0.05 nats")
 
 
-@states("five-steps-loss", holds=None, controls=ONE_STEP, along="step", post_hoc=SHRINKS)
+@states("five-steps-loss", holds=None, controls=ONE_STEP, along="step", post_hoc=TURNS)
 def one_step_loses(config: Config, data: xr.Dataset) -> lab.Relation:
     """With one step, which only doubles the median, it is more than 0.02 nats above, at the largest width."""
     return lab.above(lost(data, "1 step").isel(width=-1, drop=True), LEAST, "0.02 nats")
@@ -138,15 +135,15 @@ EXPERIMENT = lab.Experiment(
     "field-quantiles",
     ledger("field"),
     title="Momenta of wider transformers lie lower, more than noise does, and five steps of Muon still reach their median",
-    summary="Over the Frobenius norm the singular values of noise fall as M^-1/4, and those of momenta in transformers of 3 to 197 "
-    "thousand weights as M^-0.40; after 400 steps the last block falls faster than the others. Muon's five steps reach the median "
-    "everywhere, five with other coefficients begin to miss it in the last block.",
+    summary="Over the Frobenius norm the singular values of noise fall as M^-0.27, and those of momenta in transformers of 3 to 197 "
+    "thousand weights as M^-0.41 to M^-0.47. Which matrices lie lowest changes with the training: the last block after 100 and 400 steps, "
+    "queries and keys of the first after 1600, where they fall as M^-0.95 and M^-0.89. Muon's five steps reach the median everywhere.",
     config=Config,
     measure=run,
     statements=states,
     scales={
         "smoke": {"widths": (4, 8), "lengths": (2, 4), "seeds": 3},
-        # Four times the steps and more draws than a first run, which left four statements undecided; judged on draws of its own.
+        # Four times the steps of a first run and more draws, which are its own: that run left four statements undecided.
         "paper": {"seed": 2, "widths": (8, 16, 32, 64), "lengths": (100, 400, 1600), "seeds": 24},
     },
     figure=lambda config, data: momentum_drawing.figure(config.widths, data),
