@@ -81,7 +81,7 @@ def closed_words(length):
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize(("length", "least"), [(6, 60), pytest.param(8, 300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("length", "least"), [(6, 80), pytest.param(8, 300, marks=pytest.mark.slow)])
 def test_every_trace_of_a_few_factors_is_the_count_of_its_pairings(length, least):
     """Of three matrices, two of one shape; the polynomials are compared, so that one wrong coefficient is seen."""
     gaussian = {name: moments.gaussian(name, *SHAPES[name]) for name in ("U", "V", "W")}
@@ -93,7 +93,7 @@ def test_every_trace_of_a_few_factors_is_the_count_of_its_pairings(length, least
         found = moments.expectation(moments.trace(product)).value
         assert dict(found.terms) == pairings.trace_polynomial(word), word
         words += 1
-    assert words >= least
+    assert words > least
 
 
 @st.composite

@@ -136,7 +136,7 @@ EXPERIMENT = lab.Experiment(
     ledger("field"),
     title="Momenta of wider transformers lie lower, more than noise does, and five steps of Muon still reach their median",
     summary="Over the Frobenius norm the singular values of noise fall as M^-0.27, and those of momenta in transformers of 3 to 197 "
-    "thousand weights as M^-0.41 to M^-0.47. Which matrices lie lowest changes with the training: the last block after 100 and 400 steps, "
+    "thousand weights as M^-0.41 to M^-0.47. Which matrices lie lowest changes with the training: the last block after 100 steps, "
     "queries and keys of the first after 1600, where they fall as M^-0.95 and M^-0.89. Muon's five steps reach the median everywhere.",
     config=Config,
     measure=run,
