@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from specjax.lab import Check
 from specjax.report.cells import interval, number
-from specjax.report.record import Result
+from specjax.report.record import Record, Result
 
 
 def differing(results: Sequence[Result], recorded: Mapping[str, Result]) -> list[str]:
@@ -13,8 +13,7 @@ def differing(results: Sequence[Result], recorded: Mapping[str, Result]) -> list
     for result in results:
         if (other := recorded.get(result.record.name)) is None:
             continue
-        here, there = result.record.scale, other.record.scale
-        scales = f"both at scale {here}" if here == there else f"at scale {here}, recorded at {there}"
+        scales = _scales(result.record, other.record)
         then = {check.name: check for check in other.checks}
         told += [
             f"{result.record.name}/{check.name} is {_told(check)}; the record says {_told(then[check.name])} ({scales})"
@@ -22,6 +21,14 @@ def differing(results: Sequence[Result], recorded: Mapping[str, Result]) -> list
             if check.name in then and then[check.name].verdict != check.verdict
         ]
     return told
+
+
+def _scales(here: Record, there: Record) -> str:
+    if here.scale != there.scale:
+        return f"at scale {here.scale}, recorded at {there.scale}"
+    # A record may be of a scale with flags, which is another run: a difference from it is no failure to repeat one.
+    flags = [f"--{name.replace('_', '-')}" for name, value in here.fields.items() if there.fields.get(name) != value]
+    return f"both at scale {here.scale}" + (f", recorded with other {', '.join(flags)}" if flags else "")
 
 
 def _told(check: Check) -> str:

@@ -204,6 +204,12 @@ def test_verdicts_that_differ_are_told_with_both_intervals(run, result, folder):
         "(at scale quick, recorded at paper)"
     )
     assert differing([run("paper", "refuted")], recorded)[0].endswith("(both at scale paper)")
+    # Files have lists where a configuration has tuples, which is no other setting.
+    listed, typed = [{**run().record.config, "widths": widths} for widths in ([8, 16], (8, 16))]
+    there = {NAME: run("paper", config=listed)}
+    assert differing([run("paper", "refuted", config=typed)], there)[0].endswith("(both at scale paper)")
+    flagged = run("paper", "refuted", config=typed | {"sampled_inits": 9})
+    assert differing([flagged], there)[0].endswith("(both at scale paper, recorded with other --sampled-inits)")
     there = recorded[NAME]
     checks = tuple(dataclasses.replace(check, verdict="inconclusive", depends=True) for check in there.checks)
     told = differing([run("quick")], {NAME: dataclasses.replace(there, checks=checks)})
