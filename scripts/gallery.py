@@ -2,23 +2,27 @@
 
 specjax reproduce
 python scripts/gallery.py results
+
+A picture holds the command that drew it, which stands below it on the page. So results of some experiments, at a larger scale say, may
+replace theirs alone.
 """
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-from PIL import Image
+from PIL import Image, PngImagePlugin
 
 from specjax import experiments
-from specjax.report import Result, load_all
+from specjax.report import load_all, records
 
 DOCS = Path(__file__).parents[1] / "docs"
 PICTURES = DOCS / "images" / "gallery"
 WIDTH, COLORS = 1400, 256
 """Pixels across at most, so that legends can be read, and colours: some 45 kB a picture."""
+COMMAND = "Command"
+"""The text in a picture's file that says how to draw it."""
 SECTIONS = {
     "outer-product": ("The outer-product paper", "papers/outer-product.md"),
     "claims": ("The fourteen claims", "papers/claims.md"),
@@ -34,12 +38,12 @@ HEAD = """# Gallery
 
 *The figure of every experiment, with its finding and the command that draws it. Many figures have a panel for each statement; statements
 without a curve share a panel, as lines with a black bar at the limit. Bars in these panels are four standard errors where no label says
-otherwise, and two where a power is fitted. `python scripts/gallery.py results` makes this page from the results of `specjax reproduce`.*
+otherwise, and two where a power is fitted. `python scripts/gallery.py DIR` puts the pictures of the results in DIR here.*
 """
 ENTRY = """
 <figure markdown>
 [![{title}](images/gallery/{name}.png){{ loading=lazy }}](images/gallery/{name}.png)
-<figcaption markdown>{sentence} `specjax run {name}`</figcaption>
+<figcaption markdown>{sentence} `{command}`</figcaption>
 </figure>
 """
 
@@ -58,15 +62,21 @@ def shrunk(figure: Path | BinaryIO) -> Image.Image:
     return small
 
 
-def page(results: Sequence[Result]) -> str:
+def command(name: str) -> str:
+    """The command that drew an experiment's picture in the gallery."""
+    with Image.open(PICTURES / f"{name}.png") as picture:
+        return str(picture.info[COMMAND])
+
+
+def page() -> str:
     """The text of the gallery, a section for each paper, in the order of the papers and then of the experiments."""
     sections: dict[str, list[str]] = {heading: [] for heading in [*SECTIONS, OURS]}
-    for result in results:
-        record = result.record
-        where = record.paper if record.paper in SECTIONS else OURS
-        title = record.title.rstrip(".")
+    for name in experiments.names():
+        experiment = experiments.load(name)
+        where = experiment.paper if experiment.paper in SECTIONS else OURS
+        title = experiment.title.rstrip(".")
         sentence = title if title.endswith("?") else f"{title}."
-        sections[where].append(ENTRY.format(name=record.name, title=title, sentence=sentence))
+        sections[where].append(ENTRY.format(name=name, title=title, sentence=sentence, command=command(name)))
     parts = [HEAD]
     for key, entries in sections.items():
         title, link = SECTIONS.get(key, (OURS, None))
@@ -77,21 +87,25 @@ def page(results: Sequence[Result]) -> str:
 
 
 def main() -> None:
-    """Exit code 1 if an experiment has no result in the folder."""
+    """Exit code 1 if an experiment has neither a result in the folder nor a picture."""
     parser = argparse.ArgumentParser(description="Make the gallery of the site from stored results.")
-    parser.add_argument("results", type=Path, metavar="DIR", help="results of `specjax reproduce`")
+    parser.add_argument("results", type=Path, metavar="DIR", help="results of `specjax reproduce` or `specjax run`")
     folder = parser.parse_args().results
-    found = {result.record.name: result for result in load_all(folder)}
-    if lacking := [name for name in experiments.names() if name not in found]:
+    found = {result.record.name: records.content(result)["command"] for result in load_all(folder)}
+    names = experiments.names()
+    if lacking := [name for name in names if name not in found and not (PICTURES / f"{name}.png").exists()]:
         raise SystemExit(
             f"gallery.py: {folder} has no result of {', '.join(lacking)}; run `specjax reproduce --out {folder}`."
         )
     PICTURES.mkdir(parents=True, exist_ok=True)
     for old in PICTURES.glob("*.png"):
-        old.unlink()
-    for name in experiments.names():
-        shrunk(folder / name / "figure.png").save(PICTURES / f"{name}.png", optimize=True)
-    (DOCS / "gallery.md").write_text(page([found[name] for name in experiments.names()]), encoding="utf-8")
+        if old.stem not in names:
+            old.unlink()
+    for name, how in found.items():
+        info = PngImagePlugin.PngInfo()
+        info.add_text(COMMAND, how)
+        shrunk(folder / name / "figure.png").save(PICTURES / f"{name}.png", optimize=True, pnginfo=info)
+    (DOCS / "gallery.md").write_text(page(), encoding="utf-8")
 
 
 if __name__ == "__main__":
