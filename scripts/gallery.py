@@ -91,7 +91,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Make the gallery of the site from stored results.")
     parser.add_argument("results", type=Path, metavar="DIR", help="results of `specjax reproduce` or `specjax run`")
     folder = parser.parse_args().results
-    found = {result.record.name: records.content(result)["command"] for result in load_all(folder)}
+    try:
+        found = {result.record.name: records.content(result)["command"] for result in load_all(folder)}
+    except ValueError as error:
+        raise SystemExit(f"gallery.py: {error}") from error
     names = experiments.names()
     if lacking := [name for name in names if name not in found and not (PICTURES / f"{name}.png").exists()]:
         raise SystemExit(
