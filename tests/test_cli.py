@@ -343,6 +343,7 @@ def test_a_warning_is_told_once_and_without_the_line_that_gave_it(register, caps
     assert "test_cli.py" in warnings.formatwarning("They are rough.", UserWarning, __file__, 1)
 
 
+@pytest.mark.integration
 def test_judge_has_the_verdicts_of_other_statements_on_the_same_data(register, capsys, monkeypatch):
     assert main(["run", "toy-slope", "--seed", "7"]) == 0
     ran, data = stored("toy-slope"), xr.open_datatree("results/toy-slope/data.nc", engine="h5netcdf").load()
@@ -375,6 +376,7 @@ def test_judge_ends_with_1_where_a_verdict_is_not_the_expected_one(register, cap
     assert capsys.readouterr().err == "specjax: toy-slope/fails is refuted, expected confirmed\n"
 
 
+@pytest.mark.integration
 def test_judge_leaves_a_result_that_it_does_not_know_as_it_was(register, capsys):
     assert main(["run", "toy-slope"]) == 0
     register(dataclasses.replace(TOY, name="another"))

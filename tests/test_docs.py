@@ -20,12 +20,12 @@ DOCS = Path(__file__).parents[1] / "docs"
 EXAMPLES = DOCS / "examples"
 # Read from the top, block after block. Those with a plot or a fork of their own run in a process.
 PAGES = (
-    "sweeps.md",
+    pytest.param("sweeps.md", marks=pytest.mark.slow),
     "fits.md",
     "optim.md",
-    # It trains for minutes.
+    # For minutes.
     pytest.param("transfer.md", marks=pytest.mark.slow),
-    "training.md",
+    pytest.param("training.md", marks=pytest.mark.slow),
     "papers/preconditioning.md",
 )
 NUMBER = r"-?\d+(?:\.\d+)?"
@@ -89,6 +89,7 @@ def test_the_coordinate_check_takes_the_model_of_a_framework(title, framework):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_muon_on_your_model_runs_and_prints_what_it_shows(tmp_path):
     code, shown = blocks("muon-on-your-model.md", "python"), blocks("muon-on-your-model.md", "text")
     # What follows prints more.
@@ -116,6 +117,7 @@ def test_the_tutorial_prints_what_it_shows(capsys):
     prints_what_it_shows(capsys.readouterr().out, "\n".join(shown))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["exact-moments.md", "layer-report.md"])
 def test_a_page_prints_what_it_shows(page):
     """In a process of its own: traced with symbolic sizes, functions of specjax get sizes that its types, checked here, do not name."""
@@ -135,7 +137,14 @@ def test_an_example_prints_what_its_page_shows(name, capsys):
     prints_what_it_shows(capsys.readouterr().out, shown)
 
 
-@pytest.mark.parametrize("path", sorted((DOCS / "notebooks").glob("*.py")), ids=lambda path: path.stem)
+# One compiles a program for each of four widths and two optimizers: half a minute and more.
+NOTEBOOKS = [
+    pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem == "coordinate_check" else [])
+    for path in sorted((DOCS / "notebooks").glob("*.py"))
+]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS)
 def test_a_notebook_runs_and_its_page_shows_what_it_prints(path, tmp_path):
     index = (DOCS / "notebooks" / "index.md").read_text(encoding="utf-8")
     assert f"]({path.name})" in index

@@ -43,6 +43,7 @@ def data(out):
         return {f"{name}/{v}": node[v].values.tobytes() for name, node in tree.children.items() for v in node.variables}
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_by_the_same_command_to_the_same_bits(tmp_path):
     whole = tmp_path / "whole"
     assert "goes on" not in finish(start(tmp_path / "all", whole))

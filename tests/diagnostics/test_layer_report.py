@@ -39,6 +39,7 @@ def test_other_floats_are_told_the_ranks_of_their_matrices(dtype):
         assert float(rank) == pytest.approx(stable_rank(inputs), rel=1e-2)
 
 
+@pytest.mark.integration
 def test_every_row_has_the_exact_ranks(network):
     model, params, (x, y), report = network
     gradients, inputs = jax.grad(model)(params, (x, y)), mlp.layer_inputs(params, x, "tanh")
@@ -219,6 +220,7 @@ def test_maps_are_found_through_scans_jit_slices_heads_and_look_ups(attention):
     assert rows["blocks.up[0]"].stable_rank[0] == pytest.approx(stable_rank(inputs), rel=ROUNDING)
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_estimates_have_intervals_around_the_exact_ranks(attention):
     params, tokens, report = attention

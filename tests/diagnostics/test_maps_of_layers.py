@@ -113,6 +113,7 @@ def test_a_depthwise_kernel_has_no_matrix():
     assert report.others == ("0",)
 
 
+@pytest.mark.integration
 def test_an_adapter_is_a_map_after_its_other_half():
     """y = (W + 2 A B)ᵀ x: A acts on x, and B on Aᵀ x."""
     x, w, a, b, y = drawn((20, 5), (5, 4), (5, 2), (2, 4), (20, 4))

@@ -140,6 +140,7 @@ def test_lengths_are_chosen_on_other_draws_than_those_that_are_judged():
     assert log_loss.seed.values.tolist() == [phases.TUNED, phases.TUNED + 1]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("size", [4, sizes.Size(7, 4)], ids=["alone", "padded"])
 @pytest.mark.parametrize(
     ("optimizer", "power", "damping"),

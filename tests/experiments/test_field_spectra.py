@@ -110,6 +110,7 @@ def test_no_other_length_of_the_first_step_ends_lower_than_the_best_one():
     assert others[1] < min(others[0], others[2])
 
 
+@pytest.mark.integration
 def test_the_curvature_along_muons_step_is_the_mean_eigenvalue_and_that_along_the_gradient_is_not():
     with jax.enable_x64(True):
         curvatures = {

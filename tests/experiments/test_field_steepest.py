@@ -63,6 +63,7 @@ def test_in_the_box_the_best_ascent_is_the_largest_value_of_all_faces(seed, nega
         assert float(jnp.max(found)) <= largest * (1 + 1e-9)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("seed", range(4))
 def test_in_the_spectral_ball_of_two_layers_it_is_that_of_a_grid(seed):
     with jax.enable_x64(True):
@@ -92,6 +93,7 @@ def test_an_ascent_never_leaves_the_ball_and_never_falls(ball):
         assert (np.diff(values, axis=0) >= -1e-12).all()
 
 
+@pytest.mark.integration
 def test_the_dual_norms_are_frobenius_nuclear_and_the_sum_of_entries():
     with jax.enable_x64(True):
         rng = np.random.default_rng(0)
@@ -126,6 +128,7 @@ def by_hand(x, y, w, ball, rate, fixed, steps):
     return losses, duals
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("fixed", [False, True])
 @pytest.mark.parametrize("ball", BALLS)
 def test_a_linear_model_has_the_steps_and_the_sharpness_that_are_known(ball, fixed):

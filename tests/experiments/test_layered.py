@@ -13,6 +13,7 @@ from specjax.models import decoder_block
 pytestmark = pytest.mark.usefixtures("x64")
 
 
+@pytest.mark.integration
 def test_the_jacobian_of_attention_is_that_of_the_block_and_its_norm_that_of_the_whole_matrix():
     keys = jax.random.split(jax.random.key(0), 3)
 

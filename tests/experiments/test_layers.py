@@ -74,6 +74,7 @@ def test_padding_changes_neither_weights_nor_gradients(layer, width):
         np.testing.assert_allclose(large[block], np.ravel(small), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.integration
 @each_layer
 @pytest.mark.parametrize("width", [3, Size(24, 3)], ids=["int", "padded"])
 def test_the_mask_and_the_number_of_rows_are_those_of_the_weight(layer, width):

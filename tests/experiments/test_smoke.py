@@ -15,7 +15,7 @@ from specjax.report import Result, store
 from specjax.report import record as record_module
 
 OPPOSITE = {"confirmed": "refuted", "refuted": "confirmed"}
-# More than six seconds on a slow CPU, but for table-c7 and figure-2, which the README runs.
+# More than six seconds on a slow CPU, but for table-c7, which the README runs.
 LONG = {
     "activations",
     "after-initialization",
@@ -50,6 +50,7 @@ LONG = {
     "field-phases",
     "field-quantiles",
     "figure-1",
+    "figure-2",
     "figures-14-and-15",
     "figures-3-and-11",
     "gpt-ablation",

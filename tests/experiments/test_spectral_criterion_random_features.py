@@ -57,12 +57,14 @@ def test_gradient_descent_and_restarts_are_those_of_the_data(trajectory):
         w = model.spectral_step(w, a, y)
 
 
+@pytest.mark.integration
 def test_the_stable_rank_is_that_of_the_features(trajectory):
     a, _, found = trajectory
     singular_values = np.linalg.svd(np.asarray(a), compute_uv=False)
     np.testing.assert_allclose(found["stable_rank"], np.sum(singular_values**2) / singular_values[0] ** 2, rtol=1e-10)
 
 
+@pytest.mark.integration
 def test_what_is_judged_is_read_off_the_curves(trajectory):
     """Lengths are a quarter, half and all of 12 iterations, and restarts are compared after 3 iterations."""
     _, _, found = trajectory
@@ -94,6 +96,7 @@ def problems():
         return xr.Dataset({name: (("shape", "seed"), np.stack([f[name] for f in found])) for name in found[0]})
 
 
+@pytest.mark.integration
 def test_the_drawn_problems_cover_every_range_of_the_rule(problems):
     advantage = problems["advantage"].values
     for low, high in ((0, 0.5), (0.5, 1), (1, 2), (2, np.inf)):

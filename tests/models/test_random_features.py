@@ -25,6 +25,7 @@ def teacher_student():
         return a, a_bar, jax.random.normal(keys[3], (M, K))
 
 
+@pytest.mark.integration
 def test_the_gradient_is_that_of_the_loss(teacher_student):
     a, a_bar, teacher = teacher_student
     w = jax.random.normal(jax.random.key(1), (M, K))
@@ -34,6 +35,7 @@ def test_the_gradient_is_that_of_the_loss(teacher_student):
     np.testing.assert_allclose(by_moments, expected, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("realizable", [True, False])
 @pytest.mark.parametrize(("slowdown", "offset"), [(1.0, 0.0), (1.5, 0.0), (1.0, 2.0)])
 def test_gradient_descent_in_closed_form_is_gradient_descent(teacher_student, realizable, slowdown, offset):

@@ -51,6 +51,7 @@ def test_corollary_2_the_exponents_of_the_noise(depth):
         assert grown.exponent == linear_theory.noise_exponent(depth, layer)
 
 
+@pytest.mark.integration
 def test_theorem_1_and_the_moments_of_wishart_matrices():
     u, target = moments.gaussian("u", "d", "k"), moments.constant("m", "d", "d", symmetric=True)
     gradient = (u @ u.T - target) @ u
@@ -81,6 +82,7 @@ def test_corollary_1_entry_by_entry():
         assert moments.orders(found, "k").exponent == (3 if i == j else 2)
 
 
+@pytest.mark.integration
 def test_the_batch_biases_of_table_c7():
     """What 8000 inputs add: to G₁ 17.02 on and 2.092 off the diagonal, by the averages at one input and those of Theorem 3."""
     found = statistics.batch_bias(table_c7.D0, table_c7.D1, table_c7.D2, table_c7.NORM_SQUARED, table_c7.PAPER_SAMPLES)

@@ -111,14 +111,16 @@ def test_zero_stays_zero(make):
 
 
 @every_refusing
-@pytest.mark.parametrize("bad", [jnp.nan, jnp.inf])
-def test_a_bad_entry_spoils_its_own_matrix_alone(make, bad):
+def test_a_bad_entry_spoils_its_own_matrix_alone(make):
     """The three matrices are one stack in one call."""
+    transform = make()
+    updated = jax.jit(lambda g: transform.update(g, transform.init(g), g, stable_ranks=1.0)[0])
     clean = jax.random.normal(jax.random.key(0), (3, 4, 5))
-    spoiled = clean.at[1, 2, 2].set(bad)
-    measured, expected = (update(make(), x, stable_ranks=1.0) for x in (spoiled, clean))
-    assert not jnp.all(jnp.isfinite(measured[1]))
-    close(measured[jnp.array([0, 2])], expected[jnp.array([0, 2])])
+    expected = np.asarray(updated(clean))
+    for bad in (np.nan, np.inf):
+        measured = np.asarray(updated(clean.at[1, 2, 2].set(bad)))
+        assert not np.isfinite(measured[1]).all()
+        close(measured[[0, 2]], expected[[0, 2]])
 
 
 @every_refusing
@@ -170,15 +172,25 @@ def test_spectral_descent_is_the_nuclear_norm_times_the_polar_factor():
 def test_scales_are_their_formulas_in_both_layouts_and_on_padding(scale, formula, shape):
     x = jax.random.normal(jax.random.key(0), shape)
     rows, columns = shape
-    plain = update(ortho(), x)
-    close(update(ortho(scale=scale), x), formula(rows, columns) * plain)
-    close(update(ortho(scale=scale, dimension_numbers=optim.OUT_IN), x), formula(columns, rows) * plain)
 
-    def padded(active_rows):
+    def scaled(x, **options):
+        transform = ortho(SVD(), **options)
+        return transform.update(x, transform.init(x))[0]
+
+    @jax.jit
+    def every(x, active_rows):
         fans = optim.Fans(Size(16, active_rows), Size(16, jnp.int32(columns)))
-        return update(ortho(scale=scale, sizes={"w": fans}), {"w": jnp.zeros((16, 16)).at[:rows, :columns].set(x)})["w"]
+        padded = {"w": jnp.zeros((16, 16)).at[:rows, :columns].set(x)}
+        return (
+            scaled(x),
+            scaled(x, scale=scale),
+            scaled(x, scale=scale, dimension_numbers=optim.OUT_IN),
+            scaled(padded, scale=scale, sizes={"w": fans})["w"],
+        )
 
-    measured = jax.jit(padded)(jnp.int32(rows))
+    plain, as_stored, transposed, measured = every(x, jnp.int32(rows))
+    close(as_stored, formula(rows, columns) * plain)
+    close(transposed, formula(columns, rows) * plain)
     close(measured[:rows, :columns], formula(rows, columns) * plain)
     assert jnp.all(measured.at[:rows, :columns].set(0) == 0)
 

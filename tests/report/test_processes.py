@@ -51,6 +51,7 @@ def test_every_name_has_its_result(jobs, capfd):
     assert sorted(told) == sorted(f"{front}{line}".format(n) for n in NAMES for line in ("first line", "second line"))
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_a_process_that_ends_costs_its_own_name_and_at_most_what_ran_beside_it():
     found = dict(processes.each(ended, NAMES, 2, lambda _: None))

@@ -79,6 +79,7 @@ def test_groups_that_do_not_divide_the_samples_are_refused():
             averages.jackknifed_polar(samples, groups)
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_the_second_order_bias_is_half_the_second_derivative():
     mu = jnp.asarray(MU)

@@ -56,6 +56,7 @@ def test_converged_methods_share_one_derivative(method, name):
     close(derivative(lambda x: polar(x, method), x, dx), derivative(polar, x, dx), 1e-11)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["generic", "pair-equal"])
 def test_newton_schulz_is_differentiated_as_its_polynomials(name):
     """Muon's five steps do not converge: their derivative is that of their own map."""
@@ -78,6 +79,7 @@ def test_the_second_derivative_is_the_limit_of_differences_of_the_first(x):
     close(measured, derivative(lambda x: jax.jvp(polar, (x,), (jnp.asarray(other),))[1], x, dx), 1e-11)
 
 
+@pytest.mark.integration
 def test_the_third_derivative_at_repeated_singular_values():
     """Along x + t k, k antisymmetric, the factor of the identity is exp of arctan: (1 + t k) (1 - t² k²)^(-1/2)."""
     k = jnp.asarray([[0.0, 1.0], [-1.0, 0.0]])

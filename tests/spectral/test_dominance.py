@@ -84,6 +84,7 @@ def test_leading_axes_are_batch_axes(name):
         np.testing.assert_allclose(batched[i], f(x[i]), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_off_block_energy_is_the_least_over_all_divisions():
     found = []

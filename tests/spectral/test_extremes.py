@@ -180,6 +180,7 @@ def test_an_empty_matrix_has_norm_and_rank_zero(shape):
     assert [found.shape for found in matrices] == [shape] * 3
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", [name for name in EVERY if not name.startswith("estimate_ranks")])
 def test_the_derivative_follows_the_scale(name):
     """(df)(cx) = c^(degree-1) (df)(x), for a sum of the results with different weights."""

@@ -47,6 +47,7 @@ def test_zero_rows_and_columns_stay_zero(name):
         close(f(x)[:-2, :-3], f(x[:-2, :-3]))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["repeated-pair", "rank-deficient", "tall"])
 def test_smooth_maps_are_differentiable_at_every_matrix(name):
     x = named(name)

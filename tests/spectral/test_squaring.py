@@ -41,6 +41,7 @@ def measured():
         return spectra, found
 
 
+@pytest.mark.integration
 def test_the_norm_is_too_small_by_less_than_is_said(measured):
     spectra, found = measured
     for (name, _), (norm, rank) in found.items():

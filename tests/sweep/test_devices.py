@@ -50,6 +50,7 @@ def eight(tmp_path_factory):
     return on_eight_devices(tmp_path_factory.mktemp("eight"))
 
 
+@pytest.mark.slow
 def test_eight_devices(alone, eight):
     for name in SWEEPS:
         found, expected = load(eight, name), load(alone, name)

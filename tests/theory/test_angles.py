@@ -30,6 +30,7 @@ def test_averages_agree_with_adaptive_quadrature(q):
     assert angle_mean(q, 25) == pytest.approx(float(measured[DIMENSIONS.index(25)]), rel=1e-14)
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_the_cosine_squared_averages_to_one_over_d():
     """cos θ is one coordinate of a point on the sphere, so its square averages to 1/d, and its fourth power to 3/(d(d+2))."""
@@ -57,6 +58,7 @@ def test_dimensions_have_any_shape():
         assert averages[i] == pytest.approx(float(angle_mean(lambda t: jnp.cos(t) + jnp.sin(t), d[i])), rel=1e-5)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("d", [1, 2, 5])
 def test_averages_agree_with_simulated_angles(d):
     def functions(t):

@@ -137,6 +137,7 @@ def test_the_noise_to_signal_bound_of_the_gelu_is_the_reciprocal_of_its_share():
     close(activations.gelu_nsr_bound(s) * activations.gelu_alpha(s), np.ones(3))
 
 
+@pytest.mark.integration
 def test_the_mean_of_the_cross_covariance_beside_its_linear_part(rng):
     """1/4πd for each pair of independent rows N(0, I/d): E t²/2 · 1/2π, with the fourth order of t = cos below one per cent."""
     k, d = 800, 40

@@ -47,6 +47,7 @@ def terms(params, direction, x, y):
     return constants, feature, weight
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 @given(seed=st.integers(0, 2**31), scale=st.sampled_from([0.1, 1.0, 3.0]))
 def test_lemmas_4_1_and_4_2_and_proposition_4_3(seed, scale):
@@ -103,6 +104,7 @@ def test_conditions_4_16_to_4_18(seed, alpha):
         assert (nr >= own) == (nr >= rank)
 
 
+@pytest.mark.integration
 def test_diagonal_ranks_and_the_sharp_threshold():
     rng = np.random.default_rng(0)
     # Rows of similar size, nearly parallel: st(A) is near 1.

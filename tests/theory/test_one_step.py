@@ -55,6 +55,7 @@ def test_stretches_make_the_guarantees_exact_and_lie_between_zero_and_one(proble
         assert np.all(found.spectral >= found.guaranteed_spectral * (1 - 1e-12))
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_the_ratio_of_the_guarantees_is_nuclear_rank_over_stable_rank(problems):
     for _, _, _, found, g, a in problems:
@@ -136,6 +137,7 @@ def test_a_scaled_orthogonal_teacher_is_learned_in_one_spectral_step():
     assert float(jnp.max(jnp.abs(random_features.gd_step(jnp.zeros((5, 5)), a, target @ a) - target))) > 0.1
 
 
+@pytest.mark.integration
 def test_the_spectral_direction_is_the_polar_factor_times_the_nuclear_norm():
     g = jax.random.normal(jax.random.key(3), (2, 4, 6))
     expected = spectral.nuclear_norm(g)[:, None, None] * spectral.polar(g)

@@ -201,6 +201,7 @@ def test_sign_descent_on_the_quadratic_instance_needs_the_steps_of_the_bound():
     np.testing.assert_allclose(iterations.sign_gradient_regression(kappas, frozen), [253, 2005])
 
 
+@pytest.mark.integration
 def test_an_instance_is_followed_as_by_a_loop_of_one_s_own():
     kappa, times = 6.0, np.arange(3000)
     rates = 0.1 * np.maximum(0.93**times, 0.01) * np.exp(-times / 400)

@@ -24,6 +24,7 @@ def test_phi_has_its_values_and_derivatives():
     np.testing.assert_allclose(fitted[:6], [0, math.pi / 2, 1 / 2, 0, 1 / 24, 0], atol=1e-8)
 
 
+@pytest.mark.integration
 def test_mean_and_covariance_are_those_of_samples():
     key_v, key_x = jax.random.split(jax.random.key(0))
     v, v_bar = jax.random.normal(key_v, (2, 4, 3))
@@ -55,6 +56,7 @@ def test_opposite_parallel_and_zero_rows_have_a_covariance():
     np.testing.assert_array_equal(random_features.feature_covariance(v.at[3].set(0), v)[3], jnp.zeros(200))
 
 
+@pytest.mark.integration
 def test_covariance_and_mean_make_the_second_moment_of_the_network():
     v = jax.random.normal(jax.random.key(1), (6, 4))
     mean = random_features.feature_mean(v)
@@ -265,6 +267,7 @@ def test_scaled_columns_keep_the_nuclear_norm_of_the_kept_ones(generator):
     assert tightest > 0.9
 
 
+@pytest.mark.integration
 def test_batches_of_weights_are_expanded_one_by_one():
     v = jax.random.normal(jax.random.key(3), (2, 4, 3))
     for expansion in (random_features.feature_covariance, random_features.cross_covariance_expansion_with_norms):

@@ -137,6 +137,7 @@ def test_simulated_gradients_refute_the_printed_off_diagonal_at_the_papers_input
     assert abs(mean - float(theory.off_diagonal_1_as_printed(d0, d2))) > 8 * error
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_sizes_are_vectorized():
     d = np.array([[2, 3], [25, 100]])

@@ -37,6 +37,7 @@ def test_a_bordered_matrix_keeps_its_smallest_singular_value(seed, size, spread)
     assert np.linalg.svd(m, compute_uv=False)[q - 1] == pytest.approx(bare, rel=1e-6)
 
 
+@pytest.mark.integration
 @given(seed=st.integers(0, 2**31), spread=st.floats(0, 3))
 def test_weights_on_columns_keep_a_share_of_the_nuclear_norm(seed, spread):
     """Lemma G.2, and equality where the weights are one on P and zero elsewhere."""
@@ -52,6 +53,7 @@ def test_weights_on_columns_keep_a_share_of_the_nuclear_norm(seed, spread):
     assert np.linalg.norm(m * kept, "nuc") == pytest.approx(float(equal), rel=1e-9)
 
 
+@pytest.mark.integration
 @given(seed=st.integers(0, 2**31), spike=st.floats(2, 1e3), accuracy=st.floats(1e-6, 0.5))
 def test_the_steps_to_an_accuracy_suffice(seed, spike, accuracy):
     """For any teacher, so for the expected gap; and for the slowest direction alone one step less does not."""
@@ -89,6 +91,7 @@ def test_only_steps_to_an_absolute_gap_have_a_logarithm_of_the_dimension():
     assert absolute[1] - absolute[0] == pytest.approx(np.log(100), rel=0.05)
 
 
+@pytest.mark.integration
 def test_the_cross_bulk_has_the_rank_of_the_inputs():
     d, k = 60, 120
     v_bar, v = jax.random.normal(jax.random.key(0), (2, k, d)) / np.sqrt(d)

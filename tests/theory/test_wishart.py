@@ -14,6 +14,7 @@ def test_moments_are_the_sum_over_all_pairings(d, k):
     assert [float(m) for m in wishart_moments(d, k)] == [wishart_diagonal(d, k, power) for power in (1, 2, 3)]
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_moments_agree_with_simulation():
     d, k = 8, 12

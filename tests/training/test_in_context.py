@@ -37,6 +37,7 @@ def trained():
     return train(5)
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_a_run_that_diverges_stops_alone(trained):
     for values in trained.values():
