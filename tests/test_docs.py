@@ -23,7 +23,7 @@ PAGES = (
     pytest.param("sweeps.md", marks=pytest.mark.slow),
     "fits.md",
     "optim.md",
-    # For minutes.
+    # It trains for minutes; the other two take ten seconds and more.
     pytest.param("transfer.md", marks=pytest.mark.slow),
     pytest.param("training.md", marks=pytest.mark.slow),
     "papers/preconditioning.md",
@@ -137,9 +137,10 @@ def test_an_example_prints_what_its_page_shows(name, capsys):
     prints_what_it_shows(capsys.readouterr().out, shown)
 
 
-# One compiles a program for each of four widths and two optimizers: half a minute and more.
+# One compiles a program for each of four widths and two optimizers, the other trains.
+SLOW_NOTEBOOKS = {"coordinate_check", "muon_on_your_model"}
 NOTEBOOKS = [
-    pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem == "coordinate_check" else [])
+    pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW_NOTEBOOKS else [])
     for path in sorted((DOCS / "notebooks").glob("*.py"))
 ]
 

@@ -15,7 +15,7 @@ from specjax.report import Result, store
 from specjax.report import record as record_module
 
 OPPOSITE = {"confirmed": "refuted", "refuted": "confirmed"}
-# More than six seconds on a slow CPU, but for table-c7, which the README runs.
+# More than four seconds on a slow CPU, but for table-c7, which the README runs.
 LONG = {
     "activations",
     "after-initialization",
@@ -47,8 +47,11 @@ LONG = {
     "field-grid",
     "field-line-search",
     "field-modes",
+    "field-momentum",
     "field-phases",
     "field-quantiles",
+    "field-schedule",
+    "field-spectra",
     "figure-1",
     "figure-2",
     "figures-14-and-15",
@@ -79,6 +82,7 @@ LONG = {
     "relu-features",
     "relu-off-diagonal",
     "row-normalization",
+    "scalar-sequences",
     "sign-gradient-lower-bounds",
     "sparse-regression",
     "stable-ranks",

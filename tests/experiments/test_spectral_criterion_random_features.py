@@ -103,6 +103,7 @@ def test_the_drawn_problems_cover_every_range_of_the_rule(problems):
         assert np.sum((advantage >= low) & (advantage < high)) >= 20
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_the_curvatures_of_the_smooth_losses_bound_their_hessians_and_not_by_much():
     """On one sample with outputs near zero, where the losses are curved the most."""

@@ -28,7 +28,9 @@ def problem():
         return u, v, q / q.sum(), jnp.asarray(10 * rng.standard_normal((D, D)))
 
 
-@pytest.fixture(params=[(64, 96), (512, 1024)], ids=["several blocks", "one block"])
+@pytest.fixture(
+    params=[(64, 96), pytest.param((512, 1024), marks=pytest.mark.slow)], ids=["several blocks", "one block"]
+)
 def blocks(request, monkeypatch):
     """Blocks that do not divide N, and blocks larger than N."""
     monkeypatch.setattr(gradients, "ROWS", request.param[0])

@@ -100,6 +100,7 @@ def moments():
         ]
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_spiked_moments_are_as_the_assumptions_say(moments):
     low, high = spiked.BULK

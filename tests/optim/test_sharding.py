@@ -135,5 +135,6 @@ def test_each_device_orthogonalizes_its_own_matrices():
     run_on_eight_devices(OWN_MATRICES)
 
 
+@pytest.mark.slow
 def test_sharded_parameters_give_the_same_steps_and_keep_their_sharding():
     run_on_eight_devices(PROGRAM)

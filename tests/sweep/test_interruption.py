@@ -135,7 +135,7 @@ def test_the_plan_of_the_store_is_kept(interrupted):
     assert_identical(data, sweep.run(overlap, OVER, seeds=20, key=KEY, plan="exact", chunk=4))
 
 
-@pytest.mark.parametrize("reduce", [None, "moments"])
+@pytest.mark.parametrize("reduce", [None, pytest.param("moments", marks=pytest.mark.slow)])
 def test_more_seeds_are_added_without_computing_the_old_ones_again(tmp_path, monkeypatch, reduce):
     seeds = 128 if reduce else 20
     run(tmp_path / "store", seeds=seeds, reduce=reduce)

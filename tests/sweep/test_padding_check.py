@@ -231,6 +231,7 @@ def test_last_bits_move_by_eight_units_each_entry_by_its_own_sign(dtype):
     assert abs(np.mean(np.sign(ratio[first]))) < 4 / np.sqrt(len(first))
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_what_only_moves_or_compares_is_exact_and_draws_stay_the_same():
     def function(key, x):

@@ -70,6 +70,7 @@ def reference_count(optimizer, d, n, alpha, rng):
     return np.sum(own > logits.max(axis=1))
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.parametrize(("optimizer", "linear"), [("muon", 52.301), ("newton", 61.043)])
 def test_the_finite_size_count_is_that_of_simulated_memories(optimizer, linear):
@@ -114,7 +115,10 @@ def test_the_spread_of_newtons_own_logits_is_that_of_simulated_memories(alpha):
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize(("d", "n", "alpha"), [(32, 500, 2.0), (64, 500, 3.0), (64, 500, 1.5)])
+@pytest.mark.parametrize(
+    ("d", "n", "alpha"),
+    [(32, 500, 2.0), *(pytest.param(64, 500, alpha, marks=pytest.mark.slow) for alpha in (1.5, 3.0))],
+)
 def test_the_count_of_gradient_descent_is_that_of_simulated_memories(d, n, alpha):
     """Without the noise in an item's own logit the formula would be a tenth to a fifth too small."""
     counts = [reference_count("gd", d, n, alpha, np.random.default_rng(s)) for s in range(1200)]

@@ -74,7 +74,11 @@ def test_the_moments_of_the_products_are_exact(dims):
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize(("dims", "chunks"), [((4, 6, 3), 12), ((3, 5, 4, 2), 12), ((3, 4, 5, 2, 3), 60)], ids=str)
+@pytest.mark.parametrize(
+    ("dims", "chunks"),
+    [((4, 6, 3), 12), ((3, 5, 4, 2), 12), pytest.param((3, 4, 5, 2, 3), 60, marks=pytest.mark.slow)],
+    ids=str,
+)
 def test_simulated_gradients_agree_at_every_layer(dims, chunks):
     target = jnp.asarray(matrix(dims[-1], dims[0], 6.0), jnp.float32)
 

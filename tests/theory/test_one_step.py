@@ -38,6 +38,7 @@ def problems():
         return all_shapes(jax.random.key(1))
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 def test_decreases_are_those_of_the_losses(problems):
     for start, gd, sd, found, _, _ in problems:
