@@ -20,13 +20,11 @@ DOCS = Path(__file__).parents[1] / "docs"
 EXAMPLES = DOCS / "examples"
 # Read from the top, block after block. Those with a plot or a fork of their own run in a process.
 PAGES = (
-    pytest.param("sweeps.md", marks=pytest.mark.slow),
     "fits.md",
     "optim.md",
-    # It trains for minutes; the other two take ten seconds and more.
-    pytest.param("transfer.md", marks=pytest.mark.slow),
-    pytest.param("training.md", marks=pytest.mark.slow),
     "papers/preconditioning.md",
+    # Ten seconds and more, and minutes for transfer.md.
+    *(pytest.param(page, marks=pytest.mark.slow) for page in ("sweeps.md", "training.md", "transfer.md")),
 )
 NUMBER = r"-?\d+(?:\.\d+)?"
 
