@@ -50,7 +50,11 @@ def same(left, right, tolerance=2e-5):
 
 
 @every_transform
-@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16], ids=["bf16", "f16"])
+@pytest.mark.parametrize(
+    "dtype",
+    [jnp.bfloat16, jnp.float16, pytest.param(jnp.float32, marks=pytest.mark.integration)],
+    ids=["bf16", "f16", "f32"],
+)
 def test_shape_dtype_and_structure_are_kept(name, dtype):
     params = tree(0, dtype)
     with jax.numpy_dtype_promotion("standard" if "muon" in name else "strict"):  # Adam's bias correction

@@ -18,8 +18,13 @@ every_refusing = pytest.mark.parametrize("make", parameters(REFUSING))
 ortho = optim.orthogonalize
 
 
+def compiled(transform, **extra):
+    """The first update as a function of the gradient."""
+    return jax.jit(lambda g: transform.update(g, transform.init(g), g, **extra)[0])
+
+
 def update(transform, updates, **extra):
-    return jax.jit(lambda g: transform.update(g, transform.init(g), g, **extra)[0])(updates)
+    return compiled(transform, **extra)(updates)
 
 
 def close(measured, expected, tolerance=1e-5):
@@ -113,8 +118,7 @@ def test_zero_stays_zero(make):
 @every_refusing
 def test_a_bad_entry_spoils_its_own_matrix_alone(make):
     """The three matrices are one stack in one call."""
-    transform = make()
-    updated = jax.jit(lambda g: transform.update(g, transform.init(g), g, stable_ranks=1.0)[0])
+    updated = compiled(make(), stable_ranks=1.0)
     clean = jax.random.normal(jax.random.key(0), (3, 4, 5))
     expected = np.asarray(updated(clean))
     for bad in (np.nan, np.inf):

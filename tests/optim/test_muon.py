@@ -14,9 +14,10 @@ from tests.reference import muon as reference
 
 RATE, WEIGHT_DECAY, STEPS = 0.1, 0.05, 5
 pytestmark = [pytest.mark.usefixtures("optax_promotion"), pytest.mark.filterwarnings("ignore:muon by two axes")]
-SHAPES = [(4, 4), (4, 9), (9, 4)]
-every_shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
-every_precision = pytest.mark.parametrize(("bits", "tolerance"), [(32, 2e-4), (64, 1e-7)])
+every_shape = pytest.mark.parametrize("shape", [(4, 4), (4, 9), (9, 4)], ids=str)
+every_precision = pytest.mark.parametrize(
+    ("bits", "tolerance"), [pytest.param(32, 2e-4, marks=pytest.mark.integration), (64, 1e-7)]
+)
 
 
 def problem(shape, bits=64):
@@ -68,7 +69,8 @@ def test_it_takes_keller_jordans_steps_while_the_momentum_is_warmed_up():
     close(ours, reference.run(weight, gradients, RATE, WEIGHT_DECAY, betas), 1e-7)
 
 
-@pytest.mark.parametrize(("shape", "bits", "tolerance"), [*((s, 64, 1e-7) for s in SHAPES), ((4, 9), 32, 2e-4)])
+@every_shape
+@every_precision
 @pytest.mark.parametrize(("nesterov", "rms"), [(True, None), (False, 0.2)])
 def test_it_takes_the_steps_of_optax(shape, bits, tolerance, nesterov, rms):
     with jax.enable_x64(bits == 64):
