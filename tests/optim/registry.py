@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 import pytest
 
@@ -79,12 +80,16 @@ EXTRA = {
 
 def tree(seed=0, dtype=jnp.float32):
     """Matrices of two shapes, a stack, and a None: keys 0 and 1 share a shape."""
-    keys = jax.random.split(jax.random.key(seed), 4)
+    rng = np.random.default_rng(seed)
+
+    def normal(*shape):
+        return jnp.asarray(rng.standard_normal(shape), dtype)
+
     return {
-        "first": jax.random.normal(keys[0], (4, 6), dtype),
-        "nested": {"same": jax.random.normal(keys[1], (4, 6), dtype), "hole": None},
-        "stack": [jax.random.normal(keys[2], (2, 5, 3), dtype)],
-        "row": jax.random.normal(keys[3], (1, 6), dtype),
+        "first": normal(4, 6),
+        "nested": {"same": normal(4, 6), "hole": None},
+        "stack": [normal(2, 5, 3)],
+        "row": normal(1, 6),
     }
 
 

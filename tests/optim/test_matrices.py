@@ -39,11 +39,11 @@ def close(measured, expected, tolerance=1e-5):
 @pytest.mark.usefixtures("unchecked")
 def test_what_is_no_matrix_is_refused_by_name_before_compilation(make, leaf):
     params = {"layer": {"weight": jnp.ones((2, 2)), "bias": leaf}}
-    state = make().init({"layer": {"weight": jnp.ones((2, 2)), "bias": jnp.ones((1, 2))}})
+    state = jax.eval_shape(make().init, {"layer": {"weight": jnp.ones((2, 2)), "bias": jnp.ones((1, 2))}})
     with pytest.raises(ValueError, match=r"layer\.bias.*optax\.partition"):
         make().init(params)
     with pytest.raises(ValueError, match=r"layer\.bias.*optax\.partition"):
-        jax.eval_shape(lambda p: make().update(p, state, stable_ranks=1.0), params)
+        jax.eval_shape(lambda p, s: make().update(p, s, stable_ranks=1.0), params, state)
 
 
 def test_none_for_dimension_numbers_is_refused_too():
