@@ -18,8 +18,9 @@ ROUNDING = 2e-4
 """Of stable ranks by way of A Aᵀ in float32."""
 
 
-def drawn(*shapes):
-    return [jax.random.normal(jax.random.key(i), shape) for i, shape in enumerate(shapes)]
+def drawn(*shapes, seed=0):
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal(shape, np.float32) for shape in shapes]
 
 
 def check(report, expected):
@@ -79,12 +80,12 @@ def test_a_convolution_acts_on_the_patches_of_its_image(layout, groups, stride, 
             x, w, stride, padding, spread, dilation, spec[:3], feature_group_count=groups, precision="highest"
         )
 
-    weights = jax.random.normal(jax.random.key(9), jax.eval_shape(convolved, w, x).shape)
+    (weights,) = drawn(jax.eval_shape(convolved, w, x).shape, seed=1)
     report = layer_report(lambda w, x: jnp.sum(weights * convolved(w, x)), w, x)
     # dL/dY as (channels, examples and positions), from the layout of the outputs.
     back = [spec[2].index(axis) for axis in "CNHW"]
-    cotangent = np.asarray(weights).transpose(back).reshape(outputs, -1)
-    columns = patches(np.asarray(image), window, stride, padding, spread, dilation)
+    cotangent = weights.transpose(back).reshape(outputs, -1)
+    columns = patches(image, window, stride, padding, spread, dilation)
     k, m = columns.shape[0] // groups, outputs // groups
     expected = {}
     for g in range(groups):
@@ -92,11 +93,16 @@ def test_a_convolution_acts_on_the_patches_of_its_image(layout, groups, stride, 
         expected["the only leaf" + (f" (map {g})" if groups > 1 else "")] = (a, cotangent[g * m : (g + 1) * m] @ a.T)
     check(report, expected)
     assert all(row.kind == "convolution" for row in report.rows)
+
     # The matrices are those of the parameter, in the order of the rows of the inputs.
-    (found,) = linear_maps(lambda leaves: jnp.sum(convolved(*leaves, x)), [w])
-    matrices = np.asarray(kernel).reshape(groups, m, k)
-    np.testing.assert_allclose(found.matrices(w).reshape(groups, m, k), matrices)
-    np.testing.assert_allclose(found.inputs.reshape(groups, k, -1), columns.reshape(groups, k, -1), rtol=1e-6)
+    @jax.jit
+    def found(w, x):
+        (found,) = linear_maps(lambda leaves: jnp.sum(convolved(*leaves, x)), [w])
+        return found.matrices(w).reshape(groups, m, k), found.inputs.reshape(groups, k, -1)
+
+    matrices, rows = found(w, x)
+    np.testing.assert_allclose(matrices, kernel.reshape(groups, m, k))
+    np.testing.assert_allclose(rows, columns.reshape(groups, k, -1), rtol=1e-6)
 
 
 def test_a_depthwise_kernel_has_no_matrix():
@@ -131,8 +137,7 @@ def test_an_adapter_is_a_map_after_its_other_half():
 
 def test_an_adapter_in_the_layout_of_torch_and_of_stacked_experts():
     """y_e = (B_e A) x_e with A shared: what is applied to A are the rows of all experts."""
-    x, a, b = drawn((3, 7, 5), (2, 5), (3, 4, 2))
-    weights = jax.random.normal(jax.random.key(7), (3, 7, 4))
+    x, a, b, weights = drawn((3, 7, 5), (2, 5), (3, 4, 2), (3, 7, 4))
     params = {"a": a, "b": b}
 
     def model(p, x):
@@ -149,8 +154,7 @@ def test_an_adapter_in_the_layout_of_torch_and_of_stacked_experts():
 @pytest.mark.parametrize("per", ["output", "input"])
 def test_the_gain_of_a_weight_norm_scales_what_its_matrix_is_applied_to(per):
     """V diag(g) / ‖V‖: a gain of outputs stands behind the map, a gain of inputs before it."""
-    x, v, g = drawn((20, 5), (5, 4), (4,) if per == "output" else (5,))
-    weights = jax.random.normal(jax.random.key(7), (20, 4))
+    x, v, g, weights = drawn((20, 5), (5, 4), (4,) if per == "output" else (5,), (20, 4))
     axis = 0 if per == "output" else 1
 
     def normalized(v, g):
@@ -169,8 +173,7 @@ def test_the_gain_of_a_weight_norm_scales_what_its_matrix_is_applied_to(per):
 
 def test_parameters_side_by_side_have_a_row_each():
     """[Q, K] and [U; V]: those of outputs share the inputs, those of inputs have each a part of them."""
-    x, q, k, u, v = drawn((20, 5), (5, 3), (5, 2), (2, 4), (3, 4))
-    c1, c2 = drawn((20, 5), (20, 4))
+    x, q, k, u, v, c1, c2 = drawn((20, 5), (5, 3), (5, 2), (2, 4), (3, 4), (20, 5), (20, 4))
 
     def model(p, x):
         beside, above = jnp.concatenate([p["q"], p["k"]], axis=1), jnp.concatenate([p["u"], p["v"]])
@@ -194,7 +197,7 @@ def test_matrices_that_take_turns_have_a_row_each():
     report = layer_report(
         lambda p, x: jnp.sum(c * (x @ p["ab"])), {"ab": w}, x, splits={"ab": optim.Interleaved((3, 1), 2)}
     )
-    gradient = np.asarray(c).T @ np.asarray(x)
+    gradient = c.T @ x
     check(report, {f"ab (use {i + 1})": (x.T, gradient[own]) for i, own in enumerate(([0, 1, 2, 4, 5, 6], [3, 7]))})
 
 
@@ -217,7 +220,7 @@ def test_every_expert_has_the_rows_that_it_was_given(form):
         return jnp.sum(c * y)
 
     report = layer_report(model, w, x)
-    ranks = measure_ranks(model, w, x)
+    ranks = jax.jit(lambda w, x: measure_ranks(model, w, x))(w, x)
     x, c = np.asarray(x, np.float64), np.asarray(c, np.float64)
     assert len(report.rows) == 3
     for e in (0, 2):

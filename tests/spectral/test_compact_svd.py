@@ -50,7 +50,7 @@ def test_its_polar_factor_is_a_partial_isometry_of_its_rank():
 @pytest.mark.parametrize("map_over", [spectral.polar, jax.vmap(spectral.polar), jax.jit(jax.vmap(spectral.polar))])
 def test_in_a_batch_the_others_keep_their_bits(map_over):
     easy, hard, bad = map_over(batch())
-    u, _, vh = jnp.linalg.svd(batch()[0] / 4.0, full_matrices=False)
+    u, _, vh = np.linalg.svd(batch()[0], full_matrices=False)
     np.testing.assert_allclose(easy, u @ vh, rtol=0, atol=1e-12)
     np.testing.assert_array_equal(easy, spectral.polar(batch()[0]))
     assert np.isfinite(hard).all()
@@ -58,5 +58,5 @@ def test_in_a_batch_the_others_keep_their_bits(map_over):
 
 
 def test_its_derivative_is_finite():
-    gradient = jax.grad(lambda x: jnp.sum(spectral.polar(x)[:, 0]))(jnp.asarray(HARD))
+    gradient = jax.jit(jax.grad(lambda x: jnp.sum(spectral.polar(x)[:, 0])))(HARD)
     assert np.isfinite(gradient).all()

@@ -96,8 +96,8 @@ def test_a_complex_matrix_goes_to_its_unitary_factor_with_its_derivative(method)
 
     @jax.jit
     def along(x, dx, w):
-        factor, pull = jax.vjp(lambda x: spectral.polar(x, method), x)
-        return factor, jax.jvp(lambda x: spectral.polar(x, method), (x,), (dx,))[1], pull(w)[0]
+        factor, push = jax.linearize(lambda x: spectral.polar(x, method), x)
+        return factor, push(dx), jax.linear_transpose(push, x)(w)[0]
 
     for x in (draw(3, 4), draw(3, 4).T, np.linalg.qr(draw(4, 4))[0]):
         dx, w = 0.1 * draw(*x.shape), draw(*x.shape)
@@ -107,7 +107,7 @@ def test_a_complex_matrix_goes_to_its_unitary_factor_with_its_derivative(method)
         # The pairing of JAX: the real part, without conjugation, since the factor is not holomorphic.
         close(np.sum(w * change).real, np.sum(np.asarray(pulled) * dx).real, 1e-13)
     assert polar(jnp.asarray(x, jnp.complex64), method).dtype == jnp.complex64
-    scaled = polar(jnp.asarray(1e-200j * x), method)
+    scaled, *_ = along(1e-200j * x, dx, w)
     close(scaled, 1j * exact(x), 1e-13)
 
 
@@ -119,22 +119,25 @@ def test_the_contract(method):
     rng = np.random.default_rng(0)
     # Wide matrices are the transposed tall ones in shape, so that both have the same programs.
     for shape in ((4, 4), (3, 7), (7, 3)):
-        x = jnp.asarray(rng.standard_normal((2, *shape)))
-        factor = polar(x, method)
+        x = rng.standard_normal((2, *shape))
+        factor = np.asarray(polar(x, method))
         u, _, vt = np.linalg.svd(x, full_matrices=False)
         close(factor, u @ vt, 1e-10)
-        close(polar(jnp.swapaxes(x, 1, 2), method), jnp.swapaxes(factor, 1, 2))
+        close(polar(x.swapaxes(1, 2), method), factor.swapaxes(1, 2))
         close(polar(-1e-200 * x, method), -factor)
         close(factor[0], polar(x[0], method), 1e-12)
         # Zero rows and columns in between, too.
         rows, columns = np.arange(shape[0]) * 2, np.arange(shape[1]) * 2 + 1
-        padded = jnp.zeros((2 * shape[0], 2 * shape[1] + 1)).at[np.ix_(rows, columns)].set(x[0])
+        padded = np.zeros((2 * shape[0], 2 * shape[1] + 1))
+        padded[np.ix_(rows, columns)] = x[0]
         result = np.array(polar(padded, method))
         close(result[np.ix_(rows, columns)], factor[0])
         result[np.ix_(rows, columns)] = 0
         assert not result.any()
-        np.testing.assert_array_equal(polar(jnp.zeros(shape), method), np.zeros(shape))
-        assert jnp.isnan(polar(x.at[0, 1, 1].set(jnp.nan), method)[0]).all()
+        np.testing.assert_array_equal(polar(np.zeros(shape), method), np.zeros(shape))
+        spoiled = x.copy()
+        spoiled[0, 1, 1] = np.nan
+        assert np.isnan(polar(spoiled, method)[0]).all()
     close(jax.jit(jax.vmap(lambda x: spectral.polar(x, method)))(x), factor, 1e-12)
 
 
@@ -142,24 +145,24 @@ def test_the_contract(method):
 @pytest.mark.usefixtures("x64")
 def test_rank_deficient_matrices_go_to_the_partial_isometry_or_are_nan():
     for name in ("rank-deficient", "rank-deficient-tall"):
-        x = jnp.asarray(named(name))
+        x = named(name)
         close(polar(x, QDWH()), polar(x, SVD()), 1e-14)
-        assert jnp.isnan(polar(x, Newton())).all()
+        assert np.isnan(polar(x, Newton())).all()
     # Active 2×4 and 4×2 blocks in one wide matrix: the second has more nonzero rows than rank.
     block = np.random.default_rng(1).standard_normal((4, 2))
-    padded = jnp.zeros((5, 9)).at[:4, :2].set(block)
-    close(polar(padded, QDWH())[:4, :2], polar(jnp.asarray(block), SVD()), 1e-14)
-    assert jnp.isnan(polar(padded, Newton())).any()
+    padded = np.pad(block, ((0, 1), (0, 7)))
+    close(np.asarray(polar(padded, QDWH()))[:4, :2], polar(block, SVD()), 1e-14)
+    assert np.isnan(polar(padded, Newton())).any()
 
 
 @pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_qdwh_keeps_what_is_above_rtol_and_drops_what_is_far_below():
-    x = jnp.diag(jnp.asarray([1.0, 1e-3, 1e-8, 1e-16]))
+    x = np.diag([1.0, 1e-3, 1e-8, 1e-16])
     for rtol, rank in ((None, 3), (1e-6, 2), (1e-2, 1)):
         close(polar(x, QDWH(rtol)), np.diag([1.0] * rank + [0.0] * (4 - rank)), 1e-14)
     for rtol in (1e-12, 1e-6, 1e-2):
-        x = jnp.diag(jnp.asarray([1.0, rtol * 1.01, rtol * 0.1]))
+        x = np.diag([1.0, rtol * 1.01, rtol * 0.1])
         close(polar(x, QDWH(rtol)), np.diag([1.0, 1.0, 0.0]), 1e-14)
 
 
@@ -176,8 +179,8 @@ def test_halley_weights():
 
 @pytest.mark.usefixtures("x64")
 def test_newton_that_has_not_converged_is_nan():
-    x = jnp.diag(jnp.asarray([1.0, 0.3, 1e-3]))
-    assert jnp.isnan(polar(x, Newton(2))).all()
+    x = np.diag([1.0, 0.3, 1e-3])
+    assert np.isnan(polar(x, Newton(2))).all()
     close(polar(x, Newton(9)), np.eye(3), 1e-14)
 
 
@@ -199,14 +202,14 @@ def test_polar_express_ends_in_its_band():
 @pytest.mark.parametrize("steps", [2, 6])
 @pytest.mark.usefixtures("x64")
 def test_the_gram_form_is_the_standard_form(steps):
-    x = jnp.asarray([matrix_with(np.geomspace(1, 1 / k, 16), (16, 80), 3) for k in (10, 1e4, 1e8)])
+    x = np.array([matrix_with(np.geomspace(1, 1 / k, 16), (16, 80), 3) for k in (10, 1e4, 1e8)])
     for form in (lambda g: NewtonSchulz(steps, gram=g), lambda g: PolarExpress(steps, gram=g)):
         gram, standard = polar(x, form(True)), polar(x, form(False))
         # A block of steps magnifies rounding by the product of its a².
         growth = max(np.prod([p.a**2 for p in block]) for block in gram_blocks(form(None).polynomials(), GRAM_GROWTH))
         close(gram, standard, 1e-12 + 4e-16 * growth)
         np.testing.assert_array_equal(polar(x, form(None)), gram)
-        padded = polar(jnp.pad(x, ((0, 0), (0, 2), (0, 3))), form(True))
+        padded = np.asarray(polar(np.pad(x, ((0, 0), (0, 2), (0, 3))), form(True)))
         close(padded[:, :16, :80], gram, 1e-9)
         assert not padded[:, 16:].any()
 
@@ -323,13 +326,12 @@ def test_any_callable_is_a_method():
     def first_column(x):
         return jnp.zeros_like(x).at[:, 0].set(x[:, 0])
 
-    x = jnp.asarray(named("tall"), jnp.float32)
+    x = named("tall").astype(np.float32)
     # Divided by a power of two, exactly.
     scaled = x / 2.0 ** np.floor(np.log2(np.abs(x).max()))
-    assert 1 <= jnp.max(jnp.abs(scaled)) < 2
-    factor = spectral.polar(x, first_column)
-    close(factor, jnp.zeros_like(x).at[0].set(scaled[0]), 0)
-    close(spectral.polar(x, lambda x: SVD()(x)), spectral.polar(x), 0)
+    assert 1 <= np.abs(scaled).max() < 2
+    close(polar(x, first_column), np.concatenate([scaled[:1], np.zeros((5, 2))]), 0)
+    close(polar(x, lambda x: SVD()(x)), polar(x), 0)
 
 
 @pytest.mark.parametrize(
@@ -405,6 +407,9 @@ def test_newton_schulz_starts_from_the_scaling_it_is_given(scaling, gram):
         method = NewtonSchulz(2, gram=gram, scaling=scaling)
         close(polar(jnp.asarray(x), method), u * s @ vh, 1e-12)
         close(polar(jnp.asarray(x.T), method), (u * s @ vh).T, 1e-12)
-    padded = jnp.zeros((6, 7)).at[1:6:2, :5].set(x.real)
-    close(polar(padded, method)[1:6:2, :5], polar(jnp.asarray(x.real), method), 1e-12)
-    assert not jnp.any(polar(padded, method).at[1:6:2, :5].set(0))
+    padded = np.zeros((6, 7))
+    padded[1:6:2, :5] = x.real
+    result = np.array(polar(padded, method))
+    close(result[1:6:2, :5], polar(x.real, method), 1e-12)
+    result[1:6:2, :5] = 0
+    assert not result.any()

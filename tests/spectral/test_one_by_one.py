@@ -139,15 +139,18 @@ def test_values_and_derivatives_are_those_of_the_function():
 @pytest.mark.parametrize("decomposed", [svd, singular_values, SVD()])
 def test_of_an_infinite_matrix_everything_is_nan(decomposed, n):
     """LAPACK, given the matrix itself, finds finite vectors and infinite values, or may not return at all."""
-    x = jnp.asarray(np.random.default_rng(0).normal(size=(n, n)), jnp.float32).at[1, 0].set(jnp.inf)
-    assert all(jnp.isnan(part).all() for part in jax.tree.leaves(decomposed(x)))
+    x = np.random.default_rng(0).normal(size=(n, n)).astype(np.float32)
+    x[1, 0] = np.inf
+    assert all(np.isnan(part).all() for part in jax.tree.leaves(jax.jit(decomposed)(x)))
 
 
 def test_one_step_from_an_infinite_gradient_is_nan_and_no_other():
-    g = X[0].at[1, 0, 2].set(jnp.inf)
-    found = one_step.compare(g, X[0].mT @ X[0])
-    assert jnp.isnan(found.guaranteed_spectral[1])
-    assert jnp.isfinite(found.guaranteed_spectral[0])
+    x = np.asarray(X[0])
+    g = x.copy()
+    g[1, 0, 2] = np.inf
+    found = np.asarray(jax.jit(one_step.compare)(g, x.mT @ x).guaranteed_spectral)
+    assert np.isnan(found[1])
+    assert np.isfinite(found[0])
 
 
 def test_a_function_may_close_over_traced_values():

@@ -31,7 +31,7 @@ def close(measured, expected, tolerance=1e-11):
 
 
 def draw_matrix(values, shape, seed):
-    return jnp.asarray(matrix_with(values[: min(shape)], shape, seed))
+    return matrix_with(values[: min(shape)], shape, seed)
 
 
 @pytest.mark.integration
@@ -41,8 +41,8 @@ def draw_matrix(values, shape, seed):
 @pytest.mark.usefixtures("x64")
 def test_it_commutes_with_orthogonal_matrices_and_transposition(method, shape, values, seed):
     x = draw_matrix(values, shape, seed)
-    q, r = (jnp.asarray(orthogonal(n, seed + 7)) for n in shape)
-    factor = polar(x, method)
+    q, r = (orthogonal(n, seed + 7) for n in shape)
+    factor = np.asarray(polar(x, method))
     # Muon's steps multiply an error in x by up to 485; the others contract it.
     close(polar(q @ x @ r, method), q @ factor @ r)
     close(polar(x.T, method), factor.T)
@@ -56,7 +56,7 @@ def test_it_commutes_with_orthogonal_matrices_and_transposition(method, shape, v
 def test_it_has_the_properties_that_define_the_polar_factor(method, shape, values, seed):
     """Orthonormal rows or columns, and x = p · (positive semidefinite): no decomposition is computed here."""
     x = draw_matrix(values, shape, seed)
-    factor = polar(x, method)
+    factor = np.asarray(polar(x, method))
     tall = shape[0] >= shape[1]
     close(factor.T @ factor if tall else factor @ factor.T, np.eye(min(shape)))
     hermitian = factor.T @ x if tall else x @ factor.T
@@ -89,46 +89,46 @@ def test_singular_values_go_to_one_or_stay_zero(name):
 
 def test_a_zero_matrix_goes_to_zero_exactly():
     for method in ALL.values():
-        np.testing.assert_array_equal(polar(jnp.zeros((3, 2)), method), np.zeros((3, 2)))
+        np.testing.assert_array_equal(polar(np.zeros((3, 2), np.float32), method), np.zeros((3, 2)))
 
 
 @exact_method
 @pytest.mark.usefixtures("x64")
 def test_vectors_are_normalized(method):
-    x = jnp.asarray([[3.0, 0.0, -4.0]])
+    x = np.array([[3.0, 0.0, -4.0]])
     close(polar(x, method), [[0.6, 0, -0.8]])
     close(polar(x.T, method), [[0.6], [0], [-0.8]])
-    close(polar(jnp.asarray([[-2.5]]), method), [[-1.0]])
+    close(polar(np.array([[-2.5]]), method), [[-1.0]])
 
 
 @every_method
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (2, 0, 3), (0, 2, 3)], ids=str)
 def test_an_empty_extent_is_kept(method, shape):
-    assert polar(jnp.zeros(shape), method).shape == shape
+    assert polar(np.zeros(shape, np.float32), method).shape == shape
 
 
 @every_method
 @pytest.mark.parametrize("exponent", [-35, -12, -3, 3, 12, 38])
 def test_only_the_direction_counts_over_the_whole_range_of_float32(method, exponent):
-    x = jnp.asarray(matrix_with((1.0, 0.5, 0.2), (3, 5), 1), jnp.float32)
-    x = x / jnp.max(jnp.abs(x))
-    scaled = x * jnp.float32(10.0**exponent)
-    assert 0 < jnp.max(jnp.abs(scaled)) < jnp.inf
+    x = matrix_with((1.0, 0.5, 0.2), (3, 5), 1).astype(np.float32)
+    x = x / np.abs(x).max()
+    scaled = x * np.float32(10.0**exponent)
+    assert 0 < np.abs(scaled).max() < np.inf
     close(polar(scaled, method), polar(x, method), 1e-5)
 
 
 @every_method
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_non_finite_entries_are_never_silent(method, bad):
-    x = jnp.asarray([[1.0, bad], [2.0, 3.0]])
-    assert jnp.isnan(polar(x, method)).all()
+    x = np.array([[1.0, bad], [2.0, 3.0]], np.float32)
+    assert np.isnan(polar(x, method)).all()
 
 
 @every_method
 @pytest.mark.usefixtures("x64")
 def test_a_batch_is_its_slices(method):
-    x = jnp.asarray(np.random.default_rng(5).standard_normal((2, 3, 4, 2)))
-    batched = polar(x, method)
+    x = np.random.default_rng(5).standard_normal((2, 3, 4, 2))
+    batched = np.asarray(polar(x, method))
     for i in np.ndindex(2, 3):
         close(batched[i], polar(x[i], method))
     close(jax.jit(jax.vmap(lambda m: polar(m, method)))(x), batched)
@@ -139,9 +139,9 @@ def test_a_batch_is_its_slices(method):
 @every_shape
 @given(values=VALUES, seed=SEEDS)
 def test_zero_padding_commutes_with_it(method, padding, shape, values, seed):
-    x = draw_matrix(values, shape, seed).astype(jnp.float32)
+    x = draw_matrix(values, shape, seed).astype(np.float32)
     m, n = shape
-    padded = polar(jnp.pad(x, ((0, padding[0]), (0, padding[1]))), method)
+    padded = np.asarray(polar(np.pad(x, ((0, padding[0]), (0, padding[1]))), method))
     close(padded[:m, :n], polar(x, method), 1e-4)
     assert not padded[m:].any()
     assert not padded[:, n:].any()
@@ -149,8 +149,8 @@ def test_zero_padding_commutes_with_it(method, padding, shape, values, seed):
 
 @every_method
 def test_padding_of_a_rank_deficient_matrix_is_exactly_zero(method):
-    x = jnp.asarray(named("rank-deficient"), jnp.float32)
-    padded = polar(jnp.pad(x, ((0, 3), (0, 5))), method)
+    x = named("rank-deficient").astype(np.float32)
+    padded = np.asarray(polar(np.pad(x, ((0, 3), (0, 5))), method))
     assert not padded[4:].any()
     assert not padded[:, 4:].any()
     tolerance = 3e-5 if isinstance(method, SVD) else 1e-3
@@ -224,7 +224,7 @@ def test_muon_ends_in_a_band_around_one_and_never_converges():
 
 @pytest.mark.usefixtures("x64")
 def test_muon_leaves_small_singular_values_short():
-    ends = np.linalg.svd(polar(jnp.diag(jnp.asarray([1.0, 1e-6])), NewtonSchulz()), compute_uv=False)
+    ends = np.linalg.svd(polar(np.diag([1.0, 1e-6]), NewtonSchulz()), compute_uv=False)
     assert ends[1] == pytest.approx(3.4445**5 * 1e-6, rel=1e-6)
     assert composed([MUON] * 5, np.geomspace(1e-8, 1, 200_001)).max() == pytest.approx(1.2024, abs=1e-3)
 
@@ -232,10 +232,10 @@ def test_muon_leaves_small_singular_values_short():
 @pytest.mark.integration
 @pytest.mark.usefixtures("x64")
 def test_the_cubic_converges_quadratically_after_log_condition_steps():
-    x = jnp.diag(jnp.asarray([1.0, 1e-3]))
+    x = np.diag([1.0, 1e-3])
 
     def error(steps):
-        return float(jnp.max(jnp.abs(polar(x, NewtonSchulz(steps, CUBIC)) - jnp.eye(2))))
+        return float(np.abs(polar(x, NewtonSchulz(steps, CUBIC)) - np.eye(2)).max())
 
     start = int(np.log(1e3) / np.log(1.5))
     assert error(start - 5) > 0.5
@@ -248,8 +248,8 @@ def test_the_cubic_converges_quadratically_after_log_condition_steps():
 
 @pytest.mark.usefixtures("x64")
 def test_singular_values_up_to_rtol_count_as_zero():
-    x = jnp.diag(jnp.asarray([2.0, 2e-3, 2e-9, 2e-15]))
-    assert jnp.linalg.matrix_rank(polar(x)) == 3
+    x = np.diag([2.0, 2e-3, 2e-9, 2e-15])
+    assert np.linalg.matrix_rank(polar(x)) == 3
     for rtol, rank in ((0.0, 4), (1e-12, 3), (1e-6, 2), (0.9e-3, 2), (2e-3, 1)):
         close(polar(x, SVD(rtol)), np.diag([1.0] * rank + [0.0] * (4 - rank)))
 
@@ -257,9 +257,9 @@ def test_singular_values_up_to_rtol_count_as_zero():
 def test_the_default_rtol_follows_the_dtype_and_not_the_shape():
     below, above = 60 * 2.0**-23, 70 * 2.0**-23
     for n in (2, 40):
-        x = jnp.zeros((n, n), jnp.float32).at[0, 0].set(1).at[1, 1].set(below)
-        close(jnp.trace(polar(x)), 1)
-        close(jnp.trace(polar(x.at[1, 1].set(above))), 2)
+        for second, rank in ((below, 1), (above, 2)):
+            x = np.diag([1, second, *[0] * (n - 2)]).astype(np.float32)
+            close(np.trace(polar(x)), rank)
 
 
 @pytest.mark.usefixtures("unchecked")
