@@ -1,5 +1,6 @@
 """Random words, and statistics of trainings, against draws."""
 
+import math
 from functools import cache
 
 import jax
@@ -150,13 +151,21 @@ def mean_of(name):
 
 
 @cache
+def normals():
+    """In float64, for every function: as many for each draw as the largest arguments take."""
+    with jax.enable_x64(True):
+        return np.asarray(jax.random.normal(jax.random.key(1), (DRAWN, 90), jnp.float64))
+
+
+@cache
 def draws_of(name):
     """The function at each draw, in float64."""
     function, gaussian, constants = MEANS[name]
     leaves, tree = jax.tree.flatten(gaussian, is_leaf=lambda leaf: isinstance(leaf, tuple))
-    keys = jax.random.split(jax.random.key(1), len(leaves))
+    ends = np.cumsum([math.prod(shape) for shape in leaves])
+    parts = np.split(normals()[:, : ends[-1]], ends[:-1], axis=1)
+    drawn = [part.reshape(DRAWN, *shape) for part, shape in zip(parts, leaves, strict=True)]
     with jax.enable_x64(True):
-        drawn = [jax.random.normal(key, (DRAWN, *shape), jnp.float64) for key, shape in zip(keys, leaves, strict=True)]
         fixed = {name: jnp.asarray(value, jnp.float64) for name, value in constants.items()}
         return np.asarray(jax.jit(jax.vmap(lambda given: function(**given, **fixed)))(jax.tree.unflatten(tree, drawn)))
 

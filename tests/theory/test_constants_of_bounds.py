@@ -38,6 +38,10 @@ def rng():
     return np.random.default_rng(11)
 
 
+residual_bound = jax.jit(stable_rank.residual_bound)
+auxiliary_start = jax.jit(alignment.auxiliary_start, static_argnums=2)
+
+
 def close(found, expected, rel=1e-12):
     np.testing.assert_allclose(found, expected, rtol=rel)
 
@@ -57,17 +61,21 @@ def test_the_constants_of_a_layered_model_by_hand():
 
 @pytest.mark.integration
 def test_the_constants_of_the_squared_loss_are_its_derivatives(rng):
-    residuals = jnp.asarray(rng.standard_normal((5, 3)))
-    weights = tuple(jnp.asarray(rng.standard_normal(shape)) for shape in ((4, 3), (3, 4)))
-    found = layered.squared_loss_constants(residuals, weights, 0.5, 3.0)
+    residuals = rng.standard_normal((5, 3))
+    weights = tuple(rng.standard_normal(shape) for shape in ((4, 3), (3, 4)))
 
     def loss(r):
         return jnp.sum(r**2) / 10
 
-    g = np.asarray(jax.grad(loss)(residuals))
+    @jax.jit
+    def constants_and_derivatives(residuals, weights):
+        found = layered.squared_loss_constants(residuals, weights, 0.5, 3.0)
+        return found, jax.grad(loss)(residuals), jax.hessian(loss)(residuals)
+
+    found, g, hessian = jax.device_get(constants_and_derivatives(residuals, weights))
     close(found.loss_gradient, np.linalg.norm(g))
     close(found.largest_sample_gradient, np.max(np.linalg.norm(g, axis=1)))
-    close(found.loss_hessian * np.eye(15), np.asarray(jax.hessian(loss)(residuals)).reshape(15, 15))
+    close(found.loss_hessian * np.eye(15), hessian.reshape(15, 15))
     close(found.largest_weight, max(np.linalg.svd(w, compute_uv=False)[0] for w in weights))
     assert (found.depth, found.activation_jacobian, found.activation_hessian) == (2, 0.5, 3.0)
 
@@ -115,7 +123,7 @@ def test_the_bound_of_a_residual_branch_whichever_part_is_the_larger(scale, rng)
     x, h = rng.standard_normal((3, 6)), scale * rng.standard_normal((5, 6))
     parts = [[np.sum(s**2), s[0] ** 2] for s in (np.linalg.svd(y, compute_uv=False) for y in (x, math.sqrt(0.6) * h))]
     expected = 1.3 / 0.7 * (parts[0][0] + parts[1][0]) / max(parts[0][1], parts[1][1])
-    close(stable_rank.residual_bound(jnp.asarray(x), jnp.asarray(h), 0.3), expected)
+    close(residual_bound(x, h, 0.3), expected)
 
 
 def test_the_tail_of_a_norm_by_samples_and_its_bound_by_all_exponents(rng):
@@ -141,16 +149,17 @@ def test_the_noise_to_signal_bound_of_the_gelu_is_the_reciprocal_of_its_share():
 def test_the_mean_of_the_cross_covariance_beside_its_linear_part(rng):
     """1/4πd for each pair of independent rows N(0, I/d): E t²/2 · 1/2π, with the fourth order of t = cos below one per cent."""
     k, d = 800, 40
-    v_bar, v = jnp.asarray(rng.standard_normal((2, k, d)) / math.sqrt(d))
-    linear = v_bar @ v.T / 4
-    exact = float(jnp.mean(random_features.feature_covariance(v_bar, v) - linear))
-    for expansion in (
+    v_bar, v = rng.standard_normal((2, k, d)) / math.sqrt(d)
+    forms = (
+        random_features.feature_covariance,
         random_features.cross_covariance_expansion,
         random_features.cross_covariance_expansion_with_norms,
-    ):
-        assert float(jnp.mean(expansion(v_bar, v) - linear)) == pytest.approx(exact, rel=0.05)
-    printed = random_features.cross_covariance_expansion_as_printed(v_bar, v)
-    close(printed, np.asarray(v_bar) @ np.asarray(v).T / 6.283185307179586 + 0.025, 1e-9)
+        random_features.cross_covariance_expansion_as_printed,
+    )
+    *found, printed = jax.device_get(jax.jit(lambda v_bar, v: [form(v_bar, v) for form in forms])(v_bar, v))
+    exact, *expansions = (np.mean(each - v_bar @ v.T / 4) for each in found)
+    assert expansions == pytest.approx([exact, exact], rel=0.05)
+    close(printed, v_bar @ v.T / 6.283185307179586 + 0.025, 1e-9)
 
 
 def test_step_sizes_for_the_squared_loss_are_those_of_gradient_descent_and_of_the_spectral_step(rng):
@@ -282,7 +291,7 @@ def test_the_auxiliary_start_is_that_of_the_gradient_at_every_small_alpha(alpha,
     gradient = alpha**2 * v - target @ v
     aligned, rest = polar(target @ v, r), polar(gradient, k) - polar(gradient, r)
     outside = (np.eye(d) - aligned @ aligned.T) @ rest @ (np.eye(k) - aligned.T @ aligned)
-    found = alignment.auxiliary_start(jnp.asarray(target), jnp.asarray(v), r)
+    found = auxiliary_start(target, v, r)
     np.testing.assert_allclose(found, aligned - polar(outside, k - r), atol=1e-9)
 
 
@@ -345,6 +354,6 @@ BATCHES = {
 def test_leading_axes_are_batch_axes(name, rng):
     f, *shapes = BATCHES[name]
     f = jax.jit(f)
-    arrays = [jnp.asarray(rng.uniform(0.2, 0.9, (3, *shape))) for shape in shapes]
+    arrays = [rng.uniform(0.2, 0.9, (3, *shape)) for shape in shapes]
     each = [f(*slices) for slices in zip(*arrays, strict=True)]
     np.testing.assert_allclose(f(*arrays), each, rtol=1e-12, atol=1e-15)

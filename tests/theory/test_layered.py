@@ -38,12 +38,14 @@ def draw(seed, n=8, scale=1.0):
     return params, direction, x, y
 
 
+@jax.jit
 def terms(params, direction, x, y):
+    """The constants of the bound and the two terms that it has them of."""
     residuals = mlp.forward(params, x, "tanh") - y
     constants = layered.squared_loss_constants(residuals, params, TANH.slope, TANH.bend)
     inputs = mlp.layer_inputs(params, x, "tanh")
-    feature = sum(float(jnp.sum((a @ d.T) ** 2)) for a, d in zip(inputs, direction, strict=True))
-    weight = sum(float(jnp.linalg.norm(d, 2) ** 2) for d in direction)
+    feature = sum(jnp.sum((a @ d.T) ** 2) for a, d in zip(inputs, direction, strict=True))
+    weight = sum(jnp.linalg.norm(d, 2) ** 2 for d in direction)
     return constants, feature, weight
 
 
@@ -109,19 +111,20 @@ def test_diagonal_ranks_and_the_sharp_threshold():
     rng = np.random.default_rng(0)
     # Rows of similar size, nearly parallel: st(A) is near 1.
     g, a = rng.standard_normal((50, 6)), rng.standard_normal(20) + 0.1 * rng.standard_normal((6, 20))
-    ranks = layered.diagonal_ranks(jnp.asarray(g, jnp.float32))
+    diagonal_ranks = jax.jit(layered.diagonal_ranks)
+    ranks = diagonal_ranks(jnp.asarray(g, jnp.float32))
     np.testing.assert_allclose(ranks.nuclear, np.abs(g).sum(1) ** 2 / np.sum(g**2, 1), rtol=1e-5)
     np.testing.assert_allclose(ranks.stable, np.sum(g**2, 1) / np.max(g**2, 1), rtol=1e-5)
-    assert np.all(ranks.nuclear >= ranks.stable)
+    assert np.all(np.asarray(ranks.nuclear) >= np.asarray(ranks.stable))
     # Of a batch of batches, and of the zero gradient.
-    again = layered.diagonal_ranks(jnp.asarray(g.reshape(5, 10, 6), jnp.float32))
+    again = diagonal_ranks(jnp.asarray(g.reshape(5, 10, 6), jnp.float32))
     np.testing.assert_allclose(again, np.reshape(ranks, (2, 5, 10)), rtol=1e-5)
-    assert [float(rank) for rank in layered.diagonal_ranks(jnp.zeros(6))] == [0, 0]
+    assert [float(rank) for rank in diagonal_ranks(jnp.zeros(6))] == [0, 0]
     # Curvatures of u ↦ ‖Diag(u) A‖²: max over unit u in the two norms, over all directions.
     u = rng.standard_normal((100_000, 6))
     energies = np.sum(a**2, axis=1)
     along = u**2 @ energies
     euclidean, sign = np.max(along / np.sum(u**2, 1)), np.max(along / np.max(u**2, 1))
-    threshold = float(layered.diagonal_threshold(jnp.asarray(a, jnp.float32)))
+    threshold = float(jax.jit(layered.diagonal_threshold)(jnp.asarray(a, jnp.float32)))
     assert sign / euclidean == pytest.approx(threshold, rel=0.15)
     assert threshold > 4 * np.sum(a**2) / np.linalg.norm(a, 2) ** 2

@@ -116,31 +116,19 @@ def test_gradient_descent_in_context_takes_the_steps_of_the_closed_form():
 def test_gradient_descent_in_the_spectral_domain_is_the_loop():
     spectra = np.array([[1.0, 0.1], [1.0, 0.02], [2.0, 0.0]])
     starts, rates = np.array([[1e-2, 1e-2], [0.3, 1e-3], [1.0, 1e-5]]), np.array([0.25, 0.5, 0.1])
-    found = jax.jit(spectral_domain.gradient_descent_steps, static_argnums=4)(
-        jnp.asarray(starts), jnp.asarray(spectra), jnp.asarray(rates), 1e-8, 100_000
-    )
+    count = jax.jit(spectral_domain.gradient_descent_steps, static_argnums=4)
+    found = np.asarray(count(starts, spectra, rates, 1e-8, 100_000))
     for x, lam, rate, steps in zip(starts, spectra, rates, found, strict=True):
         t = 0
         while np.max(np.abs(x**2 - lam)) > 1e-8:
             x, t = x - rate * (x**2 - lam) * x, t + 1
         assert t == int(steps)
     # Batches of batches; an accuracy that the start has is reached after no step: |1.5² - 2| = 1/4, in binary exactly.
-    again = spectral_domain.gradient_descent_steps(
-        *(jnp.asarray(x[[[2, 1], [0, 1]]]) for x in (starts, spectra, rates)), 1e-8, 100_000
-    )
-    assert again.tolist() == found[jnp.asarray([[2, 1], [0, 1]])].tolist()
-    assert (
-        spectral_domain.gradient_descent_steps(
-            jnp.full((1, 1), 1.5), jnp.full((1, 1), 2.0), jnp.full((1,), 0.1), 0.25, 10
-        )
-        == 0
-    )
+    again = count(*(x[[[2, 1], [0, 1]]] for x in (starts, spectra, rates)), 1e-8, 100_000)
+    assert again.tolist() == found[[[2, 1], [0, 1]]].tolist()
+    assert count(np.full((1, 1), 1.5), np.full((1, 1), 2.0), np.full(1, 0.1), 0.25, 10**6).tolist() == [0]
     flow = float(iterations.gradient_flow_factorization(1e-3, 1e-3, 1e-8, 0.25))
-    ((slow,),) = (
-        spectral_domain.gradient_descent_steps(
-            jnp.full((1, 1), 1e-3), jnp.full((1, 1), 1e-3), jnp.full((1,), 0.25), 1e-8, 10**6
-        ),
-    )
+    (slow,) = count(np.full((1, 1), 1e-3), np.full((1, 1), 1e-3), np.full(1, 0.25), 1e-8, 10**6)
     assert flow == pytest.approx(float(slow), rel=1e-3)
     assert float(iterations.gradient_flow_factorization(0.5, math.sqrt(0.5), 1e-8, 0.25)) == 0
     # The logistic u(t) = λ / (1 + (λ/u_0 - 1) exp(-2 λ t)) is ε = 0.3 below λ = 2 then.
@@ -281,11 +269,9 @@ def test_best_approximations_obey_lemma_19():
         bound = approximation_bound(jnp.asarray(a), jnp.asarray(b), 2)
         best = [np.asarray(best_approximation(jnp.asarray(x), 2)) for x in (a, b)]
         assert np.linalg.norm(best[0] - best[1], 2) <= float(bound) * (1 + 1e-12)
-    exact = jnp.diag(jnp.asarray([3.0, 2.0, 1.0]))
-    np.testing.assert_allclose(perturbation.best_approximation(exact, 2), np.diag([3.0, 2.0, 0.0]), atol=1e-14)
-    assert float(perturbation.approximation_bound(exact, 1.1 * exact, 1)) == pytest.approx(
-        0.3 * (3 + 4.2 / (3.3 - 2)), rel=1e-12
-    )
+    exact = np.diag([3.0, 2.0, 1.0])
+    np.testing.assert_allclose(best_approximation(exact, 2), np.diag([3.0, 2.0, 0.0]), atol=1e-14)
+    assert float(approximation_bound(exact, 1.1 * exact, 1)) == pytest.approx(0.3 * (3 + 4.2 / (3.3 - 2)), rel=1e-12)
 
 
 def test_complements_follow_each_other_as_lemma_22_says():

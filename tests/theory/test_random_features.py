@@ -17,30 +17,36 @@ pytestmark = pytest.mark.usefixtures("x64")
 
 
 def test_phi_has_its_values_and_derivatives():
-    np.testing.assert_allclose(random_features.phi(jnp.asarray([-1.0, 0.0, 1.0])), [-1, 0, math.pi - 1], atol=1e-12)
     # Taylor coefficients at 0 from a polynomial through Chebyshev points of [-1/2, 1/2].
     nodes = np.cos(np.pi * (np.arange(21) + 0.5) / 21) / 2
-    fitted = np.polynomial.Polynomial.fit(nodes, np.asarray(random_features.phi(jnp.asarray(nodes))), 20).convert().coef
+    values = np.asarray(jax.jit(random_features.phi)(jnp.asarray([-1.0, 0.0, 1.0, *nodes])))
+    np.testing.assert_allclose(values[:3], [-1, 0, math.pi - 1], atol=1e-12)
+    fitted = np.polynomial.Polynomial.fit(nodes, values[3:], 20).convert().coef
     np.testing.assert_allclose(fitted[:6], [0, math.pi / 2, 1 / 2, 0, 1 / 24, 0], atol=1e-8)
 
 
 @pytest.mark.integration
 def test_mean_and_covariance_are_those_of_samples():
-    key_v, key_x = jax.random.split(jax.random.key(0))
-    v, v_bar = jax.random.normal(key_v, (2, 4, 3))
-    features = [np.asarray(model.relu_features(w, jax.random.normal(key_x, (3, 200_000)))) for w in (v_bar, v)]
-    for w, a in zip((v_bar, v), features, strict=True):
+    @jax.jit
+    def of_samples(key):
+        key_v, key_x = jax.random.split(key)
+        v, v_bar = jax.random.normal(key_v, (2, 4, 3))
+        x = jax.random.normal(key_x, (3, 200_000))
+        means = (random_features.feature_mean, random_features.feature_mean_as_printed)
+        of_each = [(w, model.relu_features(w, x), *(mean(w) for mean in means)) for w in (v_bar, v)]
+        return of_each, [random_features.feature_covariance(w, v) for w in (v_bar, v)]
+
+    of_each, covariances = jax.device_get(of_samples(jax.random.key(0)))
+    centered = []
+    for w, a, mean, found_as_printed in of_each:
         stderr = a.std(axis=1) / math.sqrt(a.shape[1])
-        assert np.all(np.abs(a.mean(axis=1) - random_features.feature_mean(w)) < 4 * stderr)
+        assert np.all(np.abs(a.mean(axis=1) - mean) < 4 * stderr)
         printed = np.sqrt(np.sum(np.square(w), axis=1)) / 6.283185307179586
-        np.testing.assert_allclose(random_features.feature_mean_as_printed(w), printed, rtol=1e-12)
+        np.testing.assert_allclose(found_as_printed, printed, rtol=1e-12)
         assert np.all(np.abs(a.mean(axis=1) - printed) > 100 * stderr)
-    centered = [a - a.mean(axis=1, keepdims=True) for a in features]
-    for left, right, expected in (
-        (*centered, random_features.feature_covariance(v_bar, v)),
-        (centered[1], centered[1], random_features.feature_covariance(v, v)),
-    ):
-        products = left[:, None] * right[None]
+        centered.append(a - a.mean(axis=1, keepdims=True))
+    for left, expected in zip(centered, covariances, strict=True):
+        products = left[:, None] * centered[1][None]
         stderr = products.std(axis=-1) / math.sqrt(products.shape[-1])
         assert np.all(np.abs(products.mean(axis=-1) - expected) < 4 * stderr)
 
@@ -48,44 +54,47 @@ def test_mean_and_covariance_are_those_of_samples():
 @pytest.mark.integration
 def test_opposite_parallel_and_zero_rows_have_a_covariance():
     """σ(t) σ(-t) = 0, so that Cov = -‖v‖²/2π; rounding takes cosines beyond ±1. A zero row has no variance."""
-    v = jax.random.normal(jax.random.key(8), (200, 7))
-    squares = jnp.sum(v**2, axis=1)
-    opposite, parallel = (jnp.diagonal(random_features.feature_covariance(sign * v, v)) for sign in (-1, 1))
-    np.testing.assert_allclose(opposite, -squares / (2 * math.pi), rtol=1e-6)
-    np.testing.assert_allclose(parallel, squares * (0.5 - 1 / (2 * math.pi)), rtol=1e-6)
-    np.testing.assert_array_equal(random_features.feature_covariance(v.at[3].set(0), v)[3], jnp.zeros(200))
+    v = np.random.default_rng(0).standard_normal((200, 7))
+    squares, without = np.sum(v**2, axis=1), np.where(np.arange(200)[:, None] == 3, 0, v)
+    covariance = jax.jit(random_features.feature_covariance)
+    opposite, parallel, zero = (np.asarray(covariance(w, v)) for w in (-v, v, without))
+    np.testing.assert_allclose(np.diagonal(opposite), -squares / (2 * math.pi), rtol=1e-6)
+    np.testing.assert_allclose(np.diagonal(parallel), squares * (0.5 - 1 / (2 * math.pi)), rtol=1e-6)
+    np.testing.assert_array_equal(zero[3], np.zeros(200))
 
 
 @pytest.mark.integration
 def test_covariance_and_mean_make_the_second_moment_of_the_network():
-    v = jax.random.normal(jax.random.key(1), (6, 4))
-    mean = random_features.feature_mean(v)
-    second = random_features.feature_covariance(v, v) + mean[:, None] * mean[None, :]
-    np.testing.assert_allclose(second, relu_network.hidden_gram(v), rtol=1e-7)
+    @jax.jit
+    def moments(v):
+        mean, covariance = random_features.feature_mean(v), random_features.feature_covariance(v, v)
+        return mean, covariance, relu_network.hidden_gram(v)
+
+    mean, covariance, second = moments(np.random.default_rng(0).standard_normal((6, 4)))
+    np.testing.assert_allclose(covariance + np.outer(mean, mean), second, rtol=1e-7)
 
 
 @pytest.mark.integration
 def test_the_expansion_is_exact_on_the_diagonal_and_of_third_order_beside_it():
-    v = jax.random.normal(jax.random.key(2), (5, 7))
-    exact, expanded = random_features.feature_covariance(v, v), random_features.covariance_expansion(v)
-    np.testing.assert_allclose(jnp.diagonal(expanded), jnp.diagonal(exact), rtol=1e-7)
+    both = jax.jit(lambda v: (random_features.feature_covariance(v, v), random_features.covariance_expansion(v)))
+    exact, expanded = both(np.random.default_rng(0).standard_normal((5, 7)))
+    np.testing.assert_allclose(np.diagonal(expanded), np.diagonal(exact), rtol=1e-7)
     # Two unit rows at cosine t: the remainder is t⁴/48π + O(t⁶).
     for t in (0.1, 0.2):
-        pair = jnp.asarray([[1.0, 0.0], [t, math.sqrt(1 - t**2)]])
-        rest = (random_features.feature_covariance(pair, pair) - random_features.covariance_expansion(pair))[0, 1]
-        np.testing.assert_allclose(rest, t**4 / (48 * math.pi), rtol=t**2)
+        exact, expanded = map(np.asarray, both(jnp.asarray([[1.0, 0.0], [t, math.sqrt(1 - t**2)]])))
+        np.testing.assert_allclose((exact - expanded)[0, 1], t**4 / (48 * math.pi), rtol=t**2)
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize(("rows", "k", "d"), [(600, 600, 300), (50, 800, 200)])
 def test_the_error_of_the_cross_expansion_has_its_constant(rows, k, d):
-    def error(key):
+    @jax.jit
+    def rest(key):
         v_bar, v = jnp.split(jax.random.normal(key, (rows + k, d)) / math.sqrt(d), [rows])
-        rest = random_features.feature_covariance(v_bar, v) - random_features.cross_covariance_expansion(v_bar, v)
-        return float(jnp.linalg.norm(rest, 2))
+        return random_features.feature_covariance(v_bar, v) - random_features.cross_covariance_expansion(v_bar, v)
 
-    limit = float(random_features.cross_covariance_error(rows, k, d))
-    found = np.mean([error(key) for key in jax.random.split(jax.random.key(5), 4)])
+    limit = float(jax.jit(random_features.cross_covariance_error)(rows, k, d))
+    found = np.mean([np.linalg.norm(rest(key), 2) for key in jax.random.split(jax.random.key(5), 4)])
     # √(2(rows + k)) in place of √rows + √k is off by 16 % in the second, 2√k by 60 %, and twice the variance by 41 % in both.
     assert abs(found / limit - 1) < 0.1
 
@@ -93,49 +102,54 @@ def test_the_error_of_the_cross_expansion_has_its_constant(rows, k, d):
 @pytest.mark.integration
 def test_where_the_rows_are_many_their_lengths_exceed_the_error_and_the_expansion_with_norms_does_not():
     k, d = 1200, 40
-    v_bar, v = jax.random.normal(jax.random.key(6), (2, k, d)) / math.sqrt(d)
-    exact = random_features.feature_covariance(v_bar, v)
-    expansions = (
-        random_features.cross_covariance_expansion_with_norms(v_bar, v),
-        random_features.cross_covariance_expansion(v_bar, v),
-    )
-    limit = float(random_features.cross_covariance_error(k, k, d))
-    with_norms, without = (float(jnp.linalg.norm(exact - expansion, 2)) / limit for expansion in expansions)
+
+    @jax.jit
+    def errors(key):
+        v_bar, v = jax.random.normal(key, (2, k, d)) / math.sqrt(d)
+        exact = random_features.feature_covariance(v_bar, v)
+        with_norms = random_features.cross_covariance_expansion_with_norms(v_bar, v)
+        without = random_features.cross_covariance_expansion(v_bar, v)
+        return [exact - with_norms, exact - without], random_features.cross_covariance_error(k, k, d)
+
+    rests, limit = errors(jax.random.key(6))
+    with_norms, without = (np.linalg.norm(rest, 2) / float(limit) for rest in rests)
     assert with_norms < 1.5 < 1.6 < without
 
 
 @pytest.mark.integration
 def test_cross_expansions_agree_with_the_cross_covariance_and_the_printed_one_does_not():
     k, d = 300, 150
-    v_bar, v = jax.random.normal(jax.random.key(3), (2, k, d)) / math.sqrt(d)
-    exact = random_features.feature_covariance(v_bar, v)
-    found = {
-        name: float(jnp.linalg.norm(getattr(random_features, name)(v_bar, v) - exact, 2))
-        for name in (
-            "cross_covariance_expansion",
-            "cross_covariance_expansion_as_printed",
-            "cross_covariance_expansion_with_norms",
-        )
-    }
+    names = (
+        "cross_covariance_expansion",
+        "cross_covariance_expansion_as_printed",
+        "cross_covariance_expansion_with_norms",
+    )
+    scale_bar, scale = np.linspace(0.5, 2, k)[:, None], np.linspace(3, 1, k)[:, None]
+
+    @jax.jit
+    def expansions(key):
+        v_bar, v = jax.random.normal(key, (2, k, d)) / math.sqrt(d)
+        found = {name: getattr(random_features, name)(v_bar, v) for name in names}
+        scaled = random_features.cross_covariance_expansion_with_norms(scale_bar * v_bar, scale * v)
+        return random_features.feature_covariance(v_bar, v), found, scaled
+
+    exact, expanded, scaled = jax.device_get(expansions(jax.random.key(3)))
+    found = {name: np.linalg.norm(expansion - exact, 2) for name, expansion in expanded.items()}
     assert found["cross_covariance_expansion"] < 0.5 * math.sqrt(k) / d
     assert found["cross_covariance_expansion_with_norms"] < 0.5 * math.sqrt(k) / d
     # With its norms it scales with every row, as the ReLU does.
-    scale_bar, scale = jnp.linspace(0.5, 2, k)[:, None], jnp.linspace(3, 1, k)[:, None]
-    np.testing.assert_allclose(
-        random_features.cross_covariance_expansion_with_norms(scale_bar * v_bar, scale * v),
-        scale_bar * scale.T * random_features.cross_covariance_expansion_with_norms(v_bar, v),
-        rtol=1e-10,
-        atol=1e-12,
-    )
+    unscaled = expanded["cross_covariance_expansion_with_norms"]
+    np.testing.assert_allclose(scaled, scale_bar * scale.T * unscaled, rtol=1e-10, atol=1e-12)
     # Its spike alone is off by (1 - 1/4π) k/d.
     assert found["cross_covariance_expansion_as_printed"] > (1 - 1 / (4 * math.pi)) * k / d - 0.1
 
 
 def test_the_spike_is_that_of_a_large_draw():
     k, d = 800, 400
-    v = jax.random.normal(jax.random.key(4), (k, d)) / math.sqrt(d)
-    mean = random_features.feature_mean(v)
-    np.testing.assert_allclose(jnp.sum(mean**2), random_features.spike(k), rtol=5 * math.sqrt(2 / (k * d)))
+    mean = jax.jit(lambda key: random_features.feature_mean(jax.random.normal(key, (k, d)) / math.sqrt(d)))
+    np.testing.assert_allclose(
+        np.sum(mean(jax.random.key(4)) ** 2), random_features.spike(k), rtol=5 * math.sqrt(2 / (k * d))
+    )
 
 
 @pytest.fixture(scope="module")
@@ -147,24 +161,30 @@ def spectrum():
 
 @pytest.mark.integration
 def test_an_orthogonal_teacher_has_the_rank_of_the_factors(spectrum):
-    eigenvalues, rate = map(jnp.asarray, spectrum)
-    q = jnp.linalg.qr(jax.random.normal(jax.random.key(5), (32, 32)))[0]
+    eigenvalues, rate = spectrum
+    nuclear_rank = jax.jit(gradient_rank.orthogonal_teacher_nuclear_rank)
+    q, b = np.linalg.qr(np.random.default_rng(0).standard_normal((32, 32)))[0], np.diag(eigenvalues)
     for steps in (0, 1, 30):
-        direct = q @ jnp.diag(eigenvalues) @ jnp.linalg.matrix_power(jnp.eye(32) - rate * jnp.diag(eigenvalues), steps)
-        found = gradient_rank.orthogonal_teacher_nuclear_rank(eigenvalues, rate, steps)
-        np.testing.assert_allclose(found, spectral.nuclear_rank(direct), rtol=1e-10)
+        s = np.linalg.svd(q @ b @ np.linalg.matrix_power(np.eye(32) - rate * b, steps), compute_uv=False)
+        found = nuclear_rank(eigenvalues, rate, steps)
+        np.testing.assert_allclose(found, s.sum() ** 2 / np.sum(s**2), rtol=1e-10)
 
 
 @pytest.mark.integration
 def test_the_expected_gap_is_the_mean_over_teachers(spectrum):
     eigenvalues, rate = map(jnp.asarray, spectrum)
-    b = jnp.diag(eigenvalues)
-    teachers = jax.random.normal(jax.random.key(7), (400, 8, 32)) / math.sqrt(8)
+    b = jnp.asarray(np.diag(eigenvalues))
+
+    @jax.jit
+    def gaps_and_mean(key, steps):
+        teachers = jax.random.normal(key, (400, 8, 32)) / math.sqrt(8)
+        gaps = jax.vmap(lambda w: model.gap_at(model.trajectory(b, b, w), steps))(teachers)
+        return gaps, gradient_rank.expected_gap(eigenvalues, rate, steps)
+
     for steps in (0, 5):
-        gaps = jax.vmap(lambda w, t=steps: model.gap_at(model.trajectory(b, b, w), t))(teachers)
-        stderr = float(jnp.std(gaps)) / 20
-        expected = float(gradient_rank.expected_gap(eigenvalues, rate, steps))
-        assert abs(float(jnp.mean(gaps)) - expected) < 4 * stderr < 0.1 * expected
+        gaps, expected = map(np.asarray, gaps_and_mean(jax.random.key(7), steps))
+        stderr = gaps.std() / 20
+        assert abs(gaps.mean() - expected) < 4 * stderr < 0.1 * expected
 
 
 def test_late_ranks_are_the_integrals_over_the_bulk():
@@ -186,9 +206,9 @@ def test_late_ranks_are_the_integrals_over_the_bulk():
 
 @pytest.mark.parametrize(("m", "k"), [(400, 400), (200, 800)])
 def test_the_nuclear_rank_of_a_gaussian_matrix(m, k):
-    w = jax.random.normal(jax.random.key(6), (m, k))
+    found = jax.jit(lambda key: spectral.nuclear_rank(jax.random.normal(key, (m, k))))(jax.random.key(6))
     predicted = gradient_rank.gaussian_nuclear_rank(min(m, k) / max(m, k))
-    np.testing.assert_allclose(spectral.nuclear_rank(w) / min(m, k), predicted, rtol=0.005)
+    np.testing.assert_allclose(float(found) / min(m, k), predicted, rtol=0.005)
 
 
 def test_a_square_gaussian_matrix_has_the_closed_form():
@@ -269,8 +289,12 @@ def test_scaled_columns_keep_the_nuclear_norm_of_the_kept_ones(generator):
 
 @pytest.mark.integration
 def test_batches_of_weights_are_expanded_one_by_one():
-    v = jax.random.normal(jax.random.key(3), (2, 4, 3))
-    for expansion in (random_features.feature_covariance, random_features.cross_covariance_expansion_with_norms):
-        np.testing.assert_allclose(expansion(v, v), [expansion(one, one) for one in v], rtol=1e-6)
-    one_by_one = [random_features.covariance_expansion(one) for one in v]
-    np.testing.assert_allclose(random_features.covariance_expansion(v), one_by_one, rtol=1e-6)
+    @jax.jit
+    def expansions(v):
+        covariance = random_features.feature_covariance(v, v)
+        cross = random_features.cross_covariance_expansion_with_norms(v, v)
+        return covariance, cross, random_features.covariance_expansion(v)
+
+    v = np.random.default_rng(0).standard_normal((2, 4, 3))
+    for batch, *one_by_one in zip(expansions(v), *map(expansions, v), strict=True):
+        np.testing.assert_allclose(batch, one_by_one, rtol=1e-6)

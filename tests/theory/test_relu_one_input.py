@@ -37,6 +37,7 @@ def relu_of_one_input(w1, w2, x, target, mask):
 
 @pytest.mark.integration
 @pytest.mark.parametrize(("d0", "d1", "d2"), [(25, 20, 12), (1, 30, 2), (40, 1, 3)])
+@pytest.mark.usefixtures("x64")
 def test_they_are_averages_over_masks(d0, d1, d2):
     """Over masks of half ones, all of the units as they are; a mask counts by its number of ones alone."""
     words = moments.of(
@@ -45,14 +46,19 @@ def test_they_are_averages_over_masks(d0, d1, d2):
         constant={"target": ("d2", "d0"), "mask": ("d1",)},
     )
     first, second = map(moments.expectation, words)
-    target = RNG.normal(size=(d2, d0))
     sizes = {"d0": d0, "d1": d1, "d2": d2}
-    masks = np.tri(d1 + 1, d1, -1)
     shares = np.array([comb(d1, ones) for ones in range(d1 + 1)]) / 2**d1
-    on_diagonal = shares @ np.asarray(jax.vmap(lambda mask: first(**sizes, target=target, mask=mask))(masks)) / d1
-    outputs = np.tensordot(shares, jax.vmap(lambda mask: second(**sizes, target=target, mask=mask))(masks), 1)
-    assert on_diagonal == pytest.approx(float(relu_one_input.diagonal_1()(**sizes, Phi=target)), rel=1e-12)
-    wanted = np.asarray(relu_one_input.outer_product_2()(**sizes, Phi=target))
+
+    @jax.jit
+    def values(target, masks):
+        of_masks = jax.vmap(lambda mask: [word(**sizes, target=target, mask=mask) for word in (first, second)])(masks)
+        return of_masks, [
+            form(**sizes, Phi=target) for form in (relu_one_input.diagonal_1(), relu_one_input.outer_product_2())
+        ]
+
+    by_masks, (diagonal, wanted) = jax.device_get(values(RNG.normal(size=(d2, d0)), np.tri(d1 + 1, d1, -1)))
+    on_diagonal, outputs = (np.tensordot(shares, of_masks, 1) for of_masks in by_masks)
+    assert on_diagonal / d1 == pytest.approx(diagonal, rel=1e-12)
     np.testing.assert_allclose(outputs, wanted, rtol=1e-12, atol=1e-12 * np.abs(wanted).max())
 
 

@@ -14,6 +14,8 @@ pytestmark = pytest.mark.usefixtures("x64")
 SIZES = st.sampled_from([(2, 1), (4, 3), (4, 7)])
 """(q, p) with q - 1 ≤ p."""
 
+weighted_nuclear_norm_bound = jax.jit(gradient_rank.weighted_nuclear_norm_bound)
+
 
 @pytest.mark.integration
 @given(seed=st.integers(0, 2**31), size=SIZES, spread=st.floats(0, 3))
@@ -45,11 +47,9 @@ def test_weights_on_columns_keep_a_share_of_the_nuclear_norm(seed, spread):
     m, weights = rng.standard_normal((5, 7)), np.exp(spread * rng.standard_normal(7)) * rng.choice([-1, 1], 7)
     kept = rng.random(7) < 0.6
     kept[rng.integers(7)] = True
-    bound = gradient_rank.weighted_nuclear_norm_bound(jnp.asarray(m), jnp.asarray(weights), jnp.asarray(kept))
+    bound = weighted_nuclear_norm_bound(m, weights, kept)
     assert np.linalg.norm(m * weights, "nuc") >= float(bound) * (1 - 1e-9)
-    equal = gradient_rank.weighted_nuclear_norm_bound(
-        jnp.asarray(m), jnp.asarray(kept.astype(float)), jnp.asarray(kept)
-    )
+    equal = weighted_nuclear_norm_bound(m, kept.astype(float), kept)
     assert np.linalg.norm(m * kept, "nuc") == pytest.approx(float(equal), rel=1e-9)
 
 
@@ -71,21 +71,28 @@ def test_the_steps_to_an_accuracy_suffice(seed, spike, accuracy):
 
 
 def test_the_steps_from_a_gap_that_is_no_positive_number_spoil_no_other():
-    eigenvalues, rate = jnp.tile(jnp.asarray([[0.5, 2.0]]), (4, 1)), jnp.full(4, 0.5)
-    found = gradient_rank.steps_to_absolute_gap(eigenvalues, rate, jnp.asarray([1.0, 0.0, jnp.inf, jnp.nan]), 0.1)
+    eigenvalues, rate = jnp.asarray(np.tile([0.5, 2.0], (4, 1))), jnp.asarray(np.full(4, 0.5))
+    steps = jax.jit(lambda gap: gradient_rank.steps_to_absolute_gap(eigenvalues, rate, gap, 0.1))
+    found = steps(np.array([1.0, 0.0, np.inf, np.nan]))
     np.testing.assert_allclose(found, [np.log(10) / (-2 * np.log(0.75)), -np.inf, np.inf, np.nan], rtol=1e-6)
     with pytest.raises(ValueError, match=r"accuracy must be in \(0, inf\), got 0"):
-        gradient_rank.steps_to_absolute_gap(eigenvalues, rate, jnp.ones(4), 0.0)
+        gradient_rank.steps_to_absolute_gap(eigenvalues, rate, rate, 0.0)
 
 
 def test_only_steps_to_an_absolute_gap_have_a_logarithm_of_the_dimension():
     """Per dimension, with one spike of d and a bulk from 1/2: log(1/δ) relative, log(d/ε) absolute."""
-    relative, absolute = [], []
-    for d in (100, 10_000):
-        eigenvalues = jnp.asarray(np.r_[np.linspace(0.5, 1.5, d - 1), d])
-        rate, first = 1 / jnp.max(eigenvalues), gradient_rank.expected_gap(eigenvalues, 1 / jnp.max(eigenvalues), 0)
-        relative.append(float(gradient_rank.steps_to_relative_gap(eigenvalues, rate, 1e-3)) / d)
-        absolute.append(float(gradient_rank.steps_to_absolute_gap(eigenvalues, rate, first, 1e-3)) / d)
+
+    @jax.jit
+    def steps(eigenvalues):
+        rate = 1 / jnp.max(eigenvalues)
+        to_absolute = gradient_rank.steps_to_absolute_gap(
+            eigenvalues, rate, gradient_rank.expected_gap(eigenvalues, rate, 0), 1e-3
+        )
+        return gradient_rank.steps_to_relative_gap(eigenvalues, rate, 1e-3), to_absolute
+
+    relative, absolute = np.transpose(
+        [np.array(steps(np.r_[np.linspace(0.5, 1.5, d - 1), d])) / d for d in (100, 10_000)]
+    )
     assert relative[1] == pytest.approx(relative[0], rel=0.01)
     assert relative[1] == pytest.approx(np.log(1e3), rel=0.01)
     assert absolute[1] - absolute[0] == pytest.approx(np.log(100), rel=0.05)
@@ -94,23 +101,26 @@ def test_only_steps_to_an_absolute_gap_have_a_logarithm_of_the_dimension():
 @pytest.mark.integration
 def test_the_cross_bulk_has_the_rank_of_the_inputs():
     d, k = 60, 120
-    v_bar, v = jax.random.normal(jax.random.key(0), (2, k, d)) / np.sqrt(d)
+
+    @jax.jit
+    def drawn(key):
+        v_bar, v = jax.random.normal(key, (2, k, d)) / np.sqrt(d)
+        forms = (random_features.feature_covariance, random_features.cross_bulk)
+        return v_bar, v, *(form(v_bar, v) for form in forms), [random_features.feature_mean(w) for w in (v_bar, v)]
+
+    v_bar, v, whole, without, means = jax.device_get(drawn(jax.random.key(0)))
     low, high = random_features.cross_bulk_edges(k / d)
-    linear = np.linalg.svd(np.asarray(v_bar @ v.T) / 4, compute_uv=False)
+    linear = np.linalg.svd(v_bar @ v.T / 4, compute_uv=False)
     assert low < linear[d - 1] < linear[0] < high
     # Each edge is a product of extreme singular values, which fluctuate by d^(-2/3) = 0.02 at d = 400.
     for shape in ((1200, 400), (2000, 400)):
         extremes = np.linalg.svd(np.random.default_rng(0).standard_normal(shape) / 20, compute_uv=False)[[-1, 0]]
         np.testing.assert_allclose(random_features.cross_bulk_edges(shape[0] / shape[1]), extremes**2 / 4, rtol=0.06)
-    bulk = np.linalg.svd(np.asarray(random_features.cross_bulk(v_bar, v)), compute_uv=False)
+    bulk = np.linalg.svd(without, compute_uv=False)
     assert bulk[d - 1] > low
     assert bulk[d] < 0.4 * np.sqrt(k) / d
     # What is taken out is along the spike: with it the largest singular value is another one.
-    whole = np.asarray(random_features.feature_covariance(v_bar, v))
-    means = [np.asarray(random_features.feature_mean(w)) for w in (v_bar, v)]
-    np.testing.assert_allclose(
-        whole - np.outer(*means) / (2 * d), np.asarray(random_features.cross_bulk(v_bar, v)), atol=1e-9
-    )
+    np.testing.assert_allclose(whole - np.outer(*means) / (2 * d), without, atol=1e-9)
 
 
 @pytest.mark.usefixtures("unchecked")

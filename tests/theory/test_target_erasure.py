@@ -7,6 +7,8 @@ import pytest
 
 from specjax.theory import target_erasure
 
+polar_change_bound = jax.jit(target_erasure.polar_change_bound)
+
 
 def numpy_polar(matrix):
     left, _, right = np.linalg.svd(matrix, full_matrices=False)
@@ -28,7 +30,7 @@ def test_the_bound_holds_and_is_of_the_size_of_what_it_bounds(k, scale, reached)
     with jax.enable_x64(True):
         for seed, u in enumerate(draws(0, 60, 5, k)):
             m = scale * symmetric(seed, 5)
-            bound = float(target_erasure.polar_change_bound(jnp.asarray(u), jnp.asarray(m)))
+            bound = float(polar_change_bound(u, m))
             if np.isfinite(bound):
                 ratios.append(np.linalg.norm(numpy_polar((u @ u.T - m) @ u) - numpy_polar(u)) / bound)
     # A third, and at large widths half, of the bound would be violated: no constant is lost in it.
@@ -40,8 +42,8 @@ def test_a_target_that_commutes_changes_nothing_and_one_that_is_too_large_has_no
     (u,) = draws(1, 1, 4, 30)
     with jax.enable_x64(True):
         commuting = 0.3 * u @ u.T
-        assert float(target_erasure.polar_change_bound(jnp.asarray(u), jnp.asarray(commuting))) < 1e-12
-        assert np.isinf(target_erasure.polar_change_bound(jnp.asarray(u), jnp.asarray(100 * symmetric(2, 4))))
+        assert float(polar_change_bound(u, commuting)) < 1e-12
+        assert np.isinf(polar_change_bound(u, 100 * symmetric(2, 4)))
     np.testing.assert_allclose(numpy_polar((u @ u.T - commuting) @ u), numpy_polar(u), atol=1e-12)
 
 
@@ -67,7 +69,7 @@ def test_the_prediction_follows_the_steps_that_shorten_every_singular_value():
     (u,), v = draws(3, 1, 4, 12), np.array([0.6, 0, 0.8, 0])
     lengths = np.array([0.0, 0.5, 1.0, 1e3])
     with jax.enable_x64(True):
-        found = np.asarray(target_erasure.along(jnp.asarray(u), jnp.asarray(v), jnp.asarray(lengths)))
+        found = np.asarray(jax.jit(target_erasure.along)(u, v, lengths))
     for length, value in zip(lengths[:-1], found, strict=False):
         left = u - length * numpy_polar(u)
         assert value == pytest.approx(1 / (v @ np.linalg.inv(left @ left.T) @ v), rel=1e-9)
