@@ -157,8 +157,12 @@ def test_what_is_left_is_what_the_steps_leave_of_an_isotropic_target(optimizer, 
         spread = np.asarray(power_law.variances(1.5, 10.0, inputs))
         np.testing.assert_allclose(spread[:10], np.arange(1, 11) ** -1.5 / np.sum(np.arange(1, 11) ** -1.5), rtol=1e-12)
         assert (spread[10:] == 0).all()
-        drawn = power_law.student(jax.random.key(3), size, jnp.asarray(spread))
-        found = power_law.left(drawn, float(steps))[list(power_law.FACTORS).index(optimizer)]
+
+        @jax.jit
+        def left(key, spread):
+            return power_law.left(power_law.student(key, size, spread), float(steps))
+
+        found = left(jax.random.key(3), spread)[list(power_law.FACTORS).index(optimizer)]
         f = np.asarray(sizes.normal(jax.random.key(3), (n, inputs)))
     h = f * spread @ f.T
     values, vectors = np.linalg.eigh(h)

@@ -37,18 +37,22 @@ class Found(NamedTuple):
     expected: dict
 
 
+def all_layers(width):
+    params, gradient = layers.problem(KEY, width, TARGET_KEY)
+    assert list(params) == list(LAYERS) == list(gradient(params))
+    return Found(params, gradient(params), jax.grad(losses)(params))
+
+
+# Padded, one program for all widths.
+alone = jax.jit(all_layers, static_argnums=0)
+with_padding = jax.jit(lambda active, padded: all_layers(Size(padded, active)), static_argnums=1)
+
+
 @cache
 def found(active, padded=None):
-    """Everything that is asked of one width, in float64: one program, whichever test needs it first."""
-
-    @jax.jit
-    def all_layers():
-        params, gradient = layers.problem(KEY, active if padded is None else Size(padded, active), TARGET_KEY)
-        assert list(params) == list(LAYERS) == list(gradient(params))
-        return Found(params, gradient(params), jax.grad(losses)(params))
-
+    """Everything that is asked of one width, in float64: computed once, whichever test needs it first."""
     with jax.enable_x64(True):
-        return jax.tree.map(np.asarray, all_layers())
+        return jax.tree.map(np.asarray, alone(active) if padded is None else with_padding(active, padded))
 
 
 @pytest.mark.integration

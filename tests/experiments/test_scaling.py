@@ -19,11 +19,16 @@ KEY = jax.random.key(3)
 
 def moved(problem, width):
     """A model, its gradient on a batch, and what one step of its optimizer adds."""
-    model, batch = problem.model(KEY, width), problem.at_step(KEY, 0)
-    gradient = jax.grad(problem.loss)(model, batch)
-    transformation = problem.transformation(jnp.asarray(RATE), width)
-    update, _ = transformation.update(gradient, transformation.init(model), model)
-    return [jax.tree.leaves(tree) for tree in (model, gradient, update)]
+
+    @jax.jit
+    def step():
+        model, batch = problem.model(KEY, width), problem.at_step(KEY, 0)
+        gradient = jax.grad(problem.loss)(model, batch)
+        transformation = problem.transformation(jnp.asarray(RATE), width)
+        update, _ = transformation.update(gradient, transformation.init(model), model)
+        return model, gradient, update
+
+    return [list(map(np.asarray, jax.tree.leaves(tree))) for tree in step()]
 
 
 # Of gradient descent: the first, the hidden, the last layer; in a transformer tables, matrices of the blocks, head.
@@ -33,7 +38,7 @@ def moved(problem, width):
 )
 def test_mup_has_rates_by_layer_and_a_smaller_output_and_is_standard_at_its_base(model):
     standard, mup = (ours.problem(model, "sgd", name, BASE) for name in ours.PARAMETRIZATIONS)
-    names = ours.MODELS[model].kinds(standard.model(KEY, WIDTH))
+    names = ours.MODELS[model].kinds(jax.eval_shape(lambda: standard.model(KEY, WIDTH)))
     kinds = jax.tree.leaves(names)
     assert set(kinds) == set(ours.KINDS)
     times = {"input": WIDTH / BASE, "hidden": 1.0, "output": BASE / WIDTH}

@@ -20,6 +20,7 @@ from specjax.models import random_features as model
 pytestmark = pytest.mark.usefixtures("x64")
 
 SMALL = figures_3_11.Config(k=6, relu_steps=12, swiglu_steps=12, restart_steps=3)
+loss, gradient, gd_step, spectral_step = map(jax.jit, (model.loss, model.gradient, model.gd_step, model.spectral_step))
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +28,7 @@ def trajectory():
     """Gaps and ranks of one small ReLU problem, with its features and teacher."""
     with jax.enable_x64(True):
         key = jax.random.key(3)
-        a, teacher = figures_3_11.draw(key, "relu", 6, 3, 24)
+        a, teacher = jax.jit(lambda key: figures_3_11.draw(key, "relu", 6, 3, 24))(key)
         found = jax.jit(lambda key: figures_3_11.trajectories(key, "relu", 6, SMALL))(key)
         return a, teacher, {name: np.asarray(value) for name, value in found.items()}
 
@@ -37,11 +38,11 @@ def test_spectral_descent_in_the_eigenbasis_is_that_of_the_data(trajectory):
     a, teacher, found = trajectory
     y, w = teacher @ a, jnp.zeros((6, 6))
     for step in range(4):
-        np.testing.assert_allclose(found["spectral_gap"][step], model.loss(w, a, y), rtol=1e-8)
-        g = np.asarray(model.gradient(w, a, y))
+        np.testing.assert_allclose(found["spectral_gap"][step], loss(w, a, y), rtol=1e-8)
+        g = np.asarray(gradient(w, a, y))
         rank = np.linalg.norm(g, "nuc") ** 2 / np.linalg.norm(g) ** 2
         np.testing.assert_allclose(found["spectral_rank"][step], rank, rtol=1e-8)
-        w = model.spectral_step(w, a, y)
+        w = spectral_step(w, a, y)
 
 
 @pytest.mark.integration
@@ -49,12 +50,12 @@ def test_gradient_descent_and_restarts_are_those_of_the_data(trajectory):
     a, teacher, found = trajectory
     y, path = teacher @ a, [jnp.zeros((6, 6))]
     for _ in range(int(figures_3_11.restart_times(12)[1])):
-        path.append(model.gd_step(path[-1], a, y))
-    np.testing.assert_allclose(found["gd_gap"][: len(path)], [model.loss(w, a, y) for w in path], rtol=1e-8)
+        path.append(gd_step(path[-1], a, y))
+    np.testing.assert_allclose(found["gd_gap"][: len(path)], [loss(w, a, y) for w in path], rtol=1e-8)
     w = path[int(figures_3_11.restart_times(12)[1])]
     for step in range(3):
-        np.testing.assert_allclose(found["restarted_gap"][1, step], model.loss(w, a, y), rtol=1e-8)
-        w = model.spectral_step(w, a, y)
+        np.testing.assert_allclose(found["restarted_gap"][1, step], loss(w, a, y), rtol=1e-8)
+        w = spectral_step(w, a, y)
 
 
 @pytest.mark.integration
@@ -108,8 +109,8 @@ def test_the_drawn_problems_cover_every_range_of_the_rule(problems):
 def test_the_curvatures_of_the_smooth_losses_bound_their_hessians_and_not_by_much():
     """On one sample with outputs near zero, where the losses are curved the most."""
     z = jnp.asarray([[0.05], [-0.02]])
-    for name, (loss, curvature) in one_step.LOSSES.items():
-        hessian = jax.hessian(lambda z, f=loss: f(z, jnp.asarray([[1.0], [-1.0]]) * 0.1))(z).reshape(2, 2)
+    for name, (smooth, curvature) in one_step.LOSSES.items():
+        hessian = jax.hessian(lambda z, f=smooth: f(z, jnp.asarray([[1.0], [-1.0]]) * 0.1))(z).reshape(2, 2)
         assert 0.99 * curvature <= float(jnp.linalg.norm(hessian, 2)) <= curvature * (1 + 1e-12), name
 
 
@@ -119,7 +120,7 @@ def test_the_ranks_of_figures_14_and_15_are_those_of_gradient_steps():
     v, v_bar, x = np.split(np.asarray(model.weights(sizes.stream(key, "rows"), 4 * k, d)), [k, 2 * k])
     teacher = np.asarray(model.weights(sizes.stream(key, "teacher"), k, k))
     a, a_bar = (np.maximum(w @ (np.sqrt(d) * x.T), 0) for w in (v, v_bar))
-    found = figures_14_15.ranks(key, k, d, ((0, 0.0), (1, c), (3, 0.0)))
+    found = jax.jit(lambda key: figures_14_15.ranks(key, k, d, ((0, 0.0), (1, c), (3, 0.0))))(key)
     for row, target in zip(np.asarray(found), (teacher @ a, teacher @ a_bar), strict=True):
         for rank, (steps, offset) in zip(row, ((0, 0.0), (1, c), (3, 0.0)), strict=True):
             w, rate = np.zeros((k, k)), 1 / (offset + np.linalg.norm(a, 2) ** 2 / a.shape[1])

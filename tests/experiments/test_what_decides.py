@@ -188,11 +188,13 @@ def test_a_training_follows_the_steps_one_by_one(drawn):
             (jnp.asarray(w1), jnp.asarray(w2)), jnp.asarray(x), jnp.asarray(y), jnp.asarray(N + 0.0), "tanh"
         )
         left = jax.jit(lambda p: deciding_networks.trained(problem._replace(params=p), (1, 2)))(problem.params)
+        loss = jax.jit(lambda p: deciding_quantities.loss(problem, p))
         place = 5
         for row, step in enumerate((deciding_quantities.gradient_step, deciding_quantities.spectral_step)):
-            params, expected = problem.params, [deciding_quantities.loss(problem, problem.params)]
+            moves = jax.jit(lambda p, step=step: step(problem, deciding_quantities.slope(problem, p)))
+            params, expected = (w1, w2), [loss((w1, w2))]
             for _ in range(2):
-                moves = step(problem, deciding_quantities.slope(problem, params))
-                params = tuple(w - deciding_networks.RATES[place] * d for w, d in zip(params, moves, strict=True))
-                expected.append(deciding_quantities.loss(problem, params))
+                pairs = zip(params, moves(params), strict=True)
+                params = tuple(w - float(deciding_networks.RATES[place]) * np.asarray(d) for w, d in pairs)
+                expected.append(loss(params))
             np.testing.assert_allclose(left[row, place], np.log10(np.asarray(expected)), rtol=1e-9)

@@ -35,18 +35,21 @@ def blocks(request, monkeypatch):
     """Blocks that do not divide N, and blocks larger than N."""
     monkeypatch.setattr(gradients, "ROWS", request.param[0])
     monkeypatch.setattr(gradients, "COLUMNS", request.param[1])
-    jax.clear_caches()
 
 
 @pytest.mark.integration
 @pytest.mark.usefixtures("x64", "blocks")
 def test_the_streamed_loss_and_gradient_are_those_of_the_dense_loss(problem):
     u, v, q, w = problem
-    value, slope = jax.value_and_grad(dense_loss)(w, u, v, q)
-    streamed = memory.loss_and_gradient(w, u, v, q)
+
+    # A new function, so that it is traced with these blocks.
+    def three(*at):
+        return jax.value_and_grad(dense_loss)(*at), memory.loss_and_gradient(*at), memory.loss(*at)
+
+    (value, slope), streamed, loss = jax.jit(three)(w, u, v, q)
     np.testing.assert_allclose(streamed.loss, value, rtol=1e-12)
     np.testing.assert_allclose(streamed.gradient, slope, rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(memory.loss(w, u, v, q), value, rtol=1e-12)
+    np.testing.assert_allclose(loss, value, rtol=1e-12)
 
 
 @pytest.mark.usefixtures("x64")
@@ -71,10 +74,11 @@ def test_the_newton_direction_is_that_of_the_dense_hessian(problem):
 def test_batches_and_vmap_give_each_problem_its_own(problem):
     u, v, q, w = problem
     ws = jnp.stack([w, -w, 0 * w])
-    several = memory.loss_and_gradient(ws, u, v, q)
-    mapped = jax.vmap(memory.loss_and_gradient, in_axes=(0, None, None, None))(ws, u, v, q)
+    single = jax.jit(memory.loss_and_gradient)
+    several = single(ws, u, v, q)
+    mapped = jax.jit(jax.vmap(memory.loss_and_gradient, in_axes=(0, None, None, None)))(ws, u, v, q)
     for k in range(3):
-        one = memory.loss_and_gradient(ws[k], u, v, q)
+        one = single(np.asarray(ws[k]), u, v, q)
         for together in (several, mapped):
             np.testing.assert_allclose(together.loss[k], one.loss, rtol=1e-13)
             np.testing.assert_allclose(together.gradient[k], one.gradient, atol=1e-13)
@@ -92,20 +96,21 @@ def test_the_loss_does_not_overflow(problem):
 @pytest.mark.usefixtures("x64")
 def test_the_gradient_and_hessian_at_zero_are_those_of_the_dense_loss(problem):
     u, v, q, w = problem
-    zero = memory.init(u)
     assert memory.init(u, 3).shape == (3, D, D)
-    slope = jax.grad(dense_loss)
-    np.testing.assert_allclose(memory.gradient_at_zero(u, v, q), slope(zero, u, v, q), atol=1e-14)
-    _, second = jax.jvp(lambda w: slope(w, u, v, q), (zero,), (w,))
-    hessian = memory.hessian_at_zero(u, v, q)
-    np.testing.assert_allclose(hessian.left @ w @ hessian.right, second, atol=1e-12)
+
+    @jax.jit
+    def found(u, v, q, w):
+        dense = jax.jvp(lambda w: jax.grad(dense_loss)(w, u, v, q), (memory.init(u),), (w,))
+        g, hessian = memory.gradient_at_zero(u, v, q), memory.hessian_at_zero(u, v, q)
+        return dense, g, hessian, memory.newton_step(g, hessian), memory.newton_step(g, hessian, 0.1)
+
+    (slope, second), g, (left, right), step, ridged = jax.tree.map(np.asarray, found(u, v, q, w))
+    np.testing.assert_allclose(g, slope, atol=1e-14)
+    np.testing.assert_allclose(left @ w @ right, second, atol=1e-12)
     # Newton's step is where the second-order expansion has no slope.
-    g = memory.gradient_at_zero(u, v, q)
-    step = memory.newton_step(g, hessian)
-    np.testing.assert_allclose(hessian.left @ step @ hessian.right, -g, atol=1e-13)
-    ridged = memory.newton_step(g, hessian, 0.1)
-    eye = jnp.eye(D)
-    np.testing.assert_allclose((hessian.left + 0.1 * eye) @ ridged @ (hessian.right + 0.1 * eye), -g, atol=1e-13)
+    np.testing.assert_allclose(left @ step @ right, -g, atol=1e-13)
+    ridge = 0.1 * np.eye(D)
+    np.testing.assert_allclose((left + ridge) @ ridged @ (right + ridge), -g, atol=1e-13)
 
 
 @pytest.mark.usefixtures("x64")
@@ -133,34 +138,43 @@ def test_newton_is_invariant_to_linear_maps_of_the_embeddings():
     """u → A u, v → C v changes no logit of Newton's step (Appendix B.1), and those of the polar factor."""
     rng = np.random.default_rng(2)
     with jax.enable_x64(True):
-        u, v = jnp.asarray(rng.standard_normal((2, 50, 4)))
+        u, v = rng.standard_normal((2, 50, 4))
         q = jnp.asarray(rng.dirichlet(np.ones(50)))
-        a, c = jnp.asarray(rng.standard_normal((2, 4, 4)))
+        a, c = rng.standard_normal((2, 4, 4))
+        at_zero = jax.jit(lambda u, v: (memory.gradient_at_zero(u, v, q), memory.hessian_at_zero(u, v, q)))
 
         def logits(u, v, step):
-            return np.asarray(u @ step(memory.gradient_at_zero(u, v, q), memory.hessian_at_zero(u, v, q)) @ v.T)
+            return u @ np.asarray(step(*at_zero(u, v))) @ v.T
 
         def changed(step):
             return np.max(np.abs(logits(u @ a.T, v @ c.T, step) - logits(u, v, step)))
 
-        assert changed(memory.newton_step) < 1e-9
+        assert changed(jax.jit(memory.newton_step)) < 1e-9
         assert changed(lambda g, _: np.linalg.svd(g)[0] @ np.linalg.svd(g)[2]) > 0.1
 
 
 @pytest.mark.integration
 def test_padding_changes_no_embedding_and_no_step():
-    key = jax.random.key(0)
-    wide = Size(8, 5)
-    for draw in (memory.isotropic, lambda key, n, d: memory.anisotropic(key, n, d, 0.7)):
-        padded, plain = draw(key, 40, wide), draw(key, 40, 5)
+    q = memory.power_law(40, 1.5)
+
+    @jax.jit
+    def draws_and_steps(key):
+        draws = [
+            [draw(key, 40, d) for d in (Size(8, 5), 5)]
+            for draw in (memory.isotropic, lambda key, n, d: memory.anisotropic(key, n, d, 0.7))
+        ]
+        u, v = draws[0][0], memory.isotropic(jax.random.key(1), 40, Size(8, 5))
+        steps = [
+            memory.newton_step(memory.gradient_at_zero(u, v, q), memory.hessian_at_zero(u, v, q))
+            for u, v in ((u, v), (u[:, :5], v[:, :5]))
+        ]
+        return draws, steps
+
+    draws, (step, plain_step) = jax.tree.map(np.asarray, draws_and_steps(jax.random.key(0)))
+    for padded, plain in draws:
         np.testing.assert_allclose(padded[:, :5], plain, rtol=1e-6)
         assert not np.any(padded[:, 5:])
-    u, v = memory.isotropic(key, 40, wide), memory.isotropic(jax.random.key(1), 40, wide)
-    q = memory.power_law(40, 1.5)
-    step = memory.newton_step(memory.gradient_at_zero(u, v, q), memory.hessian_at_zero(u, v, q))
-    u, v = u[:, :5], v[:, :5]
-    plain = memory.newton_step(memory.gradient_at_zero(u, v, q), memory.hessian_at_zero(u, v, q))
-    np.testing.assert_allclose(step[:5, :5], plain, rtol=1e-3)
+    np.testing.assert_allclose(step[:5, :5], plain_step, rtol=1e-3)
     assert not np.any(step[5:])
     assert not np.any(step[:, 5:])
 
@@ -339,11 +353,12 @@ def test_the_count_of_descent_is_that_of_its_gradient(most):
     q = np.zeros(50, np.float32)
     q[[3, 17, 30, 41, 49]] = 0.4, 0.3, 0.1, 0.1, 0.1
 
+    @jax.jit
     def both(u, v):
         w = -memory.gradient_at_zero(u, v, jnp.asarray(q))
         return memory.count_of_descent(u, v, jnp.asarray(q), most), memory.count_of_few(u, v, w)
 
-    found, expected = np.array([both(u, v) for u, v in zip(jnp.asarray(us), jnp.asarray(vs), strict=True)]).T
+    found, expected = np.array([both(u, v) for u, v in zip(us, vs, strict=True)]).T
     np.testing.assert_array_equal(found, expected)
     assert len(set(found)) > 2, "Draws that all recover as many tell no wrong W from the right one."
 

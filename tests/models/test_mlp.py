@@ -15,29 +15,38 @@ def silu(t):
 
 @pytest.mark.integration
 def test_layers_of_a_gated_and_a_plain_network():
-    x = np.asarray(jax.random.normal(jax.random.key(1), (7, 5)))
-    gated = mlp.init(jax.random.key(0), (5, 6, 4, 2), "swiglu")
+    x = np.random.default_rng(0).standard_normal((7, 5)).astype(np.float32)
+    y = np.ones((7, 2), np.float32)
+
+    @jax.jit
+    def both(key, x, y):
+        gated = mlp.init(key, (5, 6, 4, 2), "swiglu")
+        plain = mlp.init(key, (5, 6, 2), "relu_squared")
+        outputs = mlp.forward(plain, x, "relu_squared"), mlp.loss(plain, (x, y), "relu_squared")
+        return gated, mlp.layer_inputs(gated, x, "swiglu"), plain, outputs
+
+    gated, inputs, plain, (output, loss) = jax.tree.map(np.asarray, both(jax.random.key(0), x, y))
     assert [w.shape for w in gated] == [(12, 5), (8, 6), (2, 4)]
     a = x
-    for found, w in zip(mlp.layer_inputs(gated, jnp.asarray(x), "swiglu"), gated, strict=True):
+    for found, w in zip(inputs, gated, strict=True):
         np.testing.assert_allclose(found, a, atol=1e-5)
-        z = a @ np.asarray(w).T
+        z = a @ w.T
         a = silu(z[:, : z.shape[1] // 2]) * z[:, z.shape[1] // 2 :]
-    plain = mlp.init(jax.random.key(0), (5, 6, 2), "relu_squared")
-    expected = np.maximum(x @ np.asarray(plain[0]).T, 0) ** 2 @ np.asarray(plain[1]).T
-    np.testing.assert_allclose(mlp.forward(plain, jnp.asarray(x), "relu_squared"), expected, atol=1e-5)
-    y = np.ones((7, 2), np.float32)
-    loss = mlp.loss(plain, (jnp.asarray(x), jnp.asarray(y)), "relu_squared")
+    expected = np.maximum(x @ plain[0].T, 0) ** 2 @ plain[1].T
+    np.testing.assert_allclose(output, expected, atol=1e-5)
     assert loss == pytest.approx(np.sum((expected - 1) ** 2) / 14, rel=1e-5)
 
 
 def test_the_distributions_of_the_weights():
-    (normal,), (uniform,) = (mlp.init(jax.random.key(0), (400, 300), distribution=d) for d in ("normal", "uniform"))
+    draw = jax.jit(
+        lambda key: [mlp.init(key, (400, 300), distribution=distribution)[0] for distribution in ("normal", "uniform")]
+    )
+    normal, uniform = map(np.asarray, draw(jax.random.key(0)))
     # 120000 entries: four standard errors are 1.6% of a variance of N(0, 1/400), and 1.04% of U's.
-    assert jnp.var(normal) * 400 == pytest.approx(1, abs=0.017)
-    assert jnp.var(uniform) * 1200 == pytest.approx(1, abs=0.011)
-    assert jnp.max(jnp.abs(uniform)) * 20 == pytest.approx(1, abs=1e-3)
-    assert jnp.mean(uniform) * 20 == pytest.approx(0, abs=0.007)
+    assert np.var(normal) * 400 == pytest.approx(1, abs=0.017)
+    assert np.var(uniform) * 1200 == pytest.approx(1, abs=0.011)
+    assert np.max(np.abs(uniform)) * 20 == pytest.approx(1, abs=1e-3)
+    assert np.mean(uniform) * 20 == pytest.approx(0, abs=0.007)
 
 
 @pytest.mark.integration
@@ -46,8 +55,8 @@ def test_padding_changes_nothing():
         lambda dims, distribution: mlp.init(jax.random.key(0), dims, distribution=distribution), static_argnums=(0, 1)
     )
     for distribution in ("normal", "uniform"):
-        padded = draw((Size(6, 4), Size(9, 5), 3), distribution)
-        plain = draw((4, 5, 3), distribution)
+        dims = (Size(6, 4), Size(9, 5), 3), (4, 5, 3)
+        padded, plain = (jax.tree.map(np.asarray, draw(of, distribution)) for of in dims)
         np.testing.assert_array_equal(padded[0][:5, :4], plain[0])
         np.testing.assert_array_equal(padded[0][5:], 0)
         # The scale 1/√fan_in is a constant of one program and an argument of the other.
@@ -57,15 +66,20 @@ def test_padding_changes_nothing():
 @pytest.mark.integration
 @pytest.mark.parametrize("causal", [False, True])
 def test_a_decoder_block(causal):
-    block = decoder_block.init(jax.random.key(0), 6, 10)
-    x = np.asarray(jax.random.normal(jax.random.key(1), (8, 6)))
-    found = decoder_block.apply(block, jnp.asarray(x), causal=causal)
+    x = np.random.default_rng(0).standard_normal((8, 6)).astype(np.float32)
+
+    @jax.jit
+    def applied(key, x):
+        block = decoder_block.init(key, 6, 10)
+        return block, decoder_block.apply(block, x, causal=causal)
+
+    block, found = jax.tree.map(np.asarray, applied(jax.random.key(0), x))
 
     def rms(z):
         return z * np.sqrt(6) / np.linalg.norm(z, axis=1, keepdims=True)
 
     # As the paper writes it, tokens in columns.
-    wq, wk, wv, wo, w1, w2 = (np.asarray(w) for w in block)
+    wq, wk, wv, wo, w1, w2 = block
     a = rms(x).T
     scores = (wk @ a).T @ (wq @ a) / np.sqrt(6)
     if causal:

@@ -84,31 +84,42 @@ def test_the_risk_of_the_prompts_is_the_quadratic_objective(case):
         tokens = in_context_regression.prompt(inputs, labels, inputs[:, index])
         return (in_context_regression.prediction(tokens, q) - labels[index]) ** 2
 
-    prompts = jax.jit(jax.vmap(jax.vmap(squared, (None, 0)), (0, None)))(tasks, jnp.arange(N))
-    assert float(in_context_regression.sampled_loss(q, inputs, tasks)) == pytest.approx(float(jnp.mean(prompts)) / 2)
-    # With tasks that are √d e_i, i = 1, ..., d, which have covariance I exactly, there is no sampling error.
-    exact = in_context_regression.sampled_loss(q, inputs, jnp.sqrt(jnp.asarray(float(D))) * jnp.eye(D))
-    assert float(in_context_regression.loss(q, s)) == pytest.approx(float(exact))
-    residual = np.asarray(s @ q) - np.eye(D)
+    @jax.jit
+    def losses():
+        prompts = jax.vmap(jax.vmap(squared, (None, 0)), (0, None))(tasks, jnp.arange(N))
+        # With tasks that are √d e_i, i = 1, ..., d, which have covariance I exactly, there is no sampling error.
+        exact = in_context_regression.sampled_loss(q, inputs, jnp.asarray(np.sqrt(D) * np.eye(D)))
+        drawn = in_context_regression.draw_tasks(jax.random.key(0), 4000, D)
+        each = jax.vmap(lambda w: in_context_regression.sampled_loss(q, inputs, w[None]))(drawn)
+        of_tasks = in_context_regression.sampled_loss(q, inputs, tasks)
+        return prompts, of_tasks, exact, in_context_regression.loss(q, s), each
+
+    prompts, of_tasks, exact, quadratic, each = map(np.asarray, losses())
+    assert float(of_tasks) == pytest.approx(float(np.mean(prompts)) / 2)
+    assert float(quadratic) == pytest.approx(float(exact))
+    residual = np.asarray(s) @ np.asarray(q) - np.eye(D)
     values, vectors = np.linalg.eigh(s)
     root = vectors * np.sqrt(values) @ vectors.T
     assert float(exact) == pytest.approx(np.linalg.norm(residual @ root) ** 2 / 2)
-    drawn = in_context_regression.draw_tasks(jax.random.key(0), 4000, D)
-    each = jax.vmap(lambda w: in_context_regression.sampled_loss(q, inputs, w[None]))(drawn)
-    assert abs(float(jnp.mean(each) - exact)) < 4 * float(jnp.std(each)) / np.sqrt(4000)
+    assert abs(float(np.mean(each) - exact)) < 4 * float(np.std(each)) / np.sqrt(4000)
 
 
 @pytest.mark.integration
 def test_the_gradient_is_that_of_the_loss_and_the_condition_number_is_cubed(case):
     inputs, q, _ = (jnp.asarray(x) for x in case)
     s = in_context_regression.covariance(inputs)
-    np.testing.assert_allclose(
-        in_context_regression.gradient(q, s), jax.grad(in_context_regression.loss)(q, s), atol=1e-10
-    )
-    np.testing.assert_allclose(in_context_regression.gradient(jnp.linalg.inv(s), s), np.zeros((D, D)), atol=1e-10)
-    hessian = jax.hessian(in_context_regression.loss)(q, s).reshape(D * D, D * D)
-    assert np.linalg.cond(hessian) == pytest.approx(np.linalg.cond(s) ** 3, rel=1e-8)
-    assert float(jnp.sum(jnp.abs(in_context_regression.init(D)))) == 0
+    inverse = jnp.asarray(np.linalg.inv(s))
+
+    @jax.jit
+    def derivatives(q):
+        loss, gradient = in_context_regression.loss, in_context_regression.gradient
+        return gradient(q, s), jax.grad(loss)(q, s), gradient(inverse, s), jax.hessian(loss)(q, s)
+
+    gradient, expected, at_inverse, hessian = map(np.asarray, derivatives(q))
+    np.testing.assert_allclose(gradient, expected, atol=1e-10)
+    np.testing.assert_allclose(at_inverse, np.zeros((D, D)), atol=1e-10)
+    assert np.linalg.cond(hessian.reshape(D * D, D * D)) == pytest.approx(np.linalg.cond(s) ** 3, rel=1e-8)
+    assert not np.asarray(in_context_regression.init(D)).any()
 
 
 @pytest.mark.integration
@@ -116,18 +127,24 @@ def test_matrix_regression_has_its_gradient_and_its_condition_number():
     inputs = matrix_regression.conditioned_inputs(jax.random.key(0), 4, 6, 25.0)
     assert np.linalg.cond(inputs @ inputs.T) == pytest.approx(25)
     outputs = matrix_regression.linear_outputs(jax.random.key(1), inputs, 3)
-    w = jax.random.normal(jax.random.key(2), (3, 4))
-    gradient = jax.grad(matrix_regression.loss)(w, inputs, outputs)
-    np.testing.assert_allclose(matrix_regression.gradient(w, inputs, outputs), gradient, atol=1e-12)
+    w = np.random.default_rng(0).standard_normal((3, 4))
     # One column each, which is all of the loss.
-    columns = jnp.linspace(0.5, 5.5, 6) / 6
-    sampled = matrix_regression.sampled_loss(w, inputs, outputs, columns)
-    assert float(sampled) == pytest.approx(float(matrix_regression.loss(w, inputs, outputs)))
-    few = float(matrix_regression.sampled_loss(w, inputs, outputs, columns[:1]))
-    assert few == pytest.approx(3 * float(jnp.sum((w @ inputs[:, 0] - outputs[:, 0]) ** 2)))
-    assert float(matrix_regression.loss(matrix_regression.init(3, 4), inputs, outputs)) == pytest.approx(
-        float(jnp.sum(outputs**2)) / 2
-    )
+    columns = jnp.asarray(np.linspace(0.5, 5.5, 6) / 6)
+
+    @jax.jit
+    def found(w):
+        at = w, inputs, outputs
+        gradients = matrix_regression.gradient(*at), jax.grad(matrix_regression.loss)(*at)
+        sampled = [matrix_regression.sampled_loss(*at, some) for some in (columns, columns[:1])]
+        start = matrix_regression.loss(matrix_regression.init(3, 4), inputs, outputs)
+        return gradients, matrix_regression.loss(*at), sampled, start
+
+    (gradient, expected), loss, (sampled, few), start = found(w)
+    np.testing.assert_allclose(gradient, expected, atol=1e-12)
+    assert float(sampled) == pytest.approx(float(loss))
+    inputs, outputs = np.asarray(inputs), np.asarray(outputs)
+    assert float(few) == pytest.approx(3 * np.sum((w @ inputs[:, 0] - outputs[:, 0]) ** 2))
+    assert float(start) == pytest.approx(np.sum(outputs**2) / 2)
 
 
 @pytest.mark.parametrize(

@@ -17,21 +17,31 @@ K, D, N, M = 12, 6, 30, 5
 @pytest.fixture(scope="module")
 def teacher_student():
     """Model II: features of both networks, teacher, moments."""
-    with jax.enable_x64(True):
-        keys = jax.random.split(jax.random.key(0), 4)
+
+    @jax.jit
+    def drawn(key):
+        keys = jax.random.split(key, 4)
         v, v_bar = (model.weights(one, K, D) for one in keys[:2])
         x = jax.random.normal(keys[2], (D, N))
-        a, a_bar = model.relu_features(v, x), model.relu_features(v_bar, x)
-        return a, a_bar, jax.random.normal(keys[3], (M, K))
+        return model.relu_features(v, x), model.relu_features(v_bar, x), jax.random.normal(keys[3], (M, K))
+
+    with jax.enable_x64(True):
+        return drawn(jax.random.key(0))
 
 
 @pytest.mark.integration
 def test_the_gradient_is_that_of_the_loss(teacher_student):
     a, a_bar, teacher = teacher_student
-    w = jax.random.normal(jax.random.key(1), (M, K))
-    expected = jax.grad(model.loss)(w, a, teacher @ a_bar)
-    np.testing.assert_allclose(model.gradient(w, a, teacher @ a_bar), expected, rtol=1e-10, atol=1e-12)
-    by_moments = w @ model.second_moment(a, a) - teacher @ model.second_moment(a_bar, a)
+    w = np.random.default_rng(0).standard_normal((M, K))
+
+    @jax.jit
+    def three(w):
+        y = teacher @ a_bar
+        by_moments = w @ model.second_moment(a, a) - teacher @ model.second_moment(a_bar, a)
+        return jax.grad(model.loss)(w, a, y), model.gradient(w, a, y), by_moments
+
+    expected, gradient, by_moments = three(w)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(by_moments, expected, rtol=1e-10, atol=1e-12)
 
 
@@ -93,11 +103,15 @@ def moments():
     """A spiked draw and a teacher-student draw of 40 features, alone and padded to 48."""
     with jax.enable_x64(True):
         spikes, cross = jnp.asarray([50.0, 20.0]), jnp.asarray([30.0, 10.0])
-        key = jax.random.key(2)
-        return [
-            (spiked.spiked(key, k, spikes), *spiked.teacher_student(key, k, spikes, cross, rank))
-            for k, rank in ((40, 15), (Size(48, 40), Size(24, 15)))
-        ]
+
+        @jax.jit
+        def drawn(key):
+            return [
+                (spiked.spiked(key, k, spikes), *spiked.teacher_student(key, k, spikes, cross, rank))
+                for k, rank in ((40, 15), (Size(48, 40), Size(24, 15)))
+            ]
+
+        return jax.tree.map(np.asarray, drawn(jax.random.key(2)))
 
 
 @pytest.mark.slow

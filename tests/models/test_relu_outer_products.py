@@ -16,6 +16,7 @@ D0, D1, D2 = 4, 3, 2
 SIGNS = np.array(list(product([-1.0, 1.0], repeat=D1)))
 
 
+@jax.jit
 def problem():
     return relu_network.init(jax.random.key(2), D0, D1, D2), linear_target(jax.random.key(1), D2, D0, 2.0)
 
@@ -24,18 +25,15 @@ def plain(params, target):
     return relu_network.OuterProducts(*(g @ g.T for g in relu_network.gradient(params, target)))
 
 
+@jax.jit
 def over(w1, rows, w2, weights, target):
     """The mean of G Gᵀ over signs of rows of W_1, and over each W_2 with its weight."""
 
-    @jax.jit
-    def mean(rows, w2, weights):
-        def given(signs):
-            each = jax.vmap(lambda w: plain(relu_network.Params(signs[:, None] * w1, w), target))(w2)
-            return jax.tree.map(lambda p: jnp.tensordot(weights, p, 1), each)
+    def given(signs):
+        each = jax.vmap(lambda w: plain(relu_network.Params(signs[:, None] * w1, w), target))(w2)
+        return jax.tree.map(lambda p: jnp.tensordot(weights, p, 1), each)
 
-        return jax.tree.map(lambda p: jnp.mean(p, axis=0), jax.vmap(given)(rows))
-
-    return mean(*map(jnp.asarray, (rows, w2, weights)))
+    return jax.tree.map(lambda p: jnp.mean(p, axis=0), jax.vmap(given)(rows))
 
 
 def all_values(values, weights):
@@ -45,7 +43,8 @@ def all_values(values, weights):
 
 
 def largest_error(found, expected):
-    return max(float(jnp.max(jnp.abs(a - b)) / jnp.max(jnp.abs(b))) for a, b in zip(found, expected, strict=True))
+    pairs = [(np.asarray(a), np.asarray(b)) for a, b in zip(found, expected, strict=True)]
+    return max(np.max(np.abs(a - b)) / np.max(np.abs(b)) for a, b in pairs)
 
 
 @pytest.mark.integration
@@ -53,13 +52,13 @@ def largest_error(found, expected):
 def test_the_symmetrized_products_are_the_mean_over_all_signs_of_the_weights():
     params, target = problem()
     signs, weights = all_values([-1.0, 1.0], [0.5, 0.5])
-    found = relu_network.symmetrized_outer_products(params, target)
+    found = jax.jit(relu_network.symmetrized_outer_products)(params, target)
     assert largest_error(found, over(params.w1, SIGNS, signs * np.asarray(params.w2), weights, target)) < 1e-13
     # Not over those of either layer alone, nor over one sign for each column of W_2.
     one, columns = np.ones(1), SIGNS[:, None, :] * np.asarray(params.w2)
     for rows, w2, weights_of in (
         (np.ones((1, D1)), signs * np.asarray(params.w2), weights),
-        (SIGNS, params.w2[None], one),
+        (SIGNS, np.asarray(params.w2)[None], one),
         (SIGNS, columns, np.full(len(columns), 1 / len(columns))),
     ):
         assert largest_error(found, over(params.w1, rows, w2, weights_of, target)) > 1e-3
@@ -72,7 +71,7 @@ def test_the_expected_products_are_the_mean_over_the_nodes_of_the_output_weights
     params, target = problem()
     nodes, weights = np.polynomial.hermite_e.hermegauss(3)
     w2, weights = all_values(nodes, weights / weights.sum())
-    found = relu_network.expected_outer_products(params.w1, target, D2)
+    found = jax.jit(relu_network.expected_outer_products, static_argnums=2)(params.w1, target, D2)
     assert largest_error(found, over(params.w1, SIGNS, w2, weights, target)) < 1e-13
     # Not over signs, whose fourth moment is 1, nor with the signs of W_1 as they are.
     signs, halves = all_values([-1.0, 1.0], [0.5, 0.5])
@@ -91,12 +90,12 @@ MEANS = {
 @pytest.mark.usefixtures("x64")
 def test_in_draws_the_means_have_the_expectation_of_the_gradients(name):
     """Paired, on the same weights; in every entry, with an error that tells it from half of each part of an entry."""
-    _, target = problem()
+    target = np.asarray(problem()[1])
 
     def difference(key):
         params = relu_network.init(key, D0, D1, D2)
-        found = MEANS[name](params, target)
-        return jnp.concatenate([(a - b).ravel() for a, b in zip(plain(params, target), found, strict=True)])
+        exact, found = plain(params, jnp.asarray(target)), MEANS[name](params, jnp.asarray(target))
+        return jnp.concatenate([(a - b).ravel() for a, b in zip(exact, found, strict=True)])
 
     mean, error = simulate(difference, jax.random.key(3), chunks=25)
     assert (np.abs(mean) < 4 * error).all()
@@ -107,11 +106,11 @@ def test_in_draws_the_means_have_the_expectation_of_the_gradients(name):
     parts = {
         "off-diagonal": off * D0 * D2 / (4 * np.pi),
         "own unit": ~off * D0 * D2**2 / 4,
-        "signal": ~off * float(jnp.sum(target**2)) / 4,
+        "signal": ~off * np.sum(target**2) / 4,
     }
     for part, size in parts.items():
         assert (np.abs(hidden - size / 2) > 4 * hidden_error).any(), part
-    on_target = np.asarray(D1 / 4 * target @ target.T).ravel()
+    on_target = (D1 / 4 * target @ target.T).ravel()
     assert (np.abs(output - on_target / 2) > 4 * output_error).any()
 
 
@@ -125,9 +124,9 @@ def test_they_do_not_see_padding(name):
             return relu_network.symmetrized_outer_products(params, target)
         return relu_network.expected_outer_products(params.w1, target, d2)
 
-    narrow = products(D0, D1, D2)
+    narrow = jax.jit(products, static_argnums=(0, 1, 2))(D0, D1, D2)
     wide = jax.jit(products)(*(Size(n + 3, n) for n in (D0, D1, D2)))
-    for few, many in zip(narrow, wide, strict=True):
+    for few, many in zip(narrow, map(np.asarray, wide), strict=True):
         n = len(few)
         np.testing.assert_allclose(many[:n, :n], few, rtol=1e-5)
         assert not many[n:].any()

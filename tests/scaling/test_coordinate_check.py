@@ -144,10 +144,12 @@ def test_every_quantity_is_that_of_numpy(small):
     draw, found = small
     build, seed, width = MUP["build"], 2, 6
     key = jax.random.fold_in(jax.random.key(5), seed)
-    start = model = {name: np.asarray(w) for name, w in build(stream(key, "weights"), width).items()}
+    weights = jax.jit(build, static_argnums=1)(stream(key, "weights"), width)
+    gradient = jax.jit(jax.grad(loss_over_width))
+    start = model = {name: np.asarray(w) for name, w in weights.items()}
     for step in range(2):
         batch = draw(jax.random.fold_in(stream(key, "batches"), step))
-        gradients = jax.grad(loss_over_width)(model, batch)
+        gradients = gradient(model, batch)
         model = {name: np.asarray(w) - 0.3 * np.asarray(gradients[name]) for name, w in model.items()}
     # All on the first step's batch.
     x = np.asarray(draw(jax.random.fold_in(stream(key, "batches"), 0))[0])

@@ -8,9 +8,9 @@ from specjax import sizes
 
 def overlap(key, d):
     """⟨x, y⟩ / d and the spectrum-free moments of a d x 3 Gaussian matrix."""
-    rows, columns = jax.random.split(key)
-    x = sizes.normal(rows, (d, 3))
-    y = sizes.normal(columns, (d,))
+    # In one draw: what a program of this compiles is its draws.
+    drawn = sizes.normal(key, (d, 4))
+    x, y = drawn[:, :3], drawn[:, 3]
     n = jnp.asarray(sizes.active(d), x.dtype)
     return {"overlap": y @ x[:, 0] / n, "gram": x.T @ x / n, "nested": {"norm": jnp.sqrt(jnp.sum(x**2))}}
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from measures import bits, overlap
+from measures import bits
 
 from specjax import optim, sizes, sweep
 from specjax.sweep import run, values, widths, zipped
@@ -85,7 +85,7 @@ def test_seeds_by_width(plan):
     over = {"d": widths(3, 8, 5), "lr": values(1.0, 2.0)}
 
     def measure(key, d, lr):
-        return {**bits(key, d), "y": lr * overlap(key, d)["overlap"]}
+        return {**bits(key, d), "y": lr * jnp.sum(sizes.normal(key, (d,)))}
 
     whole = run(measure, over, seeds=6, key=KEY, plan=plan)
     data = run(measure, over, seeds={"d": (6, 2, 4)}, key=KEY, plan=plan)

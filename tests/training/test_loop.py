@@ -115,7 +115,10 @@ def test_a_stopped_training_resumes_bit_for_bit(whole, tmp_path):
     assert same_bits(again, whole)
     with pytest.raises(ValueError, match=r"is of a training with seed=0, not 1; take another folder for this one\."):
         trained(checkpoints=Checkpoints(tmp_path, {"seed": 1}))
-    larger = transformer.init(jax.random.key(0), Architecture(7, 16, 6, activation="relu_squared"))
+    shapes = jax.eval_shape(
+        lambda: transformer.init(jax.random.key(0), Architecture(7, 16, 6, activation="relu_squared"))
+    )
+    larger = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     with pytest.raises(
         ValueError,
         match=r"has \.params\.embedding float32\[7, 8\], .* and \d+ more, where this training has .*\[7, 16\], ",
