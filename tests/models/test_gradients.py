@@ -93,7 +93,6 @@ def test_sampled_losses_and_their_gradients_average_to_the_population(problem):
     assert (np.abs(mean - exact) < 4 * error).all()
     # A loss twice as large, and a gradient whose signal part lost or gained a factor of two.
     assert abs(mean[0] - 2 * exact[0]) > 8 * error[0]
-
     for factor in (0.5, 2.0):
         assert (np.abs(mean - without - factor * (exact - without)) > 8 * error)[1:].any()
 
