@@ -118,9 +118,9 @@ def test_of_a_network_the_curvature_is_that_of_its_loss(drawn):
 
 def pooled(*columns):
     """Arrays as `deciding_outcomes.pooled` makes them, of two classes in turns."""
-    n = len(columns[0])
-    network = ("seed", np.array(["one", "two"])[np.arange(n) % 2])
-    return [xr.DataArray(column, {"network": network}, "seed", name="x") for column in columns]
+    n = np.arange(len(columns[0]))
+    named = {"network": ("seed", np.array(["one", "two"])[n % 2]), "drawn": ("seed", n // 2)}
+    return [xr.DataArray(column, named, "seed", name="x") for column in columns]
 
 
 @pytest.mark.integration
@@ -144,11 +144,25 @@ def test_errors_of_probabilities_are_zero_where_all_is_known_and_a_variance_wher
     x, other = rng.standard_normal((2, 8000))
     faster = np.log(deciding_outcomes.MUCH) + np.where(x > 0.3, 1.0, -1.0)
     known, nothing = (deciding_outcomes.brier(*pooled(given, faster)) for given in (x, other))
-    assert known.size == 4000
+    assert known.size == 8000
     assert float(known.mean()) < 0.001
     # What is fitted to noise adds a little to the variance of the event.
-    share = stats.norm.sf(0.3)
-    assert share * (1 - share) - 0.005 < float(nothing.mean()) < share * (1 - share) + 0.02
+    share = np.mean(x > 0.3)
+    # Judged in the half that it was fitted to, the error would lie below the variance.
+    assert share * (1 - share) < float(nothing.mean()) < share * (1 - share) + 0.02
+
+
+def test_a_network_that_is_left_out_changes_the_error_of_no_other_of_its_half():
+    """It is in the fit for the other half alone."""
+    x, noise = np.random.default_rng(7).standard_normal((2, 400))
+    whole, rest = (
+        deciding_outcomes.brier(*(column[kept] for column in pooled(x, x + noise)))
+        for kept in (slice(400), slice(1, 400))
+    )
+    same = np.isclose(whole[1:], rest, rtol=0, atol=1e-12)
+    even = np.arange(1, 400) // 2 % 2 == 0
+    assert same[even].all()
+    assert not same[~even].all()
 
 
 def losses():

@@ -24,10 +24,10 @@ def inside(data: xr.Dataset) -> xr.DataArray:
 
 
 def pooled(data: xr.Dataset, values: xr.DataArray) -> xr.DataArray:
-    """Of the networks of all classes that are `inside`, as draws; "network" says of which class each is."""
+    """Of the networks of all classes that are `inside`, as draws; "network" says of which class each is, "drawn" which one of it."""
     stacked = values.where(inside(data)).stack(draw=["network", "seed"]).reset_index("draw")
     kept = stacked.isel(draw=inside(data).stack(draw=["network", "seed"]).values)
-    return kept.drop_vars("seed").rename(draw="seed").transpose("seed", ...)
+    return kept.rename(seed="drawn").rename(draw="seed").transpose("seed", ...)
 
 
 def speed(data: xr.Dataset) -> xr.DataArray:
@@ -51,10 +51,14 @@ def concordance(x: xr.DataArray, y: xr.DataArray) -> xr.DataArray:
 
 
 def brier(x: xr.DataArray, y: xr.DataArray) -> xr.DataArray:
-    """Squared error of the probability that spectral steps are `MUCH` faster, from an isotonic fit in the other half of the networks."""
-    fitted, judged = slice(0, None, 2), slice(1, None, 2)
-    event = (y > np.log(MUCH)).values.astype(float)
-    order = np.argsort(x.values[fitted])
-    fit = optimize.isotonic_regression(event[fitted][order]).x
-    error = (event[judged] - np.interp(x.values[judged], x.values[fitted][order], fit)) ** 2
+    """Squared error of the probability that spectral steps are `MUCH` faster: in each half of the networks of an isotonic fit in the other.
+
+    The halves are the even and the odd numbers of the draws, so that a network that is left out changes no other's half.
+    """
+    event, odd = (y > np.log(MUCH)).values.astype(float), x["drawn"].values % 2 == 1
+    error = np.empty(len(event))
+    for judged in (odd, ~odd):
+        order = np.argsort(x.values[~judged])
+        fit = optimize.isotonic_regression(event[~judged][order]).x
+        error[judged] = (event[judged] - np.interp(x.values[judged], x.values[~judged][order], fit)) ** 2
     return xr.DataArray(error, dims="seed", name=f"error of {x.name}")
