@@ -12,28 +12,24 @@ import pytest
 from specjax import optim, spectral
 from specjax.diagnostics import activation_stable_ranks, layer_report
 from specjax.models import mlp
+from tests.diagnostics.draws import drawn
 from tests.reference.ranks import nuclear_rank, stable_rank
 
 ROUNDING = 2e-4
 """Of stable ranks by way of A Aᵀ in float32."""
 
 
-def drawn(*shapes, seed=0):
-    rng = np.random.default_rng(seed)
-    return [jnp.asarray(rng.standard_normal(shape, np.float32)) for shape in shapes]
-
-
 def weights(*dims):
     """Of an MLP, N(0, 1/fan-in)."""
     shapes = [(m, k) for k, m in pairwise(dims)]
-    return tuple(jnp.asarray(np.asarray(w) / np.float32(np.sqrt(w.shape[1]))) for w in drawn(*shapes, seed=1))
+    return tuple(jnp.asarray(w / np.float32(np.sqrt(w.shape[1]))) for w in drawn(*shapes, seed=1))
 
 
 @pytest.fixture(scope="module")
 def network():
     """An MLP, a batch for which nr/st is below 1 in its first layers and above in its last, and its report with curvatures."""
     params = weights(12, 16, 16, 5)
-    x, y = drawn((100, 12), (100, 5))
+    x, y = map(jnp.asarray, drawn((100, 12), (100, 5)))
 
     def model(params, batch):
         return mlp.loss(params, batch, "tanh")
@@ -73,7 +69,7 @@ def test_every_row_has_the_exact_ranks(network):
 def test_maps_of_one_shape_keep_their_places():
     """Ranks are computed for all matrices of a shape at once, whatever other shapes come between them."""
     params = weights(6, 6, 7, 6, 6)
-    x, y = drawn((5, 6), (5, 6))
+    x, y = map(jnp.asarray, drawn((5, 6), (5, 6)))
 
     def loss(params, batch):
         return mlp.loss(params, batch, "tanh")
@@ -112,7 +108,6 @@ def test_on_a_quadratic_problem_the_decrease_ratio_is_the_exact_one():
     """L = ½n⁻¹‖W A - Y‖²: the ratio at the best steps is nr(G)/st with tr(PBPᵀ)/tr(GBGᵀ)/‖G‖² in place of the norms of A, B = AAᵀ/n."""
     w, x, y = drawn((6, 4), (20, 4), (20, 6))
     (row,) = layer_report(lambda w, b: mlp.loss((w,), b), w, (x, y), curvature=True).rows
-    w, x, y = map(np.asarray, (w, x, y))
     g, b = (x @ w.T - y).T @ x / 20, x.T @ x / 20
     u, s, vt = np.linalg.svd(g, full_matrices=False)
     p = u @ vt

@@ -12,15 +12,11 @@ from specjax import optim
 from specjax.diagnostics import layer_report
 from specjax.diagnostics.linear_maps import linear_maps
 from specjax.training import measure_ranks
+from tests.diagnostics.draws import drawn
 from tests.reference.ranks import nuclear_rank, stable_rank
 
 ROUNDING = 2e-4
 """Of stable ranks by way of A Aᵀ in float32."""
-
-
-def drawn(*shapes, seed=0):
-    rng = np.random.default_rng(seed)
-    return [rng.standard_normal(shape, np.float32) for shape in shapes]
 
 
 def check(report, expected):

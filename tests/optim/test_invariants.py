@@ -77,8 +77,8 @@ def test_half_precision_is_the_float32_update_rounded(name, half):
     """The first update of parameters rounded to half precision; AdamW's in muon is the one of the stack."""
     init, update, _ = compiled(name)
     for factor in EXTREMES.values():
-        low = jax.tree.map(lambda x, f=factor: jnp.asarray(f * np.asarray(x), half), tree(1)), tree(0, half)
-        wide = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), "float32"), low)
+        low = jax.tree.map(lambda x, f=factor: (x * f).astype(half), tree(1)), tree(0, half)
+        wide = optax.tree.cast(low, "float32")
         pair = [update(gradient, init(params), params)[0] for gradient, params in (low, wide)]
         half_is_float32_rounded(name, half, *pair)
 
