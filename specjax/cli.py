@@ -471,7 +471,9 @@ def _dashed(word: str) -> str:
 
 
 def _unknown(what: str, name: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(name, known)
+    # Without their dashes: those alone would make any flag look like a short one.
+    bare = {word.lstrip("-"): word for word in known}
+    close = [bare[word] for word in difflib.get_close_matches(name.lstrip("-"), bare)]
     # The list has no flags.
     many = what.startswith("experiment") and len(known) > _LISTED
     listed = "`specjax list` shows the names." if many else f"there are {', '.join(known)}."

@@ -588,7 +588,8 @@ BAD_INPUT = {
     "judge --out nowhere": r"There is no result of an experiment in nowhere; `specjax run NAME --out nowhere` makes one\.",
     "reproduce toy-slope": r"There is no place for 'toy-slope' here; see `specjax reproduce --help`\.",
     "reproduce --only zzz": r"--only 'zzz' matches no experiment; `specjax list` shows the names\.",
-    "reproduce --onl toy": r"There is no flag '--onl'; did you mean --only or --out\?",
+    "reproduce --onl toy": r"There is no flag '--onl'; did you mean --only\?",
+    "reproduce --bogus": r"There is no flag '--bogus'; there are --help, .*--continue\.",
     "reproduce --scale huge": r"There is no scale 'huge'; there are smoke, quick, paper\.",
     "reproduce --out file": r"Results cannot be written to file, because \S*file is not a folder; choose .*",
 }
