@@ -1,10 +1,10 @@
 """Text as bytes: a training and a validation part, batches that are a function of a key, and what a model must beat.
 
-Without a file the text is that of Python's own help, `pydoc_data.topics`: 0.4 to 0.7 MB of English prose and examples that every CPython
-has, under the PSF licence. Its length depends on the version of Python, so that losses do too.
+Without a file the text is Python's own help: 0.46 MB of English prose and examples. It is that of Python 3.11.7, whichever runs, so that
+losses are comparable; a copy is kept in `help/`, under the licence of Python that lies beside it.
 """
 
-from importlib import import_module
+import gzip
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Int, Key, UInt8
 
 VOCABULARY = 256
+_HELP = Path(__file__).parent / "help" / "python-3.11.7.txt.gz"
 
 
 class Text(NamedTuple):
@@ -28,12 +29,12 @@ def load(path: str | PathLike[str] | None = None, *, held_out: float = 0.1) -> T
     """The bytes of a file, or of Python's help; the last `held_out` of them are for validation.
 
     Raises:
-        ValueError: if the file cannot be read or is empty, Python's help is not installed, or `held_out` is not inside (0, 1).
+        ValueError: if the file cannot be read or is empty, or `held_out` is not inside (0, 1).
 
     """
     if not 0 < held_out < 1:
         raise ValueError(f"held_out must lie between 0 and 1, got {held_out}.")
-    contents = _help_texts() if path is None else _contents(Path(path))
+    contents = gzip.decompress(_HELP.read_bytes()) if path is None else _contents(Path(path))
     data = np.frombuffer(contents, np.uint8)
     cut = round(len(data) * (1 - held_out))
     if not 0 < cut < len(data):
@@ -75,16 +76,6 @@ def _contents(path: Path) -> bytes:
     if not contents:
         raise ValueError(f"The text {path} is empty; give a file with some text in it.")
     return contents
-
-
-def _help_texts() -> bytes:
-    try:
-        topics: dict[str, str] = import_module("pydoc_data.topics").topics
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            "This Python comes without its help texts (pydoc_data); give the path of a text file."
-        ) from error
-    return "\n".join(topics[name] for name in sorted(topics)).encode()
 
 
 def _named(path: str | PathLike[str] | None) -> str:

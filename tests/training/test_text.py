@@ -1,6 +1,6 @@
 """Texts: what is loaded, what is drawn from them, what is refused."""
 
-import sys
+import hashlib
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +14,10 @@ def test_the_help_of_python_is_english_prose():
     found = text.load()
     assert len(found.train) > 300_000
     assert len(found.train) / (len(found.train) + len(found.validation)) == pytest.approx(0.9, abs=1e-5)
-    assert b'The "while" statement is used for repeated execution' in (
-        found.train.tobytes() + found.validation.tobytes()
-    )
+    whole = found.train.tobytes() + found.validation.tobytes()
+    assert b'The "while" statement is used for repeated execution' in whole
+    # Records name losses on just this text, that of Python 3.11.7.
+    assert hashlib.sha256(whole).hexdigest() == "2a95af4ac93f5b719944030ce3769070ddf827d847cba42192afa8da989e5dc4"
 
 
 def test_a_file_is_cut_into_training_and_validation(tmp_path):
@@ -49,7 +50,7 @@ def test_unigram_entropy_by_hand():
     assert text.unigram_entropy(np.frombuffer(b"aabc", np.uint8)) == pytest.approx(1.5 * np.log(2))
 
 
-def test_what_cannot_be_read_is_told_in_a_sentence(tmp_path, monkeypatch):
+def test_what_cannot_be_read_is_told_in_a_sentence(tmp_path):
     empty, short = tmp_path / "empty", tmp_path / "short"
     empty.write_bytes(b"")
     short.write_bytes(b"x")
@@ -69,6 +70,3 @@ def test_what_cannot_be_read_is_told_in_a_sentence(tmp_path, monkeypatch):
         text.load(held_out=1.0)
     with pytest.raises(ValueError, match=r"Stretches of 20 bytes and the next one cannot be cut from 20 bytes"):
         text.draw(jnp.zeros(20, jnp.uint8), jax.random.key(0), 1, 20)
-    monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
-    with pytest.raises(ValueError, match=r"This Python comes without its help texts"):
-        text.load()
