@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import specjax
+from specjax.jaxlib import with_cpu_flags
 
 if TYPE_CHECKING:
     from specjax.lab import Config, Experiment
@@ -69,6 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     # XLA spreads the decompositions of a sweep over its own threads; with threads of OpenBLAS as well, both kinds wait for each other.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # Experiments also compile outside of sweeps.
+    os.environ["XLA_FLAGS"] = with_cpu_flags(os.environ.get("XLA_FLAGS", ""))
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         with _warned_in_one_sentence():

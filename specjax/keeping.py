@@ -21,6 +21,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from specjax.programs import Program
+
 try:
     import fcntl
 except ImportError:  # Windows has none, so two writers go unnoticed there
@@ -90,7 +92,7 @@ def digest(programs: Iterable[jax.stages.Traced], arrays: Iterable[Any] = ()) ->
     found = hashlib.sha256()
     for program in programs:
         found.update(program.lower().as_text().encode())
-        for constant in program.jaxpr.consts:
+        for constant in Program.of(program).constants:
             _add(found, constant)
     for array in arrays:
         _add(found, array)

@@ -17,6 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Key, Shaped
 
+from specjax.programs import is_traced
+
 _Draw = Callable[[Array, tuple[int, ...]], Array]
 
 
@@ -158,7 +160,7 @@ def _check(key: Array, sizes: Sequence[AnySize]) -> None:
         raise ValueError(
             f"Row-keyed draws need a threefry key, got {generator}; make one with jax.random.key(seed, impl='threefry2x32')."
         )
-    if not jax.config.jax_threefry_partitionable:  # type: ignore[attr-defined]  # set at run time
+    if not jax.config.jax_threefry_partitionable:
         raise ValueError(
             "Row-keyed draws need jax_threefry_partitionable=True (JAX's default); it is switched off here."
         )
@@ -176,7 +178,7 @@ def _check_extent(extent: object) -> None:
 
 
 def _is_concrete_integer(value: object) -> bool:
-    concrete = isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer)
+    concrete = isinstance(value, jax.Array) and not is_traced(value)
     return concrete and jnp.issubdtype(value.dtype, jnp.integer)  # type: ignore[attr-defined]
 
 

@@ -17,6 +17,7 @@ from specjax.diagnostics.linear_maps import (
     inputs_of,
     linear_maps,
 )
+from specjax.jaxlib import cpu_options
 from specjax.optim.names import leaf_names
 from specjax.optim.splits import Splits, by_leaf
 from specjax.spectral.scaling import at_least_float32
@@ -90,7 +91,7 @@ class Probe:
             wide = [at_least_float32(g) for g in matrices]
             return wide, [inputs_of(m) for m in found]
 
-        return jax.jit(everything)(self.leaves, self.batch)
+        return jax.jit(everything, compiler_options=cpu_options())(self.leaves, self.batch)
 
     def name(self, found: LinearMap) -> str:
         """The path of its parameter, and which of stacked layers it is."""

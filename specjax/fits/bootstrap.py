@@ -216,7 +216,7 @@ def degrees_of_freedom(
     shares = (slopes * means.std(axis=0)[:, None]) ** 2
     known = shares.sum(axis=0) > 0
     shares = np.where(known, shares, 1.0)
-    return np.where(known, shares.sum(axis=0) / (shares / own[:, None]).sum(axis=0), own.min())
+    return np.where(known, shares.sum(axis=0) / (shares / own[:, None]).sum(axis=0), np.min(own))
 
 
 def tail_of(level: float, freedom: Float[np.ndarray, "*k"]) -> Float[np.ndarray, "*k"]:

@@ -6,12 +6,12 @@ descent, but it does for every method that works entry by entry.
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Key
 
+from specjax.linalg import qr
+from specjax.programs import is_traced
 from specjax.sizes import normal
-from specjax.spectral.one_by_one import qr
 from specjax.theory.preconditioning.conditions import check_condition_number, check_ranks, check_spectrum
 
 
@@ -84,7 +84,7 @@ def _places(rank: int, kappa: ArrayLike, largest: ArrayLike) -> tuple[Array, Arr
     """κ and λ_1 as arrays, and the places of the eigenvalues from 0 to 1."""
     if rank < 1:
         raise ValueError(f"A spectrum needs at least one eigenvalue, got rank={rank}.")
-    if not isinstance(largest, jax.core.Tracer):
+    if not is_traced(largest):
         check_spectrum(jnp.atleast_1d(jnp.asarray(largest)))
     dtype = jnp.result_type(float)
     return jnp.asarray(kappa, dtype), jnp.asarray(largest, dtype), jnp.linspace(0.0, 1.0, rank)

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
+from specjax.linalg import eigh, eigvalsh
 from specjax.sizes import AnySize, active, normal
-from specjax.spectral.one_by_one import eigh, eigvalsh
 from specjax.theory.gradient_rank import shrinkage
 from specjax.theory.one_step import spectral_direction
 

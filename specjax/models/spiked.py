@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
+from specjax.linalg import qr
 from specjax.sizes import AnySize, active, mask, normal, padded, uniform
-from specjax.spectral.one_by_one import qr
 
 BULK = (0.5, 1.5)
 """The interval of the bulk's eigenvalues: c_1 and c_2 of the assumptions."""

@@ -1,9 +1,9 @@
 """Targets of the models: drawn at a size, or given by a user and checked."""
 
-import jax
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from specjax.programs import is_traced
 from specjax.sizes import AnySize, normal, padded, rademacher
 
 
@@ -32,13 +32,13 @@ def check_target(target: Float[Array | np.ndarray, "..."], shape: tuple[AnySize,
     expected = tuple(padded(size) for size in shape)
     if target.shape != expected:
         raise ValueError(f"{what} must have shape {expected}, got {target.shape}.")
-    if not isinstance(target, jax.core.Tracer) and not np.isfinite(np.asarray(target)).all():
+    if not is_traced(target) and not np.isfinite(np.asarray(target)).all():
         raise ValueError(f"{what} must have finite entries, got NaN or infinity in it.")
 
 
 def check_symmetric(target: Float[Array | np.ndarray, "d d"], what: str) -> None:
     """Raises ValueError unless `target` is symmetric to rounding, where its values are known before compilation."""
-    if isinstance(target, jax.core.Tracer):
+    if is_traced(target):
         return
     matrix = np.asarray(target)
     if np.max(np.abs(matrix - matrix.T)) > 8 * np.finfo(matrix.dtype).eps * np.max(np.abs(matrix)):

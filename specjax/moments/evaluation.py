@@ -12,6 +12,7 @@ from jaxtyping import Array
 
 from specjax.moments.graph import Component, Constant, Graph, Size, Symbol
 from specjax.moments.polynomial import Polynomial
+from specjax.programs import is_traced
 
 
 def evaluate(shape: Sequence[Size], terms: Mapping[Graph, Polynomial], values: Mapping[str, Any]) -> Array:
@@ -98,7 +99,7 @@ def known_sizes(symbols: Mapping[str, Any], values: Mapping[str, Any]) -> dict[s
             raise ValueError(f"{name} has the shape {wanted}, got an array of shape {found}.")
         for size, extent in zip(wanted, found, strict=True):
             known = size if isinstance(size, int) else sizes.setdefault(size, extent)
-            if not isinstance(known, jax.core.Tracer) and np.any(np.asarray(known) != extent):
+            if not is_traced(known) and np.any(np.asarray(known) != extent):
                 raise ValueError(f"{name} has the shape {wanted} with {size} = {known}, got an array of shape {found}.")
     return sizes
 

@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
+from specjax.programs import is_traced
+
 _REACH = 16.0
 """An orthonormal Hermite polynomial times the normal density is at most the root of the density (Cramér), here below 1e-27."""
 _MOST = 200
@@ -127,6 +129,6 @@ def _series(f: Callable[[Array], Array], degree: int, variance: float, ends: Seq
 
 
 def _correlations(rho: ArrayLike) -> Array:
-    if not isinstance(rho, jax.core.Tracer) and not (np.abs(np.asarray(rho)) <= 1).all():
+    if not is_traced(rho) and not (np.abs(np.asarray(rho)) <= 1).all():
         raise ValueError(f"A correlation is in [-1, 1], got {rho}.")
     return jnp.asarray(rho, jnp.float64)

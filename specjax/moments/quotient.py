@@ -14,6 +14,7 @@ from jaxtyping import Array
 from specjax.moments.evaluation import check_names, known_sizes
 from specjax.moments.expression import Expression, Operand, as_expression
 from specjax.moments.polynomial import Polynomial, polynomial, symbol
+from specjax.programs import is_traced
 
 Shift = tuple[str, int]
 """A factor (name + number) of a denominator."""
@@ -110,7 +111,7 @@ class Quotient:
     def _check(self, sizes: Mapping[str, Any]) -> None:
         check_names({name for name, _ in self.least}, sizes, sizes)
         for name, least in self.least:
-            if not isinstance(sizes[name], jax.core.Tracer) and np.any(np.asarray(sizes[name]) < least):
+            if not is_traced(sizes[name]) and np.any(np.asarray(sizes[name]) < least):
                 raise ValueError(too_small(least, np.min(np.asarray(sizes[name]))))
 
 

@@ -153,6 +153,11 @@ def _first_platform(_: Sequence[Any], _shape: tuple[Size, ...], _params: Any) ->
     return uniform((), 0)
 
 
+def _never_read(_: Sequence[Any], shape: tuple[Size, ...], _params: Any) -> Value:
+    """What one branch leaves empty for another, as versions for several platforms do."""
+    return uniform(shape, 0)
+
+
 RULES: Mapping[str, Rule] = {
     **ENTRY_RULES,
     "add": _add,
@@ -164,6 +169,7 @@ RULES: Mapping[str, Rule] = {
     "dim_as_value": _dimension,
     "div": _divide,
     "dot_general": _dot_general,
+    "empty2": _never_read,
     "integer_pow": _power,
     "mul": _multiply,
     "neg": _negative,

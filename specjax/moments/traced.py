@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import export
-from jax.extend.core import Jaxpr, Literal
 
 from specjax.moments.entries import OF_PLACES
 from specjax.moments.expression import Expression, as_expression
@@ -22,6 +21,7 @@ from specjax.moments.rules import RULES
 from specjax.moments.values import Places, Value, literal, size_of
 from specjax.moments.words import constant as constant_symbol
 from specjax.moments.words import gaussian as gaussian_symbol
+from specjax.programs import Equation, Program, dtype_of, interpret, shape_of, trace
 
 
 def of(
@@ -62,8 +62,8 @@ def of(
     )
     # In float64 a literal such as 0.1 still is the number that was written.
     with jax.enable_x64(True):
-        closed, returned = jax.make_jaxpr(lambda given: _called(function, given), return_shape=True)(specs)
-    results = _run(closed.jaxpr, [literal(value) for value in closed.consts], leaves)
+        program, returned = trace(lambda given: _called(function, given), specs)
+    results = _run(program, leaves)
     expressions = []
     for result in results:
         if not isinstance(result, Expression):
@@ -72,30 +72,21 @@ def of(
     return jax.tree.unflatten(jax.tree.structure(returned), expressions)
 
 
-def _run(jaxpr: Jaxpr, constants: Sequence[Value], arguments: Sequence[Value]) -> list[Value]:
+def _run(program: Program, arguments: Sequence[Value]) -> list[Value]:
     """The values that a program returns, equation after equation."""
-    known: dict[Any, Value] = dict(zip(jaxpr.constvars, constants, strict=True))
-    known.update(zip(jaxpr.invars, arguments, strict=True))
-
-    def read(atom: Any) -> Value:
-        return literal(atom.val) if isinstance(atom, Literal) else known[atom]
-
-    for equation in jaxpr.eqns:
-        inputs = [read(atom) for atom in equation.invars]
-        if inner := _inner(equation.primitive.name, equation.params):
-            program, held = inner
-            # Of the versions for several platforms the first argument says which.
-            passed = inputs[1:] if "branches_platforms" in equation.params else inputs
-            outputs = _run(program, [literal(value) for value in held], passed)
-        else:
-            outputs = [_applied(equation, inputs)]
-        known.update(zip(equation.outvars, outputs, strict=True))
-    return [read(atom) for atom in jaxpr.outvars]
+    return interpret(program, [literal(value) for value in program.constants], arguments, _outputs, literal)
 
 
-def _applied(equation: Any, inputs: Sequence[Value]) -> Value:
+def _outputs(equation: Equation, inputs: Sequence[Value]) -> list[Value]:
+    if equation.is_by_platform:
+        # Of the versions for several platforms the first argument says which.
+        return _run(equation.branches[0], inputs[1:])
+    return _run(equation.called, inputs) if equation.called else [_applied(equation, inputs)]
+
+
+def _applied(equation: Equation, inputs: Sequence[Value]) -> Value:
     """The value of one operation; ValueError for one that has no rule."""
-    name = equation.primitive.name
+    name = equation.name
     if name not in RULES or (name not in OF_PLACES and any(isinstance(each, Places) for each in inputs)):
         shapes = " and ".join(str(each.shape) for each in inputs)
         raise ValueError(
@@ -104,19 +95,19 @@ def _applied(equation: Any, inputs: Sequence[Value]) -> Value:
         )
     if _rounds(equation):
         raise ValueError(
-            f"The function rounds, or counts bits, by {name!r} to {equation.outvars[0].aval.dtype}; words are polynomials."
+            f"The function rounds, or counts bits, by {name!r} to {dtype_of(equation.outputs[0])}; words are polynomials."
         )
-    shape = tuple(size_of(extent) for extent in equation.outvars[0].aval.shape)
-    return RULES[name](inputs, shape, equation.params)
+    shape = tuple(map(size_of, shape_of(equation.outputs[0])))
+    return RULES[name](inputs, shape, equation.parameters)
 
 
-def _rounds(equation: Any) -> bool:
+def _rounds(equation: Equation) -> bool:
     """Whether an operation on integers or truth values is another one than on numbers: conversions, quotients and bits."""
-    name, made = equation.primitive.name, np.dtype(equation.outvars[0].aval.dtype).kind
+    name, made = equation.name, np.dtype(dtype_of(equation.outputs[0])).kind
     if name in ("and", "not"):
         return made != "b"
     if name == "convert_element_type":
-        given = np.dtype(equation.invars[0].aval.dtype).kind
+        given = np.dtype(dtype_of(equation.inputs[0])).kind
         return (made in "iub" and given not in "iub") or (made == "b" and given != "b")
     return name == "div" and made in "iu"
 
@@ -136,27 +127,6 @@ def _called(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
     """The function at arguments by name, which are passed in place where it takes them so: `jax.grad` counts those."""
     bound = inspect.signature(function).bind(**given)
     return function(*bound.args, **bound.kwargs)
-
-
-def _inner(name: str, params: Mapping[str, Any]) -> tuple[Jaxpr, Sequence[Any]] | None:
-    """The program of an equation that calls one, as `jit` and custom derivatives do; loops call theirs many times and are none."""
-    if "branches_platforms" in params:
-        return params["branches"][0].jaxpr, params["branches"][0].consts
-    if name not in _CALLS:
-        return None
-    for key in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
-        program = params.get(key)
-        if isinstance(program, Jaxpr):
-            return program, ()
-        if program is not None:
-            return program.jaxpr, program.consts
-    return None
-
-
-_CALLS = frozenset(
-    ("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat2", "custom_jvp_call", "custom_vjp_call")
-)
-"""Operations that run one program once, under the names of the versions of JAX that are supported."""
 
 
 def _symbols(name: str, given: Any, make: Callable[..., Expression]) -> Any:

@@ -8,7 +8,7 @@ import optax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from specjax.optim.matrices import IN_OUT, matrices_of
-from specjax.spectral.one_by_one import compiled_one_by_one
+from specjax.programs.one_at_a_time import compiled_one_at_a_time
 
 
 def scale_by_factor_gram(damping: ArrayLike = 0.0) -> optax.GradientTransformationExtraArgs:
@@ -50,5 +50,5 @@ def _preconditioned(g: Float[Array, "*n d k"], x: Float[Array, "*n d k"], dampin
     factor, gradient = x.astype(dtype), g.astype(dtype)
     ridge = jnp.asarray(damping, dtype) * jnp.eye(x.shape[-1], dtype=dtype)
     gram = jnp.matmul(factor.mT, factor) + jnp.broadcast_to(ridge, (*x.shape[:-2], *ridge.shape))
-    solve = jnp.vectorize(partial(compiled_one_by_one, jnp.linalg.solve), signature="(k,k),(k,d)->(k,d)")
+    solve = jnp.vectorize(partial(compiled_one_at_a_time, jnp.linalg.solve), signature="(k,k),(k,d)->(k,d)")
     return solve(gram, gradient.mT).mT.astype(g.dtype)

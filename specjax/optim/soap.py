@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
+from specjax.linalg import eigh, qr
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, matrices_of
 from specjax.optim.precision import in_float32
 from specjax.optim.shampoo import Sides, squares
-from specjax.spectral.one_by_one import eigh, qr
 from specjax.spectral.products import product
 
 

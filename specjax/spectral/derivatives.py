@@ -22,8 +22,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Inexact
 
+from specjax.linalg import eigh
+from specjax.programs.one_at_a_time import compiled_one_at_a_time, one_at_a_time
 from specjax.spectral.methods import ExactPolar
-from specjax.spectral.one_by_one import compiled_one_by_one, eigh, one_by_one
 from specjax.spectral.products import adjoint, product
 
 Linear = Callable[[Array], Array]
@@ -33,7 +34,7 @@ Linear = Callable[[Array], Array]
 def differentiable_factor(method: ExactPolar, x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
     """method(x), with the derivative of the exact polar factor whatever the method does inside; m <= n."""
     # A method with arrays cannot be hashed, which a compiled one must be.
-    call = one_by_one if jax.tree.leaves(method) else compiled_one_by_one
+    call = one_at_a_time if jax.tree.leaves(method) else compiled_one_at_a_time
     return call(method, x)
 
 

@@ -7,10 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from specjax.linalg import nan_unless_finite, svd
 from specjax.spectral.methods.contract import zero_where_zero
-from specjax.spectral.one_by_one import svd
 from specjax.spectral.products import product
-from specjax.spectral.scaling import nan_unless_finite
 
 Scalar = float | Float[Array, ""]
 

@@ -6,7 +6,7 @@ Half precision is measured, and returned, in float32. Norms and ranks of an empt
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from specjax.spectral.one_by_one import singular_values
+from specjax.linalg import singular_values
 from specjax.spectral.scaling import divided_by, ratio, scaled
 
 

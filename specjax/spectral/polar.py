@@ -9,9 +9,9 @@ from functools import partial
 import jax.numpy as jnp
 from jaxtyping import Array, Inexact
 
+from specjax.programs.one_at_a_time import one_at_a_time
 from specjax.spectral.derivatives import differentiable_factor
 from specjax.spectral.methods import SVD, ExactPolar
-from specjax.spectral.one_by_one import one_by_one
 from specjax.spectral.products import adjoint
 from specjax.spectral.scaling import exactly_scaled
 
@@ -71,7 +71,7 @@ def _polar_of_matrix(method: Callable[[Array], Array], x: Array) -> Array:
     if isinstance(method, ExactPolar):
         working = x.dtype if jnp.finfo(x.dtype).bits >= 32 else jnp.float32
         return differentiable_factor(method, unit.astype(working)).astype(x.dtype)
-    factor = one_by_one(method, unit)
+    factor = one_at_a_time(method, unit)
     if factor.shape != x.shape or factor.dtype != x.dtype:
         raise ValueError(
             f"A polar method keeps shape and dtype; this one took {x.dtype}{list(x.shape)} to {factor.dtype}"

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from specjax.spectral.one_by_one import qr, singular_values, svd
+from specjax.linalg import qr, singular_values, svd
 from specjax.spectral.scaling import at_least_float32, divided_by, frobenius, ratio, scaled
 
 MatVec = Callable[[Array], Array]

@@ -2,7 +2,7 @@
 
 from jaxtyping import Array, Float
 
-from specjax.spectral.one_by_one import svd
+from specjax.linalg import svd
 from specjax.spectral.scaling import scaled
 
 

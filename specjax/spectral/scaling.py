@@ -20,14 +20,6 @@ def at_least_float32(x: Num[Array, "..."]) -> Inexact[Array, "..."]:
     return x.astype(np.promote_types(x.dtype, np.float32))
 
 
-def nan_unless_finite(x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
-    """x itself, and NaN throughout where an entry is infinite or NaN.
-
-    LAPACK's singular value decomposition of an infinite matrix may never return; of a NaN one it is NaN.
-    """
-    return jnp.where(jnp.all(jnp.isfinite(x)), x, jnp.nan)
-
-
 def divided_by(x: Float[Array, "..."], largest: Float[Array, "..."]) -> Float[Array, "..."]:
     """x / largest, and x itself where `largest`, a nonnegative array that broadcasts against x, is zero, infinite or NaN.
 
@@ -50,10 +42,19 @@ def scaled(
     x = at_least_float32(x)
     largest = jnp.max(jnp.abs(jax.lax.stop_gradient(x)), axis=axis, keepdims=True, initial=0)
     finite = jnp.isfinite(largest)
-    usable = jnp.where(finite & (largest > 0), largest, 1)
-    mantissa, _ = jnp.frexp(usable)
-    power = jnp.where(finite & (largest > 0), usable / (2 * mantissa), 1)
+    # Subnormal numbers are zero to XLA on most devices.
+    power = _power_of_two(jnp.where(finite & (largest >= jnp.finfo(x.dtype).tiny), largest, 1))
     return jnp.where(finite, divided_by(x, power), jnp.nan), power
+
+
+def _power_of_two(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """The largest power of two that is at most x, for normal x > 0: its exponent, by its bits.
+
+    Not by `jnp.frexp`, which JAX from 0.11 on expands behind the scope of 64 bits in which it is called.
+    """
+    info, word = jnp.finfo(x.dtype), np.dtype(f"uint{jnp.finfo(x.dtype).bits}")
+    exponent = np.array(((1 << info.nexp) - 1) << info.nmant, word)
+    return jax.lax.bitcast_convert_type(jax.lax.bitcast_convert_type(x, word) & exponent, x.dtype)
 
 
 def exactly_scaled(x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:

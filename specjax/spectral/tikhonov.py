@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact
 
-from specjax.spectral.one_by_one import svd
+from specjax.linalg import svd
 from specjax.spectral.products import product
 from specjax.spectral.scaling import at_least_float32
 

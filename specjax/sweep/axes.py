@@ -101,7 +101,7 @@ def _check_points(maker: str, points: tuple[object, ...], example: str) -> None:
     if not points:
         raise ValueError(f"{maker} needs at least one point, got none; write e.g. {maker}({example}).")
     for point in points:
-        if isinstance(point, list | tuple | range) or np.ndim(point) > 0:  # type: ignore[arg-type]
+        if isinstance(point, list | tuple | range) or np.ndim(point) > 0:
             raise ValueError(
                 f"{maker} takes its points one by one, got a {type(point).__name__}; unpack it, e.g. {maker}(*[{example}])."
             )

@@ -3,8 +3,8 @@
 It lies in the user's cache folder (`$XDG_CACHE_HOME/specjax`, else `~/.cache/specjax`). The environment variable
 `SPECJAX_COMPILATION_CACHE` switches it "on" or "off", or names another folder. A cache that the user has given JAX is left alone.
 
-By default it is on for accelerators and in the `specjax` command. On a CPU XLA prints a false alarm for every program it reads from
-the cache (openxla/xla issue 44565), which only a setting made before JAX starts can silence: the command makes it, a library cannot.
+By default it is on, but for CPUs under jaxlib 0.10. There XLA prints a false alarm for every program it reads from the cache (openxla/xla
+issue 44565), which only a setting made before JAX starts can silence: the `specjax` command makes it, a library cannot.
 """
 
 import hashlib
@@ -17,6 +17,7 @@ from pathlib import Path
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
+from specjax.jaxlib import JAXLIB
 from specjax.sweep.progress import logger
 
 SWITCH = "SPECJAX_COMPILATION_CACHE"
@@ -26,7 +27,8 @@ _LEAST_COMPILE_SECONDS = 0.2
 
 def folder(platform: str) -> Path | None:
     """Where programs compiled for `platform` are kept; None where the cache is off."""
-    chosen = os.environ.get(SWITCH) or ("off" if platform == "cpu" else "on")
+    gives_false_alarms = platform == "cpu" and JAXLIB < (0, 11)
+    chosen = os.environ.get(SWITCH) or ("off" if gives_false_alarms else "on")
     if chosen == "off":
         return None
     if chosen != "on":
@@ -38,11 +40,11 @@ def folder(platform: str) -> Path | None:
 def persistent(platform: str) -> Iterator[None]:
     """JAX's compilation cache in `folder`, and its settings as they were afterwards."""
     where = folder(platform)
-    before = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]  # set at run time
+    before = jax.config.jax_compilation_cache_dir
     if where is None or before is not None or not _writable(where):
         yield
         return
-    least = jax.config.jax_persistent_cache_min_compile_time_secs  # type: ignore[attr-defined]
+    least = jax.config.jax_persistent_cache_min_compile_time_secs
     # JAX decides once, at the first compilation, whether there is a cache; a reset makes it look again.
     compilation_cache.reset_cache()
     jax.config.update("jax_compilation_cache_dir", str(where))

@@ -5,18 +5,29 @@ a call takes is measured (`specjax.sweep.calls`). They are counted in the trace 
 make: what operations read and write, and the products of matrix products. How long a `while_loop` is, is not known.
 """
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import log, prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.extend import core
 
-from specjax.spectral.one_by_one import DECOMPOSITIONS, decomposes
+from specjax.programs import (
+    DECOMPOSITIONS,
+    Equation,
+    Program,
+    UnreadableProgramError,
+    UnreadableProgramWarning,
+    decomposes,
+    dtype_of,
+    is_variable,
+    scan,
+    shape_of,
+    while_loop,
+)
 from specjax.sweep.grid import Grid
-from specjax.sweep.jaxprs import INLINED
 
 # FLOPs and bytes in a second, and the seconds that each operation of a program takes to compile: of two CPU cores, and of an accelerator.
 # What operations read and write, each by itself, is mostly fused, and hence so fast.
@@ -26,8 +37,6 @@ _ACCELERATOR = (2e13, 1.5e13, 7e-3)
 _STEPS = {"random_bits": 50, "random_fold_in": 50, "erf_inv": 50}
 # A decomposition of an m x n matrix, n <= m, takes about as long as so many times m n² FLOPs of what XLA does itself.
 _DECOMPOSITION = 20
-# Loops, by the parameters that hold their body and how many of its arguments stay the same.
-_LOOPS = {"scan": ("jaxpr", "num_consts"), "while": ("body_jaxpr", "body_nconsts")}
 _TURNS = 100  # of a loop whose length is not known: a short training, a few roots found
 
 
@@ -44,6 +53,7 @@ class Cost:
         lasts: Whether it may last, beside drawing its matrices: loops take more than half of the time, LAPACK decomposes, or the host
             is called back.
         decomposes: Whether LAPACK decomposes matrices in it.
+        reason: Why its trace could not be read; None if it was.
     """
 
     seconds: float
@@ -52,6 +62,7 @@ class Cost:
     operations: int
     lasts: bool
     decomposes: bool
+    reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -72,7 +83,7 @@ class Scaling:
 @dataclass(frozen=True)
 class CostModel:
     """The costs of one measurement in `seconds`, and `peak` and `working` bytes, the seconds to compile one bucket, and what `Cost` says
-    of its largest program.
+    of its largest program. `is_known` is false where there is nothing to compare plans by.
     """
 
     seconds: Scaling
@@ -81,13 +92,21 @@ class CostModel:
     compile_seconds: float
     lasts: bool
     decomposes: bool
+    is_known: bool = True
 
 
 def cost_model(
     grid: Grid, largest: jax.stages.Traced, narrow: Mapping[str, jax.stages.Traced], platform: str
 ) -> CostModel:
-    """The costs at all points of a grid, from the measurement traced at its corners (`Grid.corners`), for e.g. the platform "cpu"."""
+    """The costs at all points of a grid, from the measurement traced at its corners (`Grid.corners`), for e.g. the platform "cpu".
+
+    Warns:
+        UnreadableProgramWarning: the trace cannot be read, so that the costs come from XLA, or are not known at all.
+    """
     top, low = cost(largest, platform), {dim: cost(traced, platform) for dim, traced in narrow.items()}
+    if top.reason is not None:
+        instead = "The plan follows XLA's estimate" if top.seconds else "Each width is a program of its own"
+        warnings.warn(f"{top.reason} {instead}; results do not depend on it.", UnreadableProgramWarning, stacklevel=3)
 
     def scaling(of: Callable[[Cost], float]) -> Scaling:
         laws = {}
@@ -104,26 +123,52 @@ def cost_model(
         compile_seconds=top.operations * _RATES.get(platform, _ACCELERATOR)[2],
         lasts=top.lasts,
         decomposes=top.decomposes,
+        is_known=top.reason is None or top.seconds > 0,
     )
 
 
 def cost(traced: jax.stages.Traced, platform: str) -> Cost:
-    """The cost of a traced function, from its trace alone: nothing is lowered, compiled or run."""
-    jaxpr = traced.jaxpr.jaxpr
-    work, peak = _work(jaxpr, _RATES.get(platform, _ACCELERATOR), {}), float(peak_bytes(jaxpr))
-    loops = work.seconds > 2 * work.once
-    found = [(eqn.params, *_LOOPS[eqn.primitive.name]) for eqn in _equations(jaxpr) if eqn.primitive.name in _LOOPS]
-    steps = ((params[body].jaxpr, params[constant]) for params, body, constant in found)
-    # In a step its own arrays are alive, and the carry and inputs, which are there before.
-    alive = (peak_bytes(step) + sum(size(v.aval) for v in step.invars[constant:]) for step, constant in steps)
-    calls_back, decomposed = any("callback" in eqn.primitive.name for eqn in _equations(jaxpr)), decomposes(jaxpr)
+    """The cost of a traced function: from its trace, for which nothing is lowered, compiled or run.
+
+    A trace that cannot be read is lowered, and XLA's own analysis of that program says less: loops count as one turn.
+    """
+    try:
+        return _of_trace(Program.of(traced), platform)
+    except UnreadableProgramError as error:
+        return _of_lowered(traced.lower(), platform, str(error))
+
+
+def _of_trace(program: Program, platform: str) -> Cost:
+    work, peak = _work(program, _RATES.get(platform, _ACCELERATOR), {}), float(peak_bytes(program))
+    is_mostly_loops = work.seconds > 2 * work.once
+    calls_back = any("callback" in equation.name for equation in _equations(program))
+    decomposed = decomposes(program)
+    alive = (_alive_in_step(equation) for equation in _equations(program))
     return Cost(
         work.seconds,
         peak,
-        working_bytes=float(max(alive)) if loops else peak,
+        working_bytes=float(max(alive)) if is_mostly_loops else peak,
         operations=work.operations,
-        lasts=loops or calls_back or decomposed,
+        lasts=is_mostly_loops or calls_back or decomposed,
         decomposes=decomposed,
+    )
+
+
+def _of_lowered(lowered: jax.stages.Lowered, platform: str, reason: str) -> Cost:
+    """The cost by XLA's analysis of a program, of which no more is known than `reason` says; without seconds where it has no analysis."""
+    found, text = lowered.cost_analysis() or {}, lowered.as_text()
+    flops, moved, _ = _RATES.get(platform, _ACCELERATOR)
+    is_known = {"flops", "bytes accessed"} <= set(found)
+    accessed = float(found["bytes accessed"]) if is_known else 0.0
+    return Cost(
+        found["flops"] / flops + accessed / moved if is_known else 0.0,
+        # An upper bound where nothing is gone over again.
+        peak_bytes=accessed,
+        working_bytes=accessed,
+        operations=text.count(" = "),
+        lasts="stablehlo.while" in text or "callback" in text or "@lapack" in text,
+        decomposes="@lapack" in text,
+        reason=reason,
     )
 
 
@@ -139,77 +184,84 @@ def _sum(works: Iterable[_Work]) -> _Work:
     return _Work(*map(sum, zip((0.0, 0.0, 0), *works, strict=True)))
 
 
-def _work(jaxpr: core.Jaxpr, rates: tuple[float, float, float], known: dict[core.Jaxpr, _Work]) -> _Work:
+def _work(program: Program, rates: tuple[float, float, float], known: dict[Program, _Work]) -> _Work:
     """The work of a program; `known` is that of what is called in it."""
-    if jaxpr not in known:
-        known[jaxpr] = _sum(_of_equation(eqn, rates, known) for eqn in jaxpr.eqns)
-    return known[jaxpr]
+    if program not in known:
+        known[program] = _sum(_of_equation(equation, rates, known) for equation in program.equations)
+    return known[program]
 
 
-def _of_equation(eqn: core.JaxprEqn, rates: tuple[float, float, float], known: dict[core.Jaxpr, _Work]) -> _Work:
-    name, (flops, moved, _) = eqn.primitive.name, rates
-    inner = [_work(each, rates, known) for each in core.jaxprs_in_params(eqn.params)]
-    if name in _LOOPS:
-        body = _sum(inner)
-        return body._replace(seconds=eqn.params.get("length", _TURNS) * body.seconds)
-    if name == "cond":
+def _of_equation(equation: Equation, rates: tuple[float, float, float], known: dict[Program, _Work]) -> _Work:
+    inner = [_work(body, rates, known) for body in equation.bodies]
+    if equation.name in ("scan", "while"):
+        turns, body = equation.parameters["length"] if equation.name == "scan" else _TURNS, _sum(inner)
+        return body._replace(seconds=turns * body.seconds)
+    if equation.branches:
         return _Work(*map(max, zip(*inner, strict=True)))
-    if name in INLINED:
+    if equation.called:
         return _sum(inner)
-    # What else has programs in it calls them, or takes them for its entries, and then they are small.
-    steps, read_and_written = _STEPS.get(name, 1), sum(size(v.aval) for v in (*eqn.invars, *eqn.outvars))
-    seconds = steps * (_flops(eqn) / flops + read_and_written / moved)
+    # What else has programs in it takes them for its entries, and then they are small.
+    atoms, steps = (*equation.inputs, *equation.outputs), _STEPS.get(equation.name, 1)
+    flops, moved, _ = rates
+    seconds = steps * (_flops(equation) / flops + sum(map(bytes_of, atoms)) / moved)
     return _sum([*inner, _Work(seconds, seconds, steps)])
 
 
-def _flops(eqn: core.JaxprEqn) -> float:
+def _flops(equation: Equation) -> float:
     """Of an operation, one for each entry of its results where it is neither a matrix product nor a decomposition."""
-    shape = getattr(eqn.invars[0].aval, "shape", ()) if eqn.invars else ()
-    entries = float(sum(prod(getattr(v.aval, "shape", ())) for v in eqn.outvars))
-    if eqn.primitive.name == "dot_general":
-        return 2 * entries * prod(shape[axis] for axis in eqn.params["dimension_numbers"][0][0])
-    if eqn.primitive.name in DECOMPOSITIONS and len(shape) > 1:
+    shape = shape_of(equation.inputs[0]) if equation.inputs else ()
+    entries = float(sum(prod(shape_of(variable)) for variable in equation.outputs))
+    if equation.name == "dot_general":
+        return 2 * entries * prod(shape[axis] for axis in equation.parameters["dimension_numbers"][0][0])
+    if equation.name in DECOMPOSITIONS and len(shape) > 1:
         return float(_DECOMPOSITION * prod(shape) * min(shape[-2:]))
     return entries
 
 
-def peak_bytes(jaxpr: core.Jaxpr) -> int:
+def peak_bytes(program: Program) -> int:
     """The most bytes alive at once if every operation writes its result and results are freed after their last use.
 
     Fusion lowers it and parallel execution raises it: a guess at the right size of a chunk, which XLA's memory analysis then checks.
     """
-    return _peak(jaxpr, {})
+    return _peak(program, {})
 
 
-def _peak(jaxpr: core.Jaxpr, known: dict[core.Jaxpr, int]) -> int:
-    if jaxpr in known:
-        return known[jaxpr]
-    last_use = {v: i for i, eqn in enumerate(jaxpr.eqns) for v in eqn.invars if isinstance(v, core.Var)}
-    last_use |= {v: len(jaxpr.eqns) for v in jaxpr.outvars if isinstance(v, core.Var)}
+def _peak(program: Program, known: dict[Program, int]) -> int:
+    if program in known:
+        return known[program]
+    equations = program.equations
+    last_use = {v: i for i, equation in enumerate(equations) for v in equation.inputs if is_variable(v)}
+    last_use |= {v: len(equations) for v in program.outputs if is_variable(v)}
     alive = peak = 0
     freed_at: dict[int, int] = {}
-    for i, eqn in enumerate(jaxpr.eqns):
-        inside = max((_peak(inner, known) for inner in core.jaxprs_in_params(eqn.params)), default=0)
-        written = sum(size(v.aval) for v in eqn.outvars)
-        for v in eqn.outvars:
-            freed_at[last_use.get(v, i)] = freed_at.get(last_use.get(v, i), 0) + size(v.aval)
+    for i, equation in enumerate(equations):
+        inside = max((_peak(body, known) for body in equation.bodies), default=0)
+        written = sum(map(bytes_of, equation.outputs))
+        for v in equation.outputs:
+            freed_at[last_use.get(v, i)] = freed_at.get(last_use.get(v, i), 0) + bytes_of(v)
         alive += written
         peak = max(peak, alive + max(0, inside - written))
         alive -= freed_at.pop(i, 0)
-    known[jaxpr] = peak
+    known[program] = peak
     return peak
 
 
-def _equations(jaxpr: core.Jaxpr) -> Iterator[core.JaxprEqn]:
-    """The equations of `jaxpr` and of what is called in it, without those in loops."""
-    for eqn in jaxpr.eqns:
-        yield eqn
-        if eqn.primitive.name not in _LOOPS:
-            for inner in core.jaxprs_in_params(eqn.params):
-                yield from _equations(inner)
+def _alive_in_step(equation: Equation) -> int:
+    """What is alive in a step of a loop: its own arrays, and the carry and entries of xs, which are there before. 0 for what is no loop."""
+    loop, turns = scan(equation), while_loop(equation)
+    body, consts = (loop.body, loop.consts) if loop else (turns.body, turns.body_consts) if turns else (None, 0)
+    return peak_bytes(body) + sum(map(bytes_of, body.inputs[consts:])) if body else 0
 
 
-def size(aval: object) -> int:
+def _equations(program: Program) -> Iterator[Equation]:
+    """The equations of a program and of what is called in it, without those in loops."""
+    for equation in program.equations:
+        yield equation
+        if equation.name not in ("scan", "while"):
+            for body in equation.bodies:
+                yield from _equations(body)
+
+
+def bytes_of(atom: Any) -> int:
     """Bytes of an array; a key counts as the two words of its data; tokens and the like have no shape."""
-    shape, dtype = getattr(aval, "shape", ()), getattr(aval, "dtype", None)
-    return int(np.prod(shape)) * getattr(dtype, "itemsize", 0)
+    return int(np.prod(shape_of(atom))) * getattr(dtype_of(atom), "itemsize", 0)

@@ -177,10 +177,10 @@ def _programs(
                 # Twice the cores, so that none is idle while the longest compiles; not all, so that the first results come soon.
                 for later in islice(left, 2 * machine.side_by_side - len(compiling)):
                     lowered = _lowered(planned, later)
-                    compiling.append(compilers.submit(_compiled, planned, later, lowered))
+                    compiling.append(compilers.submit(compile_program, lowered))
                     if checked:
                         unpadded = padding_check.unpadded(planned.request.measurement, later.grid)
-                        check, checked = compilers.submit(compile_program, unpadded, seconds=None), False
+                        check, checked = compilers.submit(compile_program, unpadded, is_kept=False), False
                 compiled = compiling.popleft().result()
                 yield _fitted(planned, bucket, compiled), None if check is None else check.result()
                 check = None
@@ -191,12 +191,6 @@ def _programs(
 def _lowered(planned: Planned, bucket: Bucket) -> jax.stages.Lowered:
     measurement, mesh = planned.request.measurement, planned.request.machine.mesh
     return measurement.traced(bucket.grid, bucket.chunk, mesh=mesh, vmapped=bucket.vmapped).lower()
-
-
-def _compiled(planned: Planned, bucket: Bucket, lowered: jax.stages.Lowered) -> jax.stages.Compiled:
-    request = planned.request
-    seconds, compiling = request.seconds(bucket.grid) * bucket.grid.seeds, request.model.compile_seconds
-    return compile_program(lowered, seconds=seconds, compiling=compiling)
 
 
 def _fitted(planned: Planned, bucket: Bucket, compiled: jax.stages.Compiled) -> Ready:
@@ -225,7 +219,7 @@ def _fitted(planned: Planned, bucket: Bucket, compiled: jax.stages.Compiled) -> 
                 f"more than the {memory.described(budget)} of memory; raise memory, take plan='exact', or sweep fewer values at a time."
             )
         bucket = replace(bucket, chunk=groups * vmapped * devices, vmapped=vmapped)
-        compiled = _compiled(planned, bucket, _lowered(planned, bucket))
+        compiled = compile_program(_lowered(planned, bucket))
     return Ready(request.measurement, bucket.grid, machine, compiled, each, chunk, vmapped, under_way)
 
 

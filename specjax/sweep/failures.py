@@ -19,7 +19,7 @@ class FailedSeedsWarning(UserWarning):
 def failed_seeds(outputs: Mapping[str, np.ndarray], dims: int) -> np.ndarray:
     """Where any output is NaN or infinite, over the first `dims` dimensions, which all outputs share."""
     finite = [np.isfinite(array).all(axis=tuple(range(dims, array.ndim))) for array in outputs.values()]
-    return ~np.logical_and.reduce(finite)
+    return ~np.all(finite, axis=0)
 
 
 def mark_failed(data: xr.Dataset, axes: Sequence[str], computed: xr.DataArray | None) -> xr.Dataset:

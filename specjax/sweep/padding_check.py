@@ -107,7 +107,7 @@ def _in_ways(measurement: Measurement, grid: Grid, seeds: np.ndarray) -> dict[st
         return jax.lax.map(lambda stream: moved(program, stream, *arguments), streams)
 
     with persistent(jax.local_devices()[0].platform):
-        compiled = compile_program(trace(in_ways, measurement.key_data, len(seeds), grid).lower(), seconds=None)
+        compiled = compile_program(trace(in_ways, measurement.key_data, len(seeds), grid).lower(), is_kept=False)
     return _outputs(compiled, measurement, grid, seeds, leading=1)
 
 

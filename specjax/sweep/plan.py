@@ -95,7 +95,7 @@ def group(grid: Grid, plan: str, model: CostModel, *, checked: bool, side_by_sid
     alone = exact(padded)
     if plan == "padded":
         return padded
-    if plan == "exact":
+    if plan == "exact" or not model.is_known:
         return alone
 
     compiling = model.compile_seconds / side_by_side

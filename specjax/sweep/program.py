@@ -17,11 +17,12 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Key, Shaped, UInt32
 
+from specjax import programs
+from specjax.programs import one_at_a_time
 from specjax.sizes import Size
-from specjax.sweep.decompositions import in_turn
-from specjax.sweep.effort import effort
 from specjax.sweep.grid import Coordinates, Grid
 from specjax.sweep.progress import logger
+from specjax.sweep.xla_options import xla_options
 
 Measure = Callable[..., Mapping[str, Any]]
 Shapes = Mapping[str, jax.ShapeDtypeStruct]
@@ -38,7 +39,7 @@ class Measurement:
 
     measure: Measure
     key: Key[Array, ""]
-    _traced: dict[Any, jax.stages.Traced] = field(default_factory=dict, repr=False, compare=False)
+    _at_point: dict[Any, "_AtPoint"] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def key_data(self) -> UInt32[np.ndarray, "..."]:
@@ -54,7 +55,7 @@ class Measurement:
         itself and without communication.
         """
         impl, axes = str(jax.random.key_impl(self.key)), grid.axes
-        at_points = in_turn(self.traced_at_point(grid))
+        at_points = self._at(grid).mapped
         for axis in reversed(axes):
             at_points = jax.vmap(at_points, in_axes=(None, {name: 0 if name == axis else None for name in grid.dims}))
 
@@ -93,14 +94,22 @@ class Measurement:
 
     def traced_at_point(self, grid: Grid) -> jax.stages.Traced:
         """The measurement at one point of the program of a grid, whichever: traced once for all grids whose programs take the same."""
+        return self._at(grid).traced
+
+    def _at(self, grid: Grid) -> "_AtPoint":
         scalars = jax.tree.map(lambda array: jax.ShapeDtypeStruct((), array.dtype), grid.coordinates)
         taken, dtypes = jax.tree.structure(scalars), (scalar.dtype for scalar in jax.tree.leaves(scalars))
         largest = (max(points) for dim in grid.wide for points in dim.widths.values())
         kind = (taken, *dtypes, *largest)
-        if kind not in self._traced:
+        if kind not in self._at_point:
+
+            def at_point(key: Array, coordinates: Coordinates) -> dict[str, Array]:
+                return flat_outputs(self.measure, key, grid.point(coordinates))
+
+            jitted = jax.jit(at_point)
             with jax.default_matmul_precision("highest"):
-                self._traced[kind] = jax.jit(partial(self._at_point, grid)).trace(self.key, scalars)
-        return self._traced[kind]
+                self._at_point[kind] = _AtPoint(jitted, jitted.trace(self.key, scalars))
+        return self._at_point[kind]
 
     def takes_sizes(self, grid: Grid) -> bool:
         """Whether it can be traced with the padded sizes of the program of `grid`, and is not one of ints alone."""
@@ -111,8 +120,25 @@ class Measurement:
             return False
         return True
 
-    def _at_point(self, grid: Grid, key: Array, coordinates: Coordinates) -> dict[str, Array]:
-        return flat_outputs(self.measure, key, grid.point(coordinates))
+
+@dataclass(frozen=True)
+class _AtPoint:
+    """The measurement at one point, a function of key and coordinates: under `jax.jit`, and traced."""
+
+    jitted: Callable[..., dict[str, Array]]
+    traced: jax.stages.Traced
+
+    @property
+    def mapped(self) -> Callable[..., dict[str, Array]]:
+        """The same function, to be mapped over, in which no batch of matrices reaches LAPACK where that is a danger."""
+        if one_at_a_time.IS_NEEDED:
+            return one_at_a_time.without_batches(self.traced)
+        try:
+            program = programs.Program.of(self.traced)
+        except programs.UnreadableProgramError:
+            return self.jitted
+        has_scope = program.has_64_bits and jnp.result_type(float) != jnp.float64
+        return programs.scoped(program, self.traced.out_info) if has_scope else self.jitted
 
 
 def flat_outputs(measure: Measure, key: Key[Array, ""], point: Mapping[str, Any]) -> dict[str, Shaped[Array, "..."]]:
@@ -184,11 +210,9 @@ def trace(
         )
 
 
-def compile_program(
-    lowered: jax.stages.Lowered, *, seconds: float | None, compiling: float = 0.0
-) -> jax.stages.Compiled:
-    """Compiles a program ahead of time, with the effort that pays; see `effort`."""
-    return lowered.compile(effort(seconds, compiling))
+def compile_program(lowered: jax.stages.Lowered, *, is_kept: bool = True) -> jax.stages.Compiled:
+    """Compiles a program ahead of time, with the effort that pays; see `xla_options`."""
+    return lowered.compile(xla_options(is_kept=is_kept))
 
 
 def seed_ids(start: int, stop: int) -> UInt32[np.ndarray, " seeds"]:

@@ -4,7 +4,7 @@ Known as Monte Carlo arithmetic (Parker, 1997) and as the CESTAC method (Vignes,
 multiplied by 1 + a or 1 - a, by a sign hashed from its own bits, so that each entry of each step of a scan has its own. What is moved
 exactly (a reshaped, sorted or selected entry, a maximum) stays equal to where it came from, zeros stay zero, and neither keys nor random
 bits change, so that every draw is the same one. The bodies of calls and scans are entered. Those of `cond`, `while_loop` and the like are
-not, because a loop that ends by a tolerance might not end: their operands and results are moved.
+not, because a loop that ends by a tolerance might not end: their operands and results are moved, as are those of what cannot be read.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,10 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend import core
 from jaxtyping import Array, UInt32
 
-from specjax.sweep.jaxprs import INLINED, evaluate, unchanged
+from specjax.programs import Equation, Program, Scan, UnreadableProgramError, evaluate, scan, trace
 
 ULPS = 8
 """By how many units of the dtype's precision a result is moved."""
@@ -39,39 +38,38 @@ _HASH = 0x9E3779B1  # 2**32 over the golden ratio: the highest bit of a multiple
 
 def moved(function: Callable[..., Any], stream: UInt32[Array, ""], *arguments: Any) -> Any:
     """`function(*arguments)` with its last bits moved; another `stream` moves them another way, and stream 0 not at all."""
-    closed, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
-    outputs = _body(closed, jax.tree.leaves(arguments), stream)
-    return jax.tree.unflatten(jax.tree.structure(shape), outputs)
+    program, shapes = trace(function, *arguments)
+    outputs = _body(program, jax.tree.leaves(arguments), stream)
+    return jax.tree.unflatten(jax.tree.structure(shapes), outputs)
 
 
-def _body(body: core.ClosedJaxpr, arguments: Sequence[Any], stream: Array) -> list[Any]:
-    return evaluate(body.jaxpr, body.consts, arguments, partial(_results, stream))
+def _body(program: Program, arguments: Sequence[Any], stream: Array) -> list[Any]:
+    return evaluate(program, arguments, partial(_outputs, stream))
 
 
-def _results(stream: Array, eqn: core.JaxprEqn, operands: list[Any], within: core.Jaxpr) -> list[Any]:
-    name = eqn.primitive.name
-    if name in INLINED:
-        return _body(eqn.params[INLINED[name]], operands, stream)
-    if name == "scan":
-        return _scan(eqn, operands, stream)
-    results = unchanged(eqn, operands, within)
-    return results if name in _EXACT else [_move(result, stream) for result in results]
+def _outputs(stream: Array, equation: Equation, inputs: list[Any]) -> list[Any]:
+    if equation.called:
+        return _body(equation.called, inputs, stream)
+    if loop := _readable_scan(equation):
+        return _scan(loop, inputs, stream)
+    outputs = equation.bind(*inputs)
+    return outputs if equation.name in _EXACT else [_move(output, stream) for output in outputs]
 
 
-def _scan(eqn: core.JaxprEqn, operands: list[Any], stream: Array) -> list[Any]:
-    body, consts, carried = eqn.params["jaxpr"], eqn.params["num_consts"], eqn.params["num_carry"]
+def _readable_scan(equation: Equation) -> Scan | None:
+    try:
+        return scan(equation)
+    except UnreadableProgramError:
+        return None
 
-    def step(carry: list[Any], given: tuple[Array, list[Any]]) -> tuple[list[Any], list[Any]]:
-        index, xs = given
+
+def _scan(loop: Scan, inputs: list[Any], stream: Array) -> list[Any]:
+    def step(index: Array, given: list[Any]) -> list[Any]:
         # Each step moves bits in its own way: by one way for all, a value that a step keeps would go to and fro between two.
         own = jnp.where(stream > 0, (stream + index) * jnp.uint32(_HASH) | jnp.uint32(1), stream)
-        outputs = _body(body, [*operands[:consts], *carry, *xs], own)
-        return outputs[:carried], outputs[carried:]
+        return _body(loop.body, given, own)
 
-    length, reverse = eqn.params["length"], eqn.params["reverse"]
-    xs = jnp.arange(length, dtype=jnp.uint32), operands[consts + carried :]
-    carry, ys = lax.scan(step, operands[consts : consts + carried], xs, length, reverse)
-    return [*carry, *ys]
+    return loop.run(inputs, step)
 
 
 def _move(result: Any, stream: Array) -> Any:

@@ -15,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike
 
+from specjax.programs import is_traced
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -45,7 +47,7 @@ def check_in(interval: str, **numbers: ArrayLike) -> None:
     """Raises ValueError for a named number, or one in an array, outside an interval such as "(0, 1]"; traced ones pass."""
     low, high = (float(end) for end in interval[1:-1].split(","))
     for name, value in numbers.items():
-        if isinstance(value, jax.core.Tracer):
+        if is_traced(value):
             continue
         values = np.asarray(value, float)
         above = values >= low if interval[0] == "[" else values > low

@@ -11,13 +11,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from specjax.spectral.one_by_one import compiled_one_by_one, eigh
+from specjax.linalg import eigh
+from specjax.programs.one_at_a_time import compiled_one_at_a_time
 from specjax.spectral.products import product
 
 
 def affine_invariant_distance(a: Float[Array, "*batch n n"], b: Float[Array, "*batch n n"]) -> Float[Array, "*batch"]:
     """‖log(a^(-1/2) b a^(-1/2))‖_F, exact; NaN where a or b is not positive definite."""
-    return jnp.vectorize(partial(compiled_one_by_one, _distance), signature="(n,n),(n,n)->()")(a, b)
+    return jnp.vectorize(partial(compiled_one_at_a_time, _distance), signature="(n,n),(n,n)->()")(a, b)
 
 
 def _distance(a: Array, b: Array) -> Array:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from specjax.spectral.one_by_one import singular_values
+from specjax.linalg import singular_values
 from specjax.theory.closed_forms import check_in, floats, in_float64, legendre
 
 GAUSSIAN_NUCLEAR_RANK = 64 / (9 * np.pi**2)

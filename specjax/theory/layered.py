@@ -8,8 +8,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from specjax.linalg import singular_values
 from specjax.spectral import spectral_norm
-from specjax.spectral.one_by_one import singular_values
 
 _Numbers = Float[Array, "..."]
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from specjax import spectral
-from specjax.spectral.one_by_one import eigvalsh, svd
+from specjax.linalg import eigvalsh, svd
 
 
 class Comparison(NamedTuple):

@@ -9,8 +9,8 @@ either. [ours]
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from specjax.linalg import eigh
 from specjax.spectral import stabilized_sign
-from specjax.spectral.one_by_one import eigh
 from specjax.spectral.products import product
 
 

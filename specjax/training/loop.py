@@ -18,6 +18,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from specjax import keeping
 from specjax.diagnostics import first_not_finite
+from specjax.jaxlib import cpu_options
 from specjax.spectral.scaling import at_least_float32
 from specjax.training.checkpoints import Checkpoints, kept
 
@@ -131,18 +132,18 @@ def train(
         return Run(params, state, step, losses, run.records, finite & _finite(params)), None
 
     # A program of its own, so that trainings that differ in their optimizer compile it once.
-    measured = jax.jit(record)
+    measured = jax.jit(record, compiler_options=cpu_options())
 
     def recorded(run: Run) -> Run:
         values = measured(run.params, run.step)
         return run._replace(records=_written(run.records, values, run.step // every))
 
-    @partial(jax.jit, donate_argnums=0)
+    @partial(jax.jit, donate_argnums=0, compiler_options=cpu_options())
     def stretch(run: Run) -> Run:
         return jax.lax.scan(advance, run, length=every)[0]
 
     # One microbatch may lack what the whole has, such as a token that counts, and the whole may not fit.
-    @jax.jit
+    @partial(jax.jit, compiler_options=cpu_options())
     def judged(params: PyTree, step: Array) -> tuple[PyTree, Bool[Array, " microbatches"]]:
         batches = shaped(step)
         return batches, jax.lax.map(lambda batch: _finite(jax.value_and_grad(loss)(params, batch)), batches)

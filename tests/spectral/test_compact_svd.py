@@ -9,7 +9,7 @@ import pytest
 import scipy.linalg
 
 from specjax import spectral
-from specjax.spectral.one_by_one import svd
+from specjax.linalg import svd
 
 # Met along spectral gradient descent on factorization; singular values from 4e-3 to 1e-20. The failure hangs on its last bits.
 HARD = np.load(Path(__file__).parent / "data" / "gesdd_gives_up.npy")

@@ -157,9 +157,9 @@ def test_what_it_costs_is_one_program_where_something_is_padded_and_left_to_do(t
     compiled, checked = [], []
     compile_program, check = execution.compile_program, padding_check.checked
 
-    def noted(lowered, *, seconds, compiling=0.0):
-        compiled.append("check" if seconds is None else "bucket")
-        return compile_program(lowered, seconds=seconds, compiling=compiling)
+    def noted(lowered, *, is_kept=True):
+        compiled.append("bucket" if is_kept else "check")
+        return compile_program(lowered, is_kept=is_kept)
 
     def checking(calls, measurement, bucket, *arguments):
         checked.append(bucket.label)

@@ -177,3 +177,12 @@ def test_the_stable_rank_of_the_identity_plus_a_mean():
     for strength in (0.0, 0.05, 2.0):
         s = np.linalg.svd(np.eye(7) + strength, compute_uv=False)
         np.testing.assert_allclose(stable_rank(7, strength), np.sum(s**2) / s[0] ** 2, rtol=1e-12)
+
+
+def test_one_step_from_an_infinite_gradient_is_nan_and_no_other():
+    x = np.random.default_rng(0).normal(size=(2, 4, 6)).astype(np.float32)
+    g = x.copy()
+    g[1, 0, 2] = np.inf
+    found = np.asarray(jax.jit(one_step.compare)(g, x.mT @ x).guaranteed_spectral)
+    assert np.isnan(found[1])
+    assert np.isfinite(found[0])

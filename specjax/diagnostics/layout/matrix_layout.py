@@ -18,6 +18,7 @@ from specjax.diagnostics.layout.program import uses_in
 from specjax.diagnostics.layout.rows import Kind, Label, LayoutRow, row
 from specjax.optim.names import is_box, leaf_names
 from specjax.optim.splits import Interleaved
+from specjax.programs import UnreadableProgramError, trace
 
 _DATA_DECIDES = (
     jax.errors.ConcretizationTypeError,
@@ -100,6 +101,7 @@ def matrix_layout(loss: Callable[[PyTree, PyTree], Any], params: PyTree, batch: 
     Raises:
         ValueError: for a leaf that the loss does not use; a loss that is not one number; one whose program depends on the
             values of its arguments, as with a boolean mask for an index.
+        UnreadableProgramError: JAX spells something in the program in a way that specjax does not know; also a ValueError.
 
     """
     treedef: Any
@@ -123,12 +125,10 @@ def matrix_layout(loss: Callable[[PyTree, PyTree], Any], params: PyTree, batch: 
             with jax.ensure_compile_time_eval() if known else nullcontext():
                 return loss(treedef.unflatten(_replaced(leaves, order, arrays)), batch_treedef.unflatten(given))
 
-        return jax.make_jaxpr(of_arrays, return_shape=True)(
-            [_abstract(leaves[i]) for i in order], [_abstract(batch_leaves[i]) for i in unknown]
-        )
+        return trace(of_arrays, [_abstract(leaves[i]) for i in order], [_abstract(batch_leaves[i]) for i in unknown])
 
     try:
-        closed, shape = traced_with({})
+        program, shape = traced_with({})
     except _DATA_DECIDES as error:
         names_in_batch = leaf_names(batch)
         deciding = [names_in_batch[i] for i in data if _decides(i, batch_leaves[i], traced_with)]
@@ -140,7 +140,11 @@ def matrix_layout(loss: Callable[[PyTree, PyTree], Any], params: PyTree, batch: 
     first = shape[0] if isinstance(shape, tuple | list) and len(shape) else shape
     if getattr(first, "shape", None) != ():
         raise ValueError(f"The loss must be one number, or (number, anything), got {shape}.")
-    uses = uses_in(closed, len(parameters), constants_are_data=not data)
+    try:
+        uses = uses_in(program, len(parameters), constants_are_data=not data)
+    except UnreadableProgramError as error:
+        way_out = "or give optim.muon its labels= and dimension_numbers= yourself."
+        raise UnreadableProgramError(error.what, way_out) from error
     rows: dict[int, LayoutRow] = {}
     for number, i in enumerate(parameters):
         real = jnp.issubdtype(leaves[i].dtype, jnp.floating)

@@ -3,8 +3,6 @@
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from jax.extend import core
-
 from specjax.diagnostics.layout.ends import use_up
 from specjax.diagnostics.layout.pieces import (
     Entries,
@@ -23,14 +21,15 @@ from specjax.diagnostics.layout.pieces import (
 )
 from specjax.diagnostics.layout.uses import Uses
 from specjax.diagnostics.layout.values import Value, from_all
+from specjax.programs import Equation, shape_of
 
-Rule = Callable[[core.JaxprEqn, list[Value], Uses, Hashable], list[Value]]
+Rule = Callable[[Equation, list[Value], Uses, Hashable], list[Value]]
 """The outputs of an operation from its operands; `place` is where in the program it stands, and uses are recorded."""
 
 
-def ints(eqn: core.JaxprEqn, name: str) -> tuple[int, ...]:
+def ints(equation: Equation, name: str) -> tuple[int, ...]:
     """A parameter of an operation that lists axes or sizes."""
-    return as_ints(eqn.params[name])
+    return as_ints(equation.parameters[name])
 
 
 def as_ints(numbers: Sequence[Any]) -> tuple[int, ...]:
@@ -38,13 +37,13 @@ def as_ints(numbers: Sequence[Any]) -> tuple[int, ...]:
     return tuple(int(n) for n in numbers)
 
 
-def shapes_of(eqn: core.JaxprEqn) -> list[tuple[int, ...]]:
+def shapes_of(equation: Equation) -> list[tuple[int, ...]]:
     """The shapes of the outputs."""
-    return [tuple(getattr(var.aval, "shape", ())) for var in eqn.outvars]
+    return [shape_of(variable) for variable in equation.outputs]
 
 
 def _moved(
-    eqn: core.JaxprEqn,
+    equation: Equation,
     value: Value,
     uses: Uses,
     place: Hashable,
@@ -52,37 +51,37 @@ def _moved(
     others: Sequence[Value] = (),
 ) -> list[Value]:
     """A value whose entries are moved; a parameter that cannot be followed is recorded as such."""
-    (shape,) = shapes_of(eqn)
+    (shape,) = shapes_of(equation)
     moved = [move(term) for term in value.terms]
     for term, after in zip(value.terms, moved, strict=True):
         if after is None and not term.statistic and term in value.parameters():
-            use_up(value._replace(terms=(term,)), "lost", uses, place, eqn.primitive.name)
+            use_up(value._replace(terms=(term,)), "lost", uses, place, equation.name)
     result = from_all([value, *others], shape, moved)
     return [result if any(moved) else result._replace(data=result.data or value.is_parameter)]
 
 
-def _transpose(eqn: core.JaxprEqn, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
-    return _moved(eqn, values[0], uses, place, lambda term: transposed(term, ints(eqn, "permutation")))
+def _transpose(equation: Equation, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
+    return _moved(equation, values[0], uses, place, lambda term: transposed(term, ints(equation, "permutation")))
 
 
-def _reshape(eqn: core.JaxprEqn, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
-    return _moved(eqn, values[0], uses, place, lambda term: reshaped(term, shapes_of(eqn)[0]))
+def _reshape(equation: Equation, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
+    return _moved(equation, values[0], uses, place, lambda term: reshaped(term, shapes_of(equation)[0]))
 
 
-def _broadcast(eqn: core.JaxprEqn, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
-    shape, dimensions = ints(eqn, "shape"), ints(eqn, "broadcast_dimensions")
-    return _moved(eqn, values[0], uses, place, lambda term: broadcast(term, shape, dimensions))
+def _broadcast(equation: Equation, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
+    shape, dimensions = ints(equation, "shape"), ints(equation, "broadcast_dimensions")
+    return _moved(equation, values[0], uses, place, lambda term: broadcast(term, shape, dimensions))
 
 
-def _squeeze(eqn: core.JaxprEqn, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
-    return _moved(eqn, values[0], uses, place, lambda term: dropped(term, ints(eqn, "dimensions"), "index"))
+def _squeeze(equation: Equation, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
+    return _moved(equation, values[0], uses, place, lambda term: dropped(term, ints(equation, "dimensions"), "index"))
 
 
-def _slice(eqn: core.JaxprEqn, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
-    starts, stops = ints(eqn, "start_indices"), ints(eqn, "limit_indices")
-    steps = ints(eqn, "strides") if eqn.params["strides"] else (1,) * len(starts)
+def _slice(equation: Equation, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
+    starts, stops = ints(equation, "start_indices"), ints(equation, "limit_indices")
+    steps = ints(equation, "strides") if equation.parameters["strides"] else (1,) * len(starts)
     ranges = [(a, len(range(a, b, step)), step) for a, b, step in zip(starts, stops, steps, strict=True)]
-    return _moved(eqn, values[0], uses, place, lambda term: _cut(term, ranges, uses))
+    return _moved(equation, values[0], uses, place, lambda term: _cut(term, ranges, uses))
 
 
 def _cut(term: Term, ranges: Sequence[tuple[int, int, int]], uses: Uses) -> Term | None:
@@ -98,28 +97,28 @@ def _cut(term: Term, ranges: Sequence[tuple[int, int, int]], uses: Uses) -> Term
     return term
 
 
-def _split(eqn: core.JaxprEqn, values: list[Value], uses: Uses, _place: Hashable) -> list[Value]:
-    (value, axis), results, start = (values[0], int(eqn.params["axis"])), [], 0
-    for shape, size in zip(shapes_of(eqn), ints(eqn, "sizes"), strict=True):
+def _split(equation: Equation, values: list[Value], uses: Uses, _place: Hashable) -> list[Value]:
+    (value, axis), results, start = (values[0], int(equation.parameters["axis"])), [], 0
+    for shape, size in zip(shapes_of(equation), ints(equation, "sizes"), strict=True):
         ranges = [(start, size, 1) if i == axis else (0, n, 1) for i, n in enumerate(value.shape)]
         results.append(value.of(shape, [_cut(term, ranges, uses) for term in value.terms]))
         start += size
     return results
 
 
-def _unstack(eqn: core.JaxprEqn, values: list[Value], uses: Uses, _place: Hashable) -> list[Value]:
-    value, axis = values[0], int(eqn.params["axis"])
+def _unstack(equation: Equation, values: list[Value], uses: Uses, _place: Hashable) -> list[Value]:
+    value, axis = values[0], int(equation.parameters["axis"])
     results = []
-    for start, shape in enumerate(shapes_of(eqn)):
+    for start, shape in enumerate(shapes_of(equation)):
         ranges = [(start, 1, 1) if i == axis else (0, n, 1) for i, n in enumerate(value.shape)]
         cuts = [_cut(term, ranges, uses) for term in value.terms]
         results.append(value.of(shape, [term and dropped(term, [axis], "index") for term in cuts]))
     return results
 
 
-def _dynamic_slice(eqn: core.JaxprEqn, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
+def _dynamic_slice(equation: Equation, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
     value, indices = values[0], values[1:]
-    sizes = ints(eqn, "slice_sizes")
+    sizes = ints(equation, "slice_sizes")
     chosen = [i for i, (n, size) in enumerate(zip(value.shape, sizes, strict=True)) if size < n]
     by_data = any(indices[i].data for i in chosen)
 
@@ -130,14 +129,14 @@ def _dynamic_slice(eqn: core.JaxprEqn, values: list[Value], uses: Uses, place: H
             term = term._replace(axes=(*term.axes[:axis], kept, *term.axes[axis + 1 :]))
         return term
 
-    results = _moved(eqn, value, uses, place, move, indices)
+    results = _moved(equation, value, uses, place, move, indices)
     return [_looked_up(result, uses, place) for result in results]
 
 
-def _gather(eqn: core.JaxprEqn, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
+def _gather(equation: Equation, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
     value, indices = values
-    numbers, sizes = eqn.params["dimension_numbers"], ints(eqn, "slice_sizes")
-    (shape,) = shapes_of(eqn)
+    numbers, sizes = equation.parameters["dimension_numbers"], ints(equation, "slice_sizes")
+    (shape,) = shapes_of(equation)
     batching = tuple(numbers.operand_batching_dims)
     kept = [axis for axis in range(len(value.shape)) if axis not in (*numbers.collapsed_slice_dims, *batching)]
     one = len(indices.shape) == 1 and not indices.data
@@ -154,7 +153,7 @@ def _gather(eqn: core.JaxprEqn, values: list[Value], uses: Uses, place: Hashable
             )
         return term._replace(axes=tuple(axes))
 
-    result = _moved(eqn, value, uses, place, move, [indices])[0]
+    result = _moved(equation, value, uses, place, move, [indices])[0]
     # Positions that are constants pick rows as tokens do.
     picked = result if one or not value.is_parameter else result._replace(data=True)
     return [_looked_up(picked, uses, place)]
@@ -168,12 +167,12 @@ def _looked_up(value: Value, uses: Uses, place: Hashable) -> Value:
     return use_up(value, "lookup", uses, place)
 
 
-def _concatenate(eqn: core.JaxprEqn, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
-    return _joined(eqn, values, uses, place)
+def _concatenate(equation: Equation, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
+    return _joined(equation, values, uses, place)
 
 
-def _joined(eqn: core.JaxprEqn, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
-    (shape,) = shapes_of(eqn)
+def _joined(equation: Equation, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
+    (shape,) = shapes_of(equation)
     if any(value.data for value in values):
         values = [use_up(v, "joined", uses, place, "concatenate") if v.is_parameter else v for v in values]
     seen: set[tuple[int, int, Entries | None]] = set()
@@ -197,8 +196,8 @@ def _parts(term: Term) -> set[tuple[int, int, Entries | None]]:
     return {(source[1], axis, entries(term, source, axis)) for source, axis in pieces}
 
 
-def _stack(eqn: core.JaxprEqn, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
-    axis = int(eqn.params["axis"])
+def _stack(equation: Equation, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
+    axis = int(equation.parameters["axis"])
     longer = [
         v.of(
             (*v.shape[:axis], 1, *v.shape[axis:]),
@@ -206,21 +205,25 @@ def _stack(eqn: core.JaxprEqn, values: list[Value], uses: Uses, place: Hashable)
         )
         for v in values
     ]
-    return _joined(eqn, longer, uses, place)
+    return _joined(equation, longer, uses, place)
 
 
-def _pad(eqn: core.JaxprEqn, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
-    return _moved(eqn, values[0], uses, place, lambda term: fitted(term, shapes_of(eqn)[0]), values[1:])
+def _pad(equation: Equation, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
+    return _moved(equation, values[0], uses, place, lambda term: fitted(term, shapes_of(equation)[0]), values[1:])
 
 
-def _all_gather(eqn: core.JaxprEqn, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
-    (shape,), axis, tiled = shapes_of(eqn), eqn.params["all_gather_dimension"], eqn.params["tiled"]
+def _all_gather(equation: Equation, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
+    (shape,), axis, tiled = (
+        shapes_of(equation),
+        equation.parameters["all_gather_dimension"],
+        equation.parameters["tiled"],
+    )
 
     def move(term: Term) -> Term:
         axes = term.axes if tiled else (*term.axes[:axis], unknown(shape[axis]), *term.axes[axis:])
         return fitted(term._replace(axes=axes), shape)
 
-    return _moved(eqn, values[0], uses, place, move)
+    return _moved(equation, values[0], uses, place, move)
 
 
 MOVES: dict[str, Rule] = {

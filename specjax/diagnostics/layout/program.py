@@ -1,97 +1,83 @@
 """A program read once, without a number: what its parameters are used for, through calls, branches and loops."""
 
 from collections.abc import Hashable, Sequence
-from typing import Any
 
-from jax.extend import core
+import numpy as np
 
 from specjax.diagnostics.layout.ends import use_up
 from specjax.diagnostics.layout.pieces import dropped, fitted, unknown, whole
 from specjax.diagnostics.layout.rules import apply
 from specjax.diagnostics.layout.uses import Uses, leaf
 from specjax.diagnostics.layout.values import Value, distinct, from_all
+from specjax.programs import Equation, Program, Scan, While, interpret, scan, shape_of, while_loop
 
 
-def uses_in(closed: core.ClosedJaxpr, parameters: int, *, constants_are_data: bool) -> Uses:
+def uses_in(program: Program, parameters: int, *, constants_are_data: bool) -> Uses:
     """The uses of the first `parameters` arguments of a program; the others are data, and so may be its constants."""
     uses = Uses()
-    jaxpr = closed.jaxpr
     arguments = []
-    for number, var in enumerate(jaxpr.invars):
-        shape = _shape(var)
+    for number, shape in enumerate(map(shape_of, program.inputs)):
         arguments.append(
             Value(shape, (whole(leaf(number), shape),)) if number < parameters else Value(shape, data=True)
         )
-    constants = [Value(_shape(var), data=constants_are_data and bool(_shape(var))) for var in jaxpr.constvars]
-    for value in read(jaxpr, constants, arguments, uses, ()):
+    shapes = map(shape_of, program.constant_variables)
+    constants = [Value(shape, data=constants_are_data and bool(shape)) for shape in shapes]
+    for value in read(program, constants, arguments, uses, ()):
         if value.is_parameter:
             use_up(value, "statistic", uses, "the loss")
     return uses
 
 
 def read(
-    jaxpr: core.Jaxpr, constants: Sequence[Value], arguments: Sequence[Value], uses: Uses, place: tuple[Hashable, ...]
+    program: Program, constants: Sequence[Value], arguments: Sequence[Value], uses: Uses, place: tuple[Hashable, ...]
 ) -> list[Value]:
     """The outputs of a program; `place` says where it is called."""
-    values: dict[Any, Value] = dict(zip(jaxpr.constvars, constants, strict=True))
-    values.update(zip(jaxpr.invars, arguments, strict=True))
 
-    def value(atom: Any) -> Value:
-        return Value(_shape(atom)) if isinstance(atom, core.Literal) else values[atom]
+    def outputs(equation: Equation, values: list[Value]) -> list[Value]:
+        return _outputs(equation, values, uses, (*place, equation.place))
 
-    for number, eqn in enumerate(jaxpr.eqns):
-        outputs = _outputs(eqn, [value(atom) for atom in eqn.invars], uses, (*place, number))
-        values.update(zip(eqn.outvars, outputs, strict=True))
-    return [value(atom) for atom in jaxpr.outvars]
+    return interpret(program, constants, arguments, outputs, lambda number: Value(np.shape(number)))
 
 
-def _outputs(eqn: core.JaxprEqn, values: list[Value], uses: Uses, place: tuple[Hashable, ...]) -> list[Value]:
-    name = eqn.primitive.name
-    if name == "scan":
-        return _scan(eqn, values, uses, place)
-    if name == "while":
-        return _while(eqn, values, uses, place)
-    if name == "cond":
-        branches = [_called(b, values[1:], uses, (*place, i)) for i, b in enumerate(eqn.params["branches"])]
+def _outputs(equation: Equation, values: list[Value], uses: Uses, place: tuple[Hashable, ...]) -> list[Value]:
+    if loop := scan(equation):
+        return _scan(loop, values, uses, place)
+    if turns := while_loop(equation):
+        return _while(turns, values, uses, place)
+    if equation.branches:
+        branches = [_called(b, values[1:], uses, (*place, i)) for i, b in enumerate(equation.branches)]
         return [_joined(list(results), uses, place) for results in zip(*branches, strict=True)]
-    programs = [p for p in eqn.params.values() if isinstance(p, core.Jaxpr | core.ClosedJaxpr)]
-    if len(programs) == 1 and len(_open(programs[0]).invars) == len(values):
-        shapes = [_shape(var) for var in eqn.outvars]
-        # The program of one shard has smaller axes than the whole.
-        return [_of_shape(v, s) for v, s in zip(_called(programs[0], values, uses, place), shapes, strict=True)]
-    return apply(eqn, values, uses, place)
+    # The program of one shard has smaller axes than the whole.
+    body = equation.bodies[0] if equation.name == "shard_map" else equation.called
+    if body:
+        shapes = map(shape_of, equation.outputs)
+        return [_of_shape(v, s) for v, s in zip(_called(body, values, uses, place), shapes, strict=True)]
+    return apply(equation, values, uses, place)
 
 
-def _called(
-    program: core.Jaxpr | core.ClosedJaxpr, values: Sequence[Value], uses: Uses, place: tuple[Hashable, ...]
-) -> list[Value]:
-    jaxpr = _open(program)
-    arguments = [_of_shape(v, _shape(var)) for v, var in zip(values, jaxpr.invars, strict=True)]
-    return read(jaxpr, [Value(_shape(var)) for var in jaxpr.constvars], arguments, uses, place)
+def _called(program: Program, values: Sequence[Value], uses: Uses, place: tuple[Hashable, ...]) -> list[Value]:
+    arguments = [_of_shape(v, shape_of(var)) for v, var in zip(values, program.inputs, strict=True)]
+    return read(program, [Value(shape_of(var)) for var in program.constant_variables], arguments, uses, place)
 
 
-def _scan(eqn: core.JaxprEqn, values: list[Value], uses: Uses, place: tuple[Hashable, ...]) -> list[Value]:
-    first, last = eqn.params["num_consts"], eqn.params["num_consts"] + eqn.params["num_carry"]
-    constants, carry = values[:first], values[first:last]
-    slices = [v.of(v.shape[1:], [dropped(term, [0], "scan") for term in v.terms]) for v in values[last:]]
-    carry, collected = _repeated(eqn.params["jaxpr"], constants, carry, slices, uses, place)
-    length = eqn.params["length"]
+def _scan(loop: Scan, values: list[Value], uses: Uses, place: tuple[Hashable, ...]) -> list[Value]:
+    constants, carry, xs = loop.split(values)
+    slices = [v.of(v.shape[1:], [dropped(term, [0], "scan") for term in v.terms]) for v in xs]
+    carry, collected = _repeated(loop.body, constants, carry, slices, uses, place)
     stacked = [
-        v.of((length, *v.shape), [term._replace(axes=(unknown(length), *term.axes)) for term in v.terms])
+        v.of((loop.length, *v.shape), [term._replace(axes=(unknown(loop.length), *term.axes)) for term in v.terms])
         for v in collected
     ]
     return [*carry, *stacked]
 
 
-def _while(eqn: core.JaxprEqn, values: list[Value], uses: Uses, place: tuple[Hashable, ...]) -> list[Value]:
-    first = eqn.params["cond_nconsts"]
-    last = first + eqn.params["body_nconsts"]
-    carry, _ = _repeated(eqn.params["body_jaxpr"], values[first:last], values[last:], [], uses, place)
-    return carry
+def _while(loop: While, values: list[Value], uses: Uses, place: tuple[Hashable, ...]) -> list[Value]:
+    _, constants, carry = loop.split(values)
+    return _repeated(loop.body, constants, carry, [], uses, place)[0]
 
 
 def _repeated(
-    body: core.ClosedJaxpr,
+    body: Program,
     constants: list[Value],
     carry: list[Value],
     slices: list[Value],
@@ -130,11 +116,3 @@ def _of_shape(value: Value, shape: tuple[int, ...]) -> Value:
     if value.shape == shape or len(value.shape) != len(shape):
         return value._replace(shape=shape)
     return value.of(shape, [fitted(term, shape) for term in value.terms])
-
-
-def _open(program: core.Jaxpr | core.ClosedJaxpr) -> core.Jaxpr:
-    return program.jaxpr if isinstance(program, core.ClosedJaxpr) else program
-
-
-def _shape(atom: Any) -> tuple[int, ...]:
-    return tuple(getattr(atom.aval, "shape", ()))

@@ -6,14 +6,13 @@ activations make it a gain or a bias. Everything else moves its entries, or is a
 
 from collections.abc import Hashable, Sequence
 
-from jax.extend import core
-
 from specjax.diagnostics.layout.ends import use_of, use_up
 from specjax.diagnostics.layout.moves import MOVES, Rule, as_ints, ints, shapes_of
 from specjax.diagnostics.layout.pieces import Axis, Term, broadcast, dropped, extent, reshaped, unknown, whole
 from specjax.diagnostics.layout.products import Dims, multiply
 from specjax.diagnostics.layout.uses import ANOTHER_PARAMETER, Use, UseKind, Uses
 from specjax.diagnostics.layout.values import Value, from_all
+from specjax.programs import Equation
 
 _KEEPS_ONE_HOT = frozenset(
     {"convert_element_type", "copy", "stop_gradient", "reduce_precision", "optimization_barrier", "name"}
@@ -21,18 +20,17 @@ _KEEPS_ONE_HOT = frozenset(
 _KINDS: dict[str, UseKind] = {"mul": "gain", "div": "gain", "add": "bias", "sub": "bias", "add_any": "bias"}
 
 
-def apply(eqn: core.JaxprEqn, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
+def apply(equation: Equation, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
     """The outputs of one operation that has no program of its own inside; its uses are recorded."""
-    rule = _RULES.get(eqn.primitive.name)
+    rule = _RULES.get(equation.name)
     if rule is not None:
-        return rule(eqn, values, uses, place)
-    shapes = shapes_of(eqn)
+        return rule(equation, values, uses, place)
+    shapes = shapes_of(equation)
     if any(value.terms for value in values) and _is_elementwise(values, shapes):
         return [
-            _elementwise(eqn.primitive.name, [_of_shape(v, shape) for v in values], shape, uses, place)
-            for shape in shapes
+            _elementwise(equation.name, [_of_shape(v, shape) for v in values], shape, uses, place) for shape in shapes
         ]
-    return _opaque(eqn, values, uses, place)
+    return _opaque(equation, values, uses, place)
 
 
 def _is_elementwise(values: Sequence[Value], shapes: Sequence[tuple[int, ...]]) -> bool:
@@ -100,38 +98,38 @@ def _combined(name: str, values: Sequence[Value], shape: tuple[int, ...], uses: 
     return full
 
 
-def _opaque(eqn: core.JaxprEqn, values: Sequence[Value], uses: Uses, place: Hashable) -> list[Value]:
+def _opaque(equation: Equation, values: Sequence[Value], uses: Uses, place: Hashable) -> list[Value]:
     """An operation that is not known: what enters it is not followed further."""
     for value in values:
         if value.is_parameter:
-            use_up(value, "lost", uses, place, eqn.primitive.name)
+            use_up(value, "lost", uses, place, equation.name)
     result = from_all([v._replace(data=v.data or v.is_parameter) for v in values], ())
-    return [result._replace(shape=shape) for shape in shapes_of(eqn)]
+    return [result._replace(shape=shape) for shape in shapes_of(equation)]
 
 
-def _reduce(eqn: core.JaxprEqn, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
-    axes = ints(eqn, "axes")
+def _reduce(equation: Equation, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
+    axes = ints(equation, "axes")
     results = []
-    for value, shape in zip(values, shapes_of(eqn), strict=False):
+    for value, shape in zip(values, shapes_of(equation), strict=False):
         terms = []
         for term in value.terms:
             is_parameter = term in value.parameters()
             if is_parameter and not term.statistic:
                 alone = value._replace(terms=(term,), data=False)
-                use_up(alone, "statistic", uses, place, eqn.primitive.name)
+                use_up(alone, "statistic", uses, place, equation.name)
             less = dropped(term, axes, "sum")
             terms.append(less._replace(statistic=True) if is_parameter else less)
         results.append(value.of(shape, terms))
     return results
 
 
-def _dot_general(eqn: core.JaxprEqn, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
-    contracted, batch = ((as_ints(a), as_ints(b)) for a, b in eqn.params["dimension_numbers"])
-    return [_product(values, contracted, batch, shapes_of(eqn)[0], uses, place)]
+def _dot_general(equation: Equation, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
+    contracted, batch = ((as_ints(a), as_ints(b)) for a, b in equation.parameters["dimension_numbers"])
+    return [_product(values, contracted, batch, shapes_of(equation)[0], uses, place)]
 
 
-def _ragged_dot(eqn: core.JaxprEqn, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
-    numbers = eqn.params["ragged_dot_dimension_numbers"]
+def _ragged_dot(equation: Equation, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
+    numbers = equation.parameters["ragged_dot_dimension_numbers"]
     groups = as_ints(numbers.rhs_group_dimensions)
     contracted, batch = ((as_ints(a), as_ints(b)) for a, b in numbers.dot_dimension_numbers)
     right = values[1]
@@ -140,7 +138,9 @@ def _ragged_dot(eqn: core.JaxprEqn, values: list[Value], uses: Uses, place: Hash
     right = right.of(shape, [dropped(term, groups, "ragged") for term in right.terms])
     shift = [tuple(axis - sum(g < axis for g in groups) for axis in dims[1]) for dims in (contracted, batch)]
     return [
-        _product([values[0], right], (contracted[0], shift[0]), (batch[0], shift[1]), shapes_of(eqn)[0], uses, place)
+        _product(
+            [values[0], right], (contracted[0], shift[0]), (batch[0], shift[1]), shapes_of(equation)[0], uses, place
+        )
     ]
 
 
@@ -160,9 +160,13 @@ def _product(
     return multiply(values, contracted, batch, shape, uses, place)
 
 
-def _convolution(eqn: core.JaxprEqn, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
+def _convolution(equation: Equation, values: list[Value], uses: Uses, place: Hashable) -> list[Value]:
     left, right = values
-    (shape,), numbers, groups = shapes_of(eqn), eqn.params["dimension_numbers"], eqn.params["feature_group_count"]
+    (shape,), numbers, groups = (
+        shapes_of(equation),
+        equation.parameters["dimension_numbers"],
+        equation.parameters["feature_group_count"],
+    )
     if left.is_parameter and not left.is_picked:
         left = use_up(left, "lost", uses, place, "conv_general_dilated, as its input")
     elif left.is_picked:
@@ -198,8 +202,8 @@ def _in_groups(outputs: Axis, groups: int) -> tuple[Axis, Axis]:
     return cut_up.axes if cut_up is not None else (outputs, ())  # type: ignore[return-value]
 
 
-def _iota(eqn: core.JaxprEqn, _values: list[Value], _uses: Uses, _place: Hashable) -> list[Value]:
-    (shape,), axis = shapes_of(eqn), eqn.params["dimension"]
+def _iota(equation: Equation, _values: list[Value], _uses: Uses, _place: Hashable) -> list[Value]:
+    (shape,), axis = shapes_of(equation), equation.parameters["dimension"]
     term = whole(("iota", 0), shape)
     axes = tuple(
         a if place_ == axis else unknown(n) for place_, (a, n) in enumerate(zip(term.axes, shape, strict=True))

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend import core
 from jaxtyping import Array
 
 from specjax.diagnostics.layout.program import uses_in
@@ -29,6 +28,7 @@ from specjax.diagnostics.linear_maps.terms import (
     times,
 )
 from specjax.diagnostics.linear_maps.uses import of_convolution, of_lookup, of_product, of_ragged_product, picked
+from specjax.programs import Equation, Program, Scan, interpret, scan, trace
 
 _LAYOUT = frozenset({"transpose", "reshape", "squeeze", "expand_dims", "slice", "dynamic_slice", "rev", "copy"})
 """Primitives that move the entries of their first operand and change none."""
@@ -42,9 +42,6 @@ _ELEMENTWISE = (
     | {"sqrt", "rsqrt", "square", "integer_pow", "pow", "abs", "max", "min", "exp", "log", "tanh", "logistic", "sign"}
 )
 """Primitives that repeat what their operands repeat; what others give may vary along every axis."""
-_CALLS = frozenset(
-    {"jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint", "custom_jvp_call", "custom_vjp_call"}
-)
 
 
 class _Product(NamedTuple):
@@ -63,21 +60,21 @@ def linear_maps(loss: Callable[[Sequence[Array]], Array], leaves: Sequence[Array
     All branches of a `cond` are evaluated, and inputs in those that are not taken are zero. Not seen are maps inside `while_loop`, which
     has no derivative in reverse mode, and inside `shard_map`. To be called under `jax.jit`, as a scan over layers is unrolled.
     """
-    closed, shape = jax.make_jaxpr(loss, return_shape=True)(list(leaves))
+    program, shape = trace(loss, list(leaves))
     if getattr(shape, "shape", None) != ():
         raise ValueError(f"The model must return one number, its loss, got {shape}.")
     found: list[LinearMap] = []
     parameters = [
         parameter(i, x.ndim, counted)
-        for i, (x, counted) in enumerate(zip(leaves, _counted(closed, leaves), strict=True))
+        for i, (x, counted) in enumerate(zip(leaves, _counted(program, leaves), strict=True))
     ]
-    _evaluate(closed.jaxpr, closed.consts, leaves, parameters, found)
+    _evaluate(program, leaves, parameters, found)
     return _merged(found)
 
 
-def _counted(closed: core.ClosedJaxpr, leaves: Sequence[Array]) -> list[frozenset[int]]:
+def _counted(program: Program, leaves: Sequence[Array]) -> list[frozenset[int]]:
     """The axes of each leaf that count matrices by its layout, as those of experts that a product sums over."""
-    uses = uses_in(closed, len(leaves), constants_are_data=True)
+    uses = uses_in(program, len(leaves), constants_are_data=True)
     rows = [row("", i, x.shape, uses, real=True) for i, x in enumerate(leaves)]
     return [
         frozenset(axis for axis, role in enumerate(found.axes) if role == "batch") if found else frozenset()
@@ -86,84 +83,68 @@ def _counted(closed: core.ClosedJaxpr, leaves: Sequence[Array]) -> list[frozense
 
 
 def _evaluate(
-    jaxpr: core.Jaxpr,
-    consts: Sequence[Any],
-    arguments: Sequence[Any],
-    followed: Sequence[_Origin],
-    found: list[LinearMap],
+    program: Program, arguments: Sequence[Any], followed: Sequence[_Origin], found: list[LinearMap]
 ) -> tuple[list[Any], list[_Origin]]:
     """The outputs of a program and what they are, and on the way its linear maps."""
-    values: dict[Any, Any] = {}
-    origins: dict[Any, _Origin] = {}
 
-    def value(atom: Any) -> Any:
-        return atom.val if isinstance(atom, core.Literal) else values[atom]
+    def outputs(equation: Equation, given: list[tuple[Any, _Origin]]) -> list[tuple[Any, _Origin]]:
+        inputs, origins = [value for value, _ in given], [origin for _, origin in given]
+        return list(zip(*_apply(equation, inputs, origins, found), strict=True))
 
-    def origin(atom: Any) -> _Origin:
-        return Made() if isinstance(atom, core.Literal) else origins[atom]
-
-    values.update(zip(jaxpr.constvars, consts, strict=True))
     # An array that the loss closes over may be a batch.
-    origins.update((var, None if np.shape(const) else Made()) for var, const in values.items())
-    for var, argument, source in zip(jaxpr.invars, arguments, followed, strict=True):
-        values[var], origins[var] = argument, source
-    for eqn in jaxpr.eqns:
-        inputs, sources = [value(a) for a in eqn.invars], [origin(a) for a in eqn.invars]
-        outputs, results = _apply(eqn, inputs, sources, found)
-        for var, output, result in zip(eqn.outvars, outputs, results, strict=True):
-            values[var], origins[var] = output, result
-    return [value(a) for a in jaxpr.outvars], [origin(a) for a in jaxpr.outvars]
+    constants: list[tuple[Any, _Origin]] = [(x, None if np.shape(x) else Made()) for x in program.constants]
+    known = list(zip(arguments, followed, strict=True))
+    results = interpret(program, constants, known, outputs, lambda number: (number, Made()))
+    return [value for value, _ in results], [origin for _, origin in results]
 
 
 def _apply(
-    eqn: core.JaxprEqn, inputs: list[Any], origins: list[_Origin], found: list[LinearMap]
+    equation: Equation, inputs: list[Any], origins: list[_Origin], found: list[LinearMap]
 ) -> tuple[list[Any], list[_Origin]]:
-    name, of_parameters = eqn.primitive.name, any(map(_has_terms, origins))
+    of_parameters = any(map(_has_terms, origins))
     has_product = any(isinstance(origin, _Product) for origin in origins)
-    if name in _CALLS and (of_parameters or has_product):
-        inner = next(eqn.params[p] for p in ("jaxpr", "call_jaxpr", "fun_jaxpr") if p in eqn.params)
-        program, consts = (inner.jaxpr, inner.consts) if isinstance(inner, core.ClosedJaxpr) else (inner, ())
-        return _evaluate(program, consts, inputs, origins, found)
-    if name == "scan" and of_parameters:
-        return _unrolled(eqn, inputs, origins, found)
-    if name == "cond" and of_parameters:
-        return _branches(eqn, inputs, origins, found)
-    outputs = _bound(eqn, inputs)
-    uses = _uses(eqn, inputs, origins) if of_parameters else []
+    if equation.called and (of_parameters or has_product):
+        return _evaluate(equation.called, inputs, origins, found)
+    if of_parameters and (loop := scan(equation)):
+        return _unrolled(loop, inputs, origins, found)
+    if of_parameters and equation.branches:
+        return _branches(equation.branches, inputs, origins, found)
+    outputs = equation.bind(*inputs)
+    uses = _uses(equation, inputs, origins) if of_parameters else []
     if uses:
         found.extend(uses)
         product = _Product(tuple(range(len(found) - len(uses), len(found))))
         return outputs, [product, *[None] * (len(outputs) - 1)]
     if has_product:
         # A bias, or a gain, which is no number.
-        kept: list[_Origin] = [_still(eqn, inputs, origins, found), *[None] * len(outputs)]
+        kept: list[_Origin] = [_still(equation, inputs, origins, found), *[None] * len(outputs)]
         return outputs, kept[: len(outputs)]
-    return outputs, [_made(eqn, i, inputs, origins, output) for i, output in enumerate(outputs)]
+    return outputs, [_made(equation, i, inputs, origins, output) for i, output in enumerate(outputs)]
 
 
 def _has_terms(origin: _Origin) -> bool:
     return isinstance(origin, Made) and bool(origin.terms)
 
 
-def _uses(eqn: core.JaxprEqn, inputs: list[Any], origins: list[_Origin]) -> list[LinearMap]:
+def _uses(equation: Equation, inputs: list[Any], origins: list[_Origin]) -> list[LinearMap]:
     """The maps of an operation in which a value made of parameters meets one that is not."""
-    name, sides = eqn.primitive.name, [i for i, origin in enumerate(origins) if _has_terms(origin)]
+    name, sides = equation.name, [i for i, origin in enumerate(origins) if _has_terms(origin)]
     made = origins[sides[0]]
     assert isinstance(made, Made)
     if name == "dot_general" and len(sides) == 1:
-        return of_product(eqn, made, sides[0], inputs[1 - sides[0]])
+        return of_product(equation, made, sides[0], inputs[1 - sides[0]])
     if name == "gather" and sides == [0]:
-        return of_lookup(eqn, inputs[0], inputs[1], made)
+        return of_lookup(equation, inputs[0], inputs[1], made)
     if name == "ragged_dot_general" and sides == [1]:
-        return of_ragged_product(eqn, inputs, made)
+        return of_ragged_product(equation, inputs, made)
     if name == "conv_general_dilated" and sides == [1]:
-        return of_convolution(eqn, inputs[0], made)
+        return of_convolution(equation, inputs[0], made)
     return []
 
 
-def _made(eqn: core.JaxprEqn, place: int, inputs: list[Any], origins: list[_Origin], output: Any) -> Made | None:
+def _made(equation: Equation, place: int, inputs: list[Any], origins: list[_Origin], output: Any) -> Made | None:
     """What an operation without products makes of values; None if that depends on data. `place` is that of the output."""
-    name, first = eqn.primitive.name, origins[0] if origins else None
+    name, first = equation.name, origins[0] if origins else None
     # A number from data, as a temperature, leaves a matrix a matrix.
     made = [Made() if origin is None and not np.shape(x) else origin for x, origin in zip(inputs, origins, strict=True)]
     all_made = [origin for origin in made if isinstance(origin, Made)]
@@ -172,24 +153,24 @@ def _made(eqn: core.JaxprEqn, place: int, inputs: list[Any], origins: list[_Orig
         return first
     if isinstance(first, Made) and name in _LAYOUT | {"broadcast_in_dim", "split", "gather"}:
         found = (
-            picked(eqn, inputs[0], inputs[1], first)
+            picked(equation, inputs[0], inputs[1], first)
             if name == "gather"
-            else _rearranged(eqn, place, inputs, first, output)
+            else _rearranged(equation, place, inputs, first, output)
         )
         return None if None in origins and not found.terms else found
     if len(all_made) < len(made) or (None in origins and name not in _SCALING):
         return None
     if name == "dot_general":
-        return _product_of_parameters(eqn, inputs, all_made)
+        return _product_of_parameters(equation, inputs, all_made)
     if name == "concatenate":
-        return Made(side_by_side(all_made, [x.shape for x in inputs], eqn.params["dimension"]))
+        return Made(side_by_side(all_made, [x.shape for x in inputs], equation.parameters["dimension"]))
     if name not in _ELEMENTWISE:
         return Made()
     repeats = _repeats(inputs, all_made, len(np.shape(output)))
     if name in _SUMS:
-        return Made(_sum(eqn, inputs, all_made, output), repeats)
+        return Made(_sum(equation, inputs, all_made, output), repeats)
     if name in _SCALING:
-        return Made(_scaled(eqn, inputs, all_made, output), repeats)
+        return Made(_scaled(equation, inputs, all_made, output), repeats)
     return Made((), repeats)
 
 
@@ -203,27 +184,27 @@ def _repeats(inputs: list[Any], made: list[Made], rank: int) -> frozenset[int]:
     return frozenset(range(rank)).intersection(*constant)
 
 
-def _rearranged(eqn: core.JaxprEqn, place: int, inputs: list[Any], made: Made, output: Array) -> Made:
-    name, before = eqn.primitive.name, np.shape(inputs[0])
+def _rearranged(equation: Equation, place: int, inputs: list[Any], made: Made, output: Array) -> Made:
+    name, before = equation.name, np.shape(inputs[0])
     # Slices at computed places are never taken for the same matrix.
-    signature = (str(sorted(eqn.params.items(), key=str)), place, *([object()] if inputs[1:] else []))
+    signature = (str(sorted(equation.parameters.items(), key=str)), place, *([object()] if inputs[1:] else []))
     if name == "broadcast_in_dim":
-        dimensions = [int(axis) for axis in eqn.params["broadcast_dimensions"]]
+        dimensions = [int(axis) for axis in equation.parameters["broadcast_dimensions"]]
         terms = tuple(broadcast(term, before, output.shape, dimensions) for term in made.terms)
         kept = {p for axis, p in enumerate(dimensions) if axis not in made.repeats and before[axis] == output.shape[p]}
         return Made(terms, frozenset(range(output.ndim)) - kept)
 
     def operation(leaf: Array) -> Array:
-        return _bound(eqn, [leaf, *inputs[1:]])[place]
+        return equation.bind(leaf, *inputs[1:])[place]
 
-    moves = [moved(term, operation, before, output.shape, eqn, signature) for term in made.terms]
-    order = eqn.params["permutation"] if name == "transpose" else ()
+    moves = [moved(term, operation, before, output.shape, equation, signature) for term in made.terms]
+    order = equation.parameters["permutation"] if name == "transpose" else ()
     repeats = frozenset(place for place, axis in enumerate(order) if axis in made.repeats)
     return Made(tuple(term for term in moves if term), repeats)
 
 
-def _product_of_parameters(eqn: core.JaxprEqn, inputs: list[Any], made: list[Made]) -> Made:
-    contracted, batch = eqn.params["dimension_numbers"]
+def _product_of_parameters(equation: Equation, inputs: list[Any], made: list[Made]) -> Made:
+    contracted, batch = equation.parameters["dimension_numbers"]
     return Made(
         tuple(
             multiplied(term, side, inputs[1 - side], contracted, batch)
@@ -234,19 +215,19 @@ def _product_of_parameters(eqn: core.JaxprEqn, inputs: list[Any], made: list[Mad
     )
 
 
-def _sum(eqn: core.JaxprEqn, inputs: list[Any], made: list[Made], output: Array) -> tuple[Term, ...]:
+def _sum(equation: Equation, inputs: list[Any], made: list[Made], output: Array) -> tuple[Term, ...]:
     """The terms of both; what is added along other axes is a bias of a parameter."""
     return tuple(
-        _times(term, -1.0) if side == 1 and eqn.primitive.name == "sub" else term
+        _times(term, -1.0) if side == 1 and equation.name == "sub" else term
         for side, (x, m) in enumerate(zip(inputs, made, strict=True))
         for term in m.terms
         if np.shape(x) == output.shape and term.covers(output.shape)
     )
 
 
-def _scaled(eqn: core.JaxprEqn, inputs: list[Any], made: list[Made], output: Array) -> tuple[Term, ...]:
+def _scaled(equation: Equation, inputs: list[Any], made: list[Made], output: Array) -> tuple[Term, ...]:
     """Terms times or over numbers and arrays; an array that does not vary along all axes is a gain."""
-    is_quotient, terms = eqn.primitive.name == "div", []
+    is_quotient, terms = equation.name == "div", []
     for side, (x, m) in enumerate(zip(inputs, made, strict=True)):
         if np.shape(x) != output.shape or (is_quotient and side == 1):
             continue
@@ -268,9 +249,9 @@ def _times(term: Term, number: Any) -> Term:
     )
 
 
-def _still(eqn: core.JaxprEqn, inputs: list[Any], origins: list[_Origin], found: list[LinearMap]) -> _Product | None:
+def _still(equation: Equation, inputs: list[Any], origins: list[_Origin], found: list[LinearMap]) -> _Product | None:
     """The product that the result of an operation still is; a number that multiplies it is noted with its map."""
-    name, places = eqn.primitive.name, [i for i, origin in enumerate(origins) if isinstance(origin, _Product)]
+    name, places = equation.name, [i for i, origin in enumerate(origins) if isinstance(origin, _Product)]
     if len(places) != 1:
         return None
     side, product = places[0], origins[places[0]]
@@ -287,39 +268,24 @@ def _still(eqn: core.JaxprEqn, inputs: list[Any], origins: list[_Origin], found:
     return product
 
 
-def _bound(eqn: core.JaxprEqn, inputs: list[Any]) -> list[Any]:
-    """One operation of a program on other values, as a program of its own: how a primitive is called depends on JAX's version."""
-    given = {v: x for v, x in zip(eqn.invars, inputs, strict=True) if not isinstance(v, core.Literal)}
-    debug = core.DebugInfo("linear_maps", eqn.primitive.name, ("",) * len(given), ("",) * len(eqn.outvars))
-    program = core.Jaxpr([], list(given), list(eqn.outvars), [eqn], eqn.effects, debug)
-    return list(core.jaxpr_as_fun(core.ClosedJaxpr(program, []))(*given.values()))
-
-
 def _unrolled(
-    eqn: core.JaxprEqn, inputs: list[Any], origins: list[_Origin], found: list[LinearMap]
+    loop: Scan, inputs: list[Any], origins: list[_Origin], found: list[LinearMap]
 ) -> tuple[list[Any], list[_Origin]]:
     """A scan, step by step: the step's slice of a stacked parameter is a parameter of its own."""
-    params = eqn.params
-    consts, carries = params["num_consts"], params["num_consts"] + params["num_carry"]
-    carry, collected = inputs[consts:carries], []
-    constant = [origin if isinstance(origin, Made) else None for origin in origins[:consts]]
-    for step in range(params["length"]):
-        i = params["length"] - 1 - step if params["reverse"] else step
-        slices = [x[i] for x in inputs[carries:]]
+    (consts, carry, xs), collected = loop.split(inputs), []
+    constant, _, stacks = loop.split([origin if isinstance(origin, Made) else None for origin in origins])
+    for step in range(loop.length):
+        i = loop.length - 1 - step if loop.reverse else step
+        slices = [x[i] for x in xs]
         # A carried value is another one after a step: only constants and slices are followed.
-        inner: list[_Origin] = [
-            *constant,
-            *[None] * params["num_carry"],
-            *(_step(origin, i) if isinstance(origin, Made) else None for origin in origins[carries:]),
-        ]
-        program = params["jaxpr"]
-        outputs, _ = _evaluate(program.jaxpr, program.consts, [*inputs[:consts], *carry, *slices], inner, found)
-        carry = outputs[: params["num_carry"]]
-        collected.append(outputs[params["num_carry"] :])
-    if params["reverse"]:
+        inner: list[_Origin] = [*constant, *[None] * loop.carry, *(stack and _step(stack, i) for stack in stacks)]
+        outputs, _ = _evaluate(loop.body, [*consts, *carry, *slices], inner, found)
+        carry = outputs[: loop.carry]
+        collected.append(outputs[loop.carry :])
+    if loop.reverse:
         collected.reverse()
     stacked = [jnp.stack(ys) for ys in zip(*collected, strict=True)]
-    return [*carry, *stacked], [None] * len(eqn.outvars)
+    return [*carry, *stacked], [None] * (len(carry) + len(stacked))
 
 
 def _step(stack: Made, i: int) -> Made:
@@ -334,14 +300,14 @@ def _step(stack: Made, i: int) -> Made:
 
 
 def _branches(
-    eqn: core.JaxprEqn, inputs: list[Any], origins: list[_Origin], found: list[LinearMap]
+    branches: Sequence[Program], inputs: list[Any], origins: list[_Origin], found: list[LinearMap]
 ) -> tuple[list[Any], list[_Origin]]:
     """All branches of a `cond`: the maps of those that are not taken have zeros for inputs, which change no rank."""
     (index, *operands), results = inputs, []
     given = [origin if isinstance(origin, Made) else None for origin in origins[1:]]
-    for i, branch in enumerate(eqn.params["branches"]):
+    for i, branch in enumerate(branches):
         first = len(found)
-        outputs, _ = _evaluate(branch.jaxpr, branch.consts, operands, given, found)
+        outputs, _ = _evaluate(branch, operands, given, found)
         found[first:] = [m._replace(inputs=jnp.where(index == i, m.inputs, 0)) for m in found[first:]]
         results.append(outputs)
     chosen = [jax.lax.select_n(index, *outputs) for outputs in zip(*results, strict=True)]

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend import core
 from jaxtyping import Array
+
+from specjax.programs import Equation
 
 AnyArray = Array | np.ndarray
 """Constants of a program may be arrays of NumPy."""
@@ -107,23 +108,23 @@ def moved(
     operation: Callable[[Array], Array],
     before: Sequence[int],
     after: Sequence[int],
-    eqn: core.JaxprEqn,
+    equation: Equation,
     signature: tuple[Any, ...],
 ) -> Term | None:
     """The term after an operation that moves the entries of its value; None where that is not followed."""
-    name = eqn.primitive.name
+    name = equation.name
     if term.is_plain:
-        return term.then(operation, _axes_after(term, before, after, eqn), name, *signature)
+        return term.then(operation, _axes_after(term, before, after, equation), name, *signature)
     if name == "transpose":
-        return term._replace(labels=tuple(term.labels[axis] for axis in eqn.params["permutation"]))
+        return term._replace(labels=tuple(term.labels[axis] for axis in equation.parameters["permutation"]))
     return _with_axes_of_one(term, before, after) if name in ("reshape", "squeeze", "copy") else None
 
 
-def _axes_after(term: Term, before: Sequence[int], after: Sequence[int], eqn: core.JaxprEqn) -> tuple[int | None, ...]:
+def _axes_after(term: Term, before: Sequence[int], after: Sequence[int], equation: Equation) -> tuple[int | None, ...]:
     """The axes of the leaf after an operation."""
-    if eqn.primitive.name == "transpose":
-        return tuple(term.axes[axis] for axis in eqn.params["permutation"])
-    if eqn.primitive.name not in ("reshape", "squeeze"):
+    if equation.name == "transpose":
+        return tuple(term.axes[axis] for axis in equation.parameters["permutation"])
+    if equation.name not in ("reshape", "squeeze"):
         return term.axes
     known = [axis for axis, size in zip(term.axes, before, strict=True) if size > 1]
     if [size for size in before if size > 1] != [size for size in after if size > 1]:

@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend import core
 from jaxtyping import Array
 
 from specjax.diagnostics.linear_maps.linear_map import LinearMap
@@ -22,12 +20,13 @@ from specjax.diagnostics.linear_maps.terms import (
     new_labels,
     windowed,
 )
+from specjax.programs import Equation, shape_of
 
 
-def of_product(eqn: core.JaxprEqn, made: Made, side: int, other: AnyArray) -> list[LinearMap]:
+def of_product(equation: Equation, made: Made, side: int, other: AnyArray) -> list[LinearMap]:
     """A product of a value made of parameters with activations: a map for each of its terms."""
-    contracted, batch = eqn.params["dimension_numbers"]
-    shape = _shape(eqn.invars[side])
+    contracted, batch = equation.parameters["dimension_numbers"]
+    shape = shape_of(equation.inputs[side])
     found = []
     for term in (term for term in made.terms if term.covers(shape)):
         labels = named(term)
@@ -38,10 +37,10 @@ def of_product(eqn: core.JaxprEqn, made: Made, side: int, other: AnyArray) -> li
     return found
 
 
-def of_ragged_product(eqn: core.JaxprEqn, inputs: Sequence[AnyArray], made: Made) -> list[LinearMap]:
+def of_ragged_product(equation: Equation, inputs: Sequence[AnyArray], made: Made) -> list[LinearMap]:
     """Rows in groups, each with a matrix of its own: the matrices are batch axes, the inputs of each the rows of its group."""
     rows, _, sizes = inputs
-    numbers = eqn.params["ragged_dot_dimension_numbers"]
+    numbers = equation.parameters["ragged_dot_dimension_numbers"]
     contracted, batch = numbers.dot_dimension_numbers
     (ragged,), (group,) = numbers.lhs_ragged_dimensions, numbers.rhs_group_dimensions
     if jnp.ndim(sizes) != 1 or ragged in (*contracted[0], *batch[0]):
@@ -50,23 +49,23 @@ def of_ragged_product(eqn: core.JaxprEqn, inputs: Sequence[AnyArray], made: Made
     place = jnp.arange(rows.shape[ragged])[None, :]
     members = ((place >= ends - sizes[:, None]) & (place < ends)).astype(rows.dtype)
     found = []
-    for term in (term for term in made.terms if term.covers(_shape(eqn.invars[1]))):
+    for term in (term for term in made.terms if term.covers(shape_of(equation.inputs[1]))):
         labels = named(term)
         theirs = joined(labels, 1, rows.ndim, contracted, batch)
         picked = term._replace(picks=(*term.picks, Factor(members, (labels[group], theirs[ragged]))))
         kept = {*labels, *theirs} - {labels[axis] for axis in contracted[1]}
-        found.append(_linear(picked, Factor(rows, theirs), kept, _shape(eqn.invars[1])))
+        found.append(_linear(picked, Factor(rows, theirs), kept, shape_of(equation.inputs[1])))
     return found
 
 
-def of_convolution(eqn: core.JaxprEqn, image: AnyArray, made: Made) -> list[LinearMap]:
+def of_convolution(equation: Equation, image: AnyArray, made: Made) -> list[LinearMap]:
     """The kernel as a matrix from (channels, window) to channels, applied to the patches of the image; one for each group.
 
     None for a depthwise kernel, which has a vector for each channel.
     """
-    params, numbers = eqn.params, eqn.params["dimension_numbers"]
+    params, numbers = equation.parameters, equation.parameters["dimension_numbers"]
     groups = params["feature_group_count"]
-    kernel = tuple(_shape(eqn.invars[1])[axis] for axis in numbers.rhs_spec)
+    kernel = tuple(shape_of(equation.inputs[1])[axis] for axis in numbers.rhs_spec)
     outputs, fan_in = kernel[0] // groups, prod(kernel[1:])
     if params["batch_group_count"] > 1 or (groups > 1 and outputs == 1):
         return []
@@ -102,9 +101,9 @@ def of_convolution(eqn: core.JaxprEqn, image: AnyArray, made: Made) -> list[Line
     return found
 
 
-def of_lookup(eqn: core.JaxprEqn, table: AnyArray, indices: AnyArray, made: Made) -> list[LinearMap]:
+def of_lookup(equation: Equation, table: AnyArray, indices: AnyArray, made: Made) -> list[LinearMap]:
     """Rows of a matrix picked by indices: the map Wᵀ on one-hot columns, of which the counts are all that matters."""
-    axes, sizes = eqn.params["dimension_numbers"].start_index_map, eqn.params["slice_sizes"]
+    axes, sizes = equation.parameters["dimension_numbers"].start_index_map, equation.parameters["slice_sizes"]
     if jnp.ndim(table) != 2 or tuple(sizes) != (1, table.shape[1]) or 0 not in axes:
         return []
     rows = indices[..., axes.index(0)].ravel()
@@ -113,9 +112,9 @@ def of_lookup(eqn: core.JaxprEqn, table: AnyArray, indices: AnyArray, made: Made
     return [LinearMap(view.leaf, view.layers, "lookup", view.view, view.signature, counts) for view in views]
 
 
-def picked(eqn: core.JaxprEqn, table: AnyArray, indices: AnyArray, made: Made) -> Made:
+def picked(equation: Equation, table: AnyArray, indices: AnyArray, made: Made) -> Made:
     """Matrices that data picked from a stack along one axis, as an expert for each token; no terms for what else is picked."""
-    numbers, sizes = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
+    numbers, sizes = equation.parameters["dimension_numbers"], equation.parameters["slice_sizes"]
     chosen = [axis for axis, (size, n) in enumerate(zip(sizes, table.shape, strict=True)) if size != n]
     if table.ndim < 3 or len(chosen) != 1 or sizes[chosen[0]] != 1 or numbers.operand_batching_dims:
         return Made()
@@ -131,10 +130,6 @@ def picked(eqn: core.JaxprEqn, table: AnyArray, indices: AnyArray, made: Made) -
         labels = tuple(next(inside) if i in numbers.offset_dims else next(batch) for i in range(rank))
         terms.append(term._replace(labels=labels, picks=(Factor(one_hot, (*places, term.own[axis])),)))
     return Made(tuple(terms))
-
-
-def _shape(atom: Any) -> tuple[int, ...]:
-    return tuple(atom.aval.shape)
 
 
 def _linear(term: Term, activations: Factor, kept: set[Label], shape: Sequence[int]) -> LinearMap:

@@ -8,8 +8,8 @@ from jaxtyping import Array, Float, Key
 from specjax import sizes
 from specjax.experiments.beyond import deciding_quantities as deciding
 from specjax.experiments.beyond.deciding_quantities import Problem
+from specjax.linalg import svd
 from specjax.models import mlp
-from specjax.spectral.one_by_one import svd
 
 NETWORKS = {
     "tanh, 2 blocks": ("tanh", 2, 48),

@@ -11,7 +11,7 @@ from specjax.experiments.field.controls import exchanged
 from specjax.experiments.field.power_law import DESCENT, INPUTS, NATURAL, exponent, lead, swapped, variances
 from specjax.experiments.ledgers import ledger
 from specjax.lab.drawing import draw_curves, log_axes
-from specjax.spectral.one_by_one import eigh
+from specjax.linalg import eigh
 from specjax.sweep.axes import Over
 
 STEPS, SPECTRA = 10, (1.5, 2.0)

@@ -15,8 +15,8 @@ from jaxtyping import Array, Float, Key
 
 from specjax import fits, lab, sizes, sweep
 from specjax.experiments.field.controls import exchanged
+from specjax.linalg import eigh
 from specjax.sizes import AnySize
-from specjax.spectral.one_by_one import eigh
 from specjax.sweep.axes import Axis, Over
 
 DESCENT, ROOT, NATURAL, DAMPED = "gradient descent", "H^-1/2", "natural gradient", "damped"

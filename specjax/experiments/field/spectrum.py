@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from specjax import spectral
+from specjax.linalg import svd
 from specjax.spectral.minimax import Quintic
-from specjax.spectral.one_by_one import svd
 
 FACTOR = 4.1
 KAON = spectral.NewtonSchulz(coefficients=Quintic(FACTOR, -2 * FACTOR, FACTOR))

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.preconditioning import runs
+from specjax.linalg import svd
 from specjax.models import conditioned, factorization_spectra, matrix_factorization
-from specjax.spectral.one_by_one import svd
 from specjax.theory.preconditioning import scalar
 
 # A smaller share of ‖P‖² outside of blocks, or off the diagonal, cannot be seen in a heat map.

@@ -12,9 +12,9 @@ from jaxtyping import Array, Key
 from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.preconditioning import runs
 from specjax.lab.relations.ends import DECAY
+from specjax.linalg import singular_values
 from specjax.models import conditioned
 from specjax.models.factorization_spectra import logarithmic_spectrum
-from specjax.spectral.one_by_one import singular_values
 from specjax.theory.preconditioning import alignment, iterations, many_digits, perturbation, scalar
 from specjax.theory.preconditioning.conditions import check_ranks
 

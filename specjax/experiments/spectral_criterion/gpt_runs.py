@@ -95,7 +95,7 @@ def run(
     held_out = Sequences(jnp.asarray(text.stretches(contents.validation, config.stretches, config.context)))
     masks = jnp.asarray([[float(name in moved) for name in _MOVED] for moved in ARMS.values()])
     every = config.steps // config.records
-    steps = every * np.arange(0 if start else 1, config.records + 1)
+    steps = [every * record for record in range(0 if start else 1, config.records + 1)]
     # One loop for both kinds of stretches, which compiles once.
     stretches = [(max(end - every, 0), end, False) for end in steps]
     if config.cooldown:

@@ -15,11 +15,11 @@ from jaxtyping import Array, Float, Key
 from specjax import lab, sizes, spectral, sweep
 from specjax.experiments.ledgers import ledger
 from specjax.experiments.spectral_criterion.quantities import Quantities, power
+from specjax.linalg import singular_values
 from specjax.models import decoder_block, mlp
 from specjax.models.random_features import weights
 from specjax.models.sequence_parts import rms_norm
 from specjax.sizes import AnySize
-from specjax.spectral.one_by_one import singular_values
 from specjax.theory import layered as theory
 from specjax.theory.activations import ACTIVATIONS
 

@@ -15,8 +15,8 @@ from jaxtyping import Array, Key
 
 from specjax import lab, sizes, sweep
 from specjax.experiments.ledgers import ledger
+from specjax.linalg import eigvalsh
 from specjax.models import random_features
-from specjax.spectral.one_by_one import eigvalsh
 from specjax.theory import one_step as theory
 from specjax.theory.layered import diagonal_ranks, diagonal_threshold
 

@@ -7,6 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from specjax.models.associative_memory.searches import passed
+from specjax.programs import is_traced
+
 
 def power_law(n: int, alpha: float | Float[Array, ""]) -> Float[Array, " n"]:
     """p_i ∝ i^-α for i = 1, ..., n, of sum 1. The paper has α > 1; any α is a distribution on finitely many items.
@@ -15,7 +18,7 @@ def power_law(n: int, alpha: float | Float[Array, ""]) -> Float[Array, " n"]:
         ValueError: n below 2, or α that is not finite.
     """
     check_items(n)
-    if not isinstance(alpha, jax.core.Tracer) and not np.isfinite(float(alpha)):
+    if not is_traced(alpha) and not np.isfinite(float(alpha)):
         raise ValueError(f"The exponent α of a power law must be finite, got {alpha}.")
     i = jnp.arange(1, n + 1, dtype=jnp.result_type(float))
     weights = i ** -jnp.asarray(alpha, i.dtype)
@@ -77,8 +80,7 @@ def _items(bits: Array, p: Array) -> Array:
     high, low = bits.astype(jnp.float64).T
     draws = (high + low * 2.0**-32) * 2.0**-32
     cumulative = jnp.cumsum(p.astype(jnp.float64))
-    items = jnp.searchsorted(cumulative, draws * cumulative[-1], side="right", method="sort")
-    return jnp.minimum(items, len(p) - 1).astype(jnp.int32)
+    return jnp.minimum(passed(cumulative, draws * cumulative[-1]), len(p) - 1)
 
 
 def check_items(n: int) -> None:

@@ -12,6 +12,8 @@ import jax.numpy as jnp
 from jax.custom_batching import sequential_vmap
 from jaxtyping import Array, Float, Int
 
+from specjax.models.associative_memory.searches import true_places
+
 ROWS, COLUMNS = 512, 1024
 """Items and competitors of one block of logits, which stays in a core's cache."""
 
@@ -99,7 +101,7 @@ def _streamed(w: Array, u: Array, v: Array, q: Array) -> tuple[Array, Array]:
 def _over_items(w: Array, u: Array, v: Array, q: Array, add: Callable[..., Any], start: Any) -> Any:
     """`add` over blocks of the items with q > 0, given their queries W v_i and the triple of their u_i, v_i and q_i."""
     n = len(q)
-    items = jnp.nonzero(q > 0, size=-(-n // ROWS) * ROWS, fill_value=n)[0]
+    items = true_places(q > 0, -(-n // ROWS) * ROWS)
 
     def step(block: Array, state: Any) -> Any:
         rows = jax.lax.dynamic_slice_in_dim(items, block * ROWS, ROWS)

@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from specjax.spectral.one_by_one import compiled_one_by_one
+from specjax.programs import is_traced
+from specjax.programs.one_at_a_time import compiled_one_at_a_time
 
 _HIGHEST = jax.lax.Precision.HIGHEST
 
@@ -36,7 +37,7 @@ def newton_step(
     Raises:
         ValueError: a negative ridge.
     """
-    if not isinstance(ridge, jax.core.Tracer) and not float(ridge) >= 0:
+    if not is_traced(ridge) and not float(ridge) >= 0:
         raise ValueError(f"The ridge of a Newton step must not be negative, got {ridge}.")
     left, right = (_regular(factor, ridge) for factor in hessian)
     return -_solved(right, _solved(left, gradient).T).T
@@ -76,7 +77,7 @@ def _regular(factor: Array, ridge: float | Array) -> Array:
 
 
 def _solved(factor: Array, b: Array) -> Array:
-    return compiled_one_by_one(_solve, factor, b)
+    return compiled_one_at_a_time(_solve, factor, b)
 
 
 def _solve(factor: Array, b: Array) -> Array:

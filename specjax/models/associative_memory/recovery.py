@@ -11,7 +11,8 @@ import jax.numpy as jnp
 from jax.custom_batching import sequential_vmap
 from jaxtyping import Array, Bool, Float, Int
 
-from specjax.spectral.scaling import exactly_scaled
+from specjax.models.associative_memory.searches import true_places
+from specjax.spectral.scaling import exactly_scaled, scaled
 
 FIRST = 128
 """Competitors that every item meets."""
@@ -28,8 +29,7 @@ PAIRS = 32
 def queries(v: Float[Array, "n d"], w: Float[Array, "d d"]) -> Float[Array, "n d"]:
     """W v_i for each item, divided by a power of two of its own, which changes no recovery and rounds nothing."""
     y = jnp.matmul(v, exactly_scaled(w).T, precision=jax.lax.Precision.HIGHEST)
-    _, exponent = jnp.frexp(jnp.max(jnp.abs(y), axis=1, keepdims=True))
-    return y * jnp.ldexp(jnp.ones((), y.dtype), -jnp.clip(exponent, -100, 100))
+    return scaled(y, axis=1)[0]
 
 
 def recovered(
@@ -79,7 +79,7 @@ def count_of_descent(
     That of `count_of_few` at W = Σ_i q_i (u_i - ū) v_iᵀ, without forming W: its logits are sums over those items.
     """
     # Where there are fewer items, the last is taken again, of which the share is 0.
-    seen = jnp.nonzero(q, size=most, fill_value=len(q))[0]
+    seen = true_places(q != 0, most)
     share = jnp.take(q, seen, mode="fill", fill_value=0)
     of_v, of_u = (jnp.take(x, seen, axis=0, mode="clip") for x in (v, u - jnp.mean(u, axis=0)[None, :]))
     return _count_of_logits((v @ of_v.T * share[None, :]) @ (of_u @ u.T))
@@ -161,7 +161,7 @@ def _largest(y: Array, competitors: Array, rows: Array, columns: Array) -> Array
 def _compacted(mask: Array) -> tuple[Array, Array]:
     """The indices where `mask` holds, followed by N up to a whole number of blocks, and how many they are."""
     n = len(mask)
-    return jnp.nonzero(mask, size=-(-n // ROWS) * ROWS, fill_value=n)[0], jnp.sum(mask)
+    return true_places(mask, -(-n // ROWS) * ROWS), jnp.sum(mask)
 
 
 def _decide(u: Array, y: Array, signal: Array, margin: Array, certain: Array, close: Array) -> Array:
@@ -182,7 +182,7 @@ def _wins(u: Array, y: Array, item: Array, near: Array) -> Array:
 
     def step(state: tuple[Array, Array]) -> tuple[Array, Array]:
         near, _ = state
-        js = jnp.nonzero(near, size=min(PAIRS, len(u)), fill_value=len(u))[0]
+        js = true_places(near, min(PAIRS, len(u)))
         with jax.enable_x64(True):
             own, others, query = (
                 a.astype(jnp.float64) for a in (u[item], jnp.take(u, js, axis=0, mode="clip"), y[item])

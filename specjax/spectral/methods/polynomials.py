@@ -22,9 +22,9 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Inexact
 
+from specjax.linalg import eigvalsh
 from specjax.spectral.methods.contract import AbstractPolar
 from specjax.spectral.minimax import MUON, Quintic, best_composition
-from specjax.spectral.one_by_one import eigvalsh
 from specjax.spectral.products import centred_product, commuting_product, diagonal_of, rounded_gram
 
 GRAM_GROWTH = 2.0**18

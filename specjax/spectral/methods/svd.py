@@ -6,10 +6,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact
 
-from specjax.spectral.compact_svd import compact_svd
+from specjax.linalg import compact_svd, nan_unless_finite
 from specjax.spectral.methods.contract import ExactPolar, zero_where_zero
 from specjax.spectral.products import product
-from specjax.spectral.scaling import nan_unless_finite
 
 
 @jax.tree_util.register_static

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
+from specjax.programs import is_traced
 from specjax.theory.closed_forms import floats
 from specjax.theory.preconditioning.conditions import check_condition_number, check_non_increasing
 
@@ -174,7 +175,7 @@ def factorization(kappa: ArrayLike, rates: Float[Array, " steps"]) -> Factorizat
     region of `RADIUS`. Raises ValueError for a larger one, κ below 1 or learning rates that increase.
     """
     check_condition_number(kappa)
-    if not isinstance(rates, jax.core.Tracer) and rates[0] > RADIUS / 2:
+    if not is_traced(rates) and rates[0] > RADIUS / 2:
         raise ValueError(
             f"The factorization instance needs a first learning rate of at most {RADIUS / 2}, got {float(rates[0]):g}; scale the schedule."
         )

@@ -2,16 +2,17 @@
 
 from collections.abc import Sequence
 
-import jax
 import numpy as np
 from jaxtyping import ArrayLike
+
+from specjax.programs import is_traced
 
 Numbers = ArrayLike | Sequence[float | int]
 
 
 def check_condition_number(kappa: Numbers) -> None:
     """Raises ValueError for a condition number below 1 or not finite; a traced one passes."""
-    if isinstance(kappa, jax.core.Tracer):
+    if is_traced(kappa):
         return
     values = np.asarray(kappa, float)
     if not (np.isfinite(values).all() and (values >= 1).all()):
@@ -23,7 +24,7 @@ def check_condition_number(kappa: Numbers) -> None:
 
 def check_spectrum(spectrum: Numbers) -> None:
     """Raises ValueError unless the eigenvalues are one axis of positive finite numbers in descending order; traced ones pass."""
-    if isinstance(spectrum, jax.core.Tracer):
+    if is_traced(spectrum):
         return
     values = np.asarray(spectrum, float)
     if values.ndim != 1 or not values.size or not (np.isfinite(values).all() and (values > 0).all()):
@@ -51,7 +52,7 @@ def check_decay(rho: Numbers, least: float = 0.5) -> None:
 
     `least` is 1/2 for a constant prefactor (Lemma 2) and 2/3 for prefactors in [C_0, 2 C_0] (Lemma 11), see `scalar.least_decay`.
     """
-    if isinstance(rho, jax.core.Tracer):
+    if is_traced(rho):
         return
     values = np.asarray(rho, float)
     # A third is no binary fraction: 2/3 itself must pass.
@@ -64,7 +65,7 @@ def check_decay(rho: Numbers, least: float = 0.5) -> None:
 
 def check_non_increasing(rates: Numbers) -> None:
     """Raises ValueError unless the learning rates are one axis of positive numbers, none larger than the one before (Lemma 15)."""
-    if isinstance(rates, jax.core.Tracer):
+    if is_traced(rates):
         return
     values = np.asarray(rates, float)
     if values.ndim != 1 or not values.size or not (np.isfinite(values).all() and (values > 0).all()):

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from specjax import spectral
-from specjax.spectral.one_by_one import compiled_one_by_one, singular_values, svd
+from specjax.linalg import singular_values, svd
+from specjax.programs.one_at_a_time import compiled_one_at_a_time
 from specjax.theory.closed_forms import floats
 
 
@@ -55,7 +56,7 @@ def matched_complements(
     Take any two complements and turn one onto the other by the polar factor of C_aᵀ C_b. For k < n.
     """
     k = a.shape[1]
-    first, second = (compiled_one_by_one(_completed, x)[:, k:] for x in (a, b))
+    first, second = (compiled_one_at_a_time(_completed, x)[:, k:] for x in (a, b))
     return first @ spectral.polar(first.T @ second), second
 
 

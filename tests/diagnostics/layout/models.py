@@ -524,7 +524,7 @@ def ensemble():
 
 def sharded():
     """Columns of the first matrix and rows of the second on other devices, the third gathered from parts."""
-    mesh = jax.sharding.AbstractMesh((2,), ("model",))
+    mesh = jax.sharding.AbstractMesh((2,), ("model",), axis_types=(jax.sharding.AxisType.Auto,))
     spec = jax.sharding.PartitionSpec
 
     def device(x, first, second, gathered):

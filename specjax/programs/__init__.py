@@ -1,0 +1,25 @@
+"""Programs that JAX traced (jaxprs): the only room of specjax that reads them.
+
+What JAX may rename from one version to the next is read here and nowhere else: the classes of `jax.extend.core`, the parameters of
+equations, and how a loop is spelled.
+"""
+
+from specjax.programs.decompositions import DECOMPOSITIONS as DECOMPOSITIONS
+from specjax.programs.decompositions import decomposes as decomposes
+from specjax.programs.evaluation import evaluate as evaluate
+from specjax.programs.evaluation import interpret as interpret
+from specjax.programs.evaluation import scoped as scoped
+from specjax.programs.loops import Scan as Scan
+from specjax.programs.loops import While as While
+from specjax.programs.loops import scan as scan
+from specjax.programs.loops import while_loop as while_loop
+from specjax.programs.program import Equation as Equation
+from specjax.programs.program import Parameters as Parameters
+from specjax.programs.program import Program as Program
+from specjax.programs.program import dtype_of as dtype_of
+from specjax.programs.program import is_traced as is_traced
+from specjax.programs.program import is_variable as is_variable
+from specjax.programs.program import shape_of as shape_of
+from specjax.programs.program import trace as trace
+from specjax.programs.unreadable import UnreadableProgramError as UnreadableProgramError
+from specjax.programs.unreadable import UnreadableProgramWarning as UnreadableProgramWarning

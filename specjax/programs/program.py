@@ -1,0 +1,215 @@
+"""A traced program as constants, inputs, equations and outputs, in the same form for every version of JAX."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend import core
+
+from specjax.programs.unreadable import UnreadableProgramError
+
+_CALLS = frozenset(
+    """
+    jit pjit closed_call core_call checkpoint remat remat2 custom_jvp_call custom_vjp_call custom_vjp_call_jaxpr
+    """.split()  # noqa: SIM905  (a list would have a line for each)
+)
+"""Primitives that run one program once, on their own inputs, under the names of all supported versions of JAX."""
+
+
+class Parameters(dict[str, Any]):
+    """The parameters of an equation by name, which are mostly those of the function of `jax.lax`.
+
+    Raises:
+        UnreadableProgramError: on reading a parameter that the primitive does not have in this version of JAX.
+    """
+
+    def __init__(self, primitive: str, parameters: Mapping[str, Any]):
+        super().__init__(parameters)
+        self._primitive = primitive
+
+    def __missing__(self, name: str) -> Any:
+        raise UnreadableProgramError(f"the parameter {name!r} of the primitive {self._primitive!r}")
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A traced program (a jaxpr).
+
+    Attributes:
+        constants: The values of `constant_variables`, which the traced function closed over. A program inside another may have
+            constant variables without values.
+    """
+
+    _jaxpr: Any
+    constants: tuple[Any, ...] = field(repr=False)
+
+    @staticmethod
+    def of(traced: Any) -> "Program":
+        """The program of a `jax.stages.Traced`, or of a jaxpr, open or closed.
+
+        Raises:
+            UnreadableProgramError: it is neither in this version of JAX.
+        """
+        closed = traced.jaxpr if isinstance(traced, jax.stages.Traced) else traced
+        jaxpr = getattr(closed, "jaxpr", closed)
+        if not isinstance(jaxpr, core.Jaxpr):
+            raise UnreadableProgramError(f"a program of type {type(jaxpr).__name__}")
+        return Program(jaxpr, tuple(getattr(closed, "consts", ())))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Program) and self._jaxpr is other._jaxpr
+
+    def __hash__(self) -> int:
+        return id(self._jaxpr)
+
+    @property
+    def constant_variables(self) -> tuple[Any, ...]:
+        """The variables of the constants."""
+        return tuple(self._jaxpr.constvars)
+
+    @property
+    def inputs(self) -> tuple[Any, ...]:
+        """The variables of the arguments."""
+        return tuple(self._jaxpr.invars)
+
+    @property
+    def outputs(self) -> tuple[Any, ...]:
+        """The variables and literals that are returned."""
+        return tuple(self._jaxpr.outvars)
+
+    @cached_property
+    def equations(self) -> tuple["Equation", ...]:
+        """The equations in order."""
+        return tuple(Equation.of(place, eqn) for place, eqn in enumerate(self._jaxpr.eqns))
+
+    @cached_property
+    def has_64_bits(self) -> bool:
+        """Whether an equation has a number of 64 bits among its inputs, its outputs, or in a program inside."""
+        return any(equation.has_64_bits for equation in self.equations)
+
+    def __call__(self, *arguments: Any) -> list[Any]:
+        """The outputs as a list, by JAX's own evaluation."""
+        return list(jax.core.eval_jaxpr(self._jaxpr, self.constants, *arguments))
+
+
+@dataclass(frozen=True, eq=False)
+class Equation:
+    """One operation of a program.
+
+    Attributes:
+        place: Its number in the program.
+        name: The name of its primitive, as "dot_general".
+        inputs: Variables and literals; see `shape_of`, `dtype_of` and `is_variable`.
+        outputs: Variables.
+        parameters: By name.
+    """
+
+    place: int
+    name: str
+    inputs: tuple[Any, ...]
+    outputs: tuple[Any, ...]
+    parameters: Parameters
+    _eqn: Any = field(repr=False)
+
+    @staticmethod
+    def of(place: int, eqn: Any) -> "Equation":
+        """The equation of a jaxpr."""
+        try:
+            name = str(eqn.primitive.name)
+            return Equation(place, name, tuple(eqn.invars), tuple(eqn.outvars), Parameters(name, eqn.params), eqn)
+        except AttributeError as error:
+            raise UnreadableProgramError(f"an equation of type {type(eqn).__name__}") from error
+
+    @cached_property
+    def bodies(self) -> tuple[Program, ...]:
+        """The programs in its parameters: of a call, a loop, branches, or what a reduction does with two entries."""
+        return tuple(map(Program.of, _jaxprs(self.parameters.values())))
+
+    @cached_property
+    def called(self) -> Program | None:
+        """The program that the equation runs once on its inputs, as `jit`, `remat` and custom derivatives do; None for all others."""
+        bodies = self.bodies
+        if self.name in _CALLS and bodies:
+            return bodies[0]
+        # A call under a name that is not known, unless its body may be what a reduction does with two entries. The body of a shard has
+        # smaller arrays, and names of axes that are not known outside.
+        if len(bodies) == 1 and self.name not in ("scan", "while", "cond", "shard_map"):
+            given, made = bodies[0].inputs, bodies[0].outputs
+            if _alike(given, self.inputs) and _alike(made, self.outputs) and any(map(shape_of, given)):
+                return bodies[0]
+        return None
+
+    @cached_property
+    def branches(self) -> tuple[Program, ...]:
+        """The programs of a `cond`, one of which runs on all inputs but the first; empty for all others."""
+        return tuple(map(Program.of, self.parameters["branches"])) if self.name == "cond" else ()
+
+    @property
+    def is_by_platform(self) -> bool:
+        """Whether its branches are versions of one function for several platforms (`lax.platform_dependent`)."""
+        return "branches_platforms" in self.parameters
+
+    @cached_property
+    def has_64_bits(self) -> bool:
+        """Whether a number of 64 bits is among its inputs, its outputs, or in a program inside."""
+        return any(map(_is_of_64_bits, (*self.inputs, *self.outputs))) or any(body.has_64_bits for body in self.bodies)
+
+    def bind(self, *values: Any) -> list[Any]:
+        """The outputs for values of the inputs, by the operation itself, in the scope of 64 bits in which it was traced.
+
+        It becomes a program of its own, since how a primitive is called depends on the version of JAX.
+        """
+        given = {atom: value for atom, value in zip(self.inputs, values, strict=True) if is_variable(atom)}
+        debug = core.DebugInfo("specjax", self.name, ("",) * len(given), ("",) * len(self.outputs))
+        alone = core.Jaxpr([], [*given], [*self.outputs], [self._eqn], self._eqn.effects, debug)
+        with jax.enable_x64(self.has_64_bits):
+            return list(core.jaxpr_as_fun(core.ClosedJaxpr(alone, []))(*given.values()))
+
+
+def trace(function: Callable[..., Any], *arguments: Any) -> tuple[Program, Any]:
+    """The program of a function at arguments, and the tree of shapes that it returns."""
+    closed, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
+    return Program.of(closed), shapes
+
+
+def is_traced(value: object) -> bool:
+    """Whether a value is one that JAX is tracing, of which nothing but shape and dtype is known."""
+    return isinstance(value, jax.core.Tracer)
+
+
+def is_variable(atom: Any) -> bool:
+    """Whether an input of an equation or output of a program is a variable, and not a literal."""
+    return not isinstance(atom, core.Literal)
+
+
+def shape_of(atom: Any) -> tuple[Any, ...]:
+    """The shape of a variable or literal; () for what has none, as a token."""
+    return tuple(getattr(atom.aval, "shape", ()))
+
+
+def dtype_of(atom: Any) -> Any:
+    """The dtype of a variable or literal; None for what has none."""
+    return getattr(atom.aval, "dtype", None)
+
+
+def _alike(ones: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
+    """Whether two lists of atoms have the same shapes and dtypes."""
+    kinds = [[(shape_of(atom), dtype_of(atom)) for atom in atoms] for atoms in (ones, others)]
+    return kinds[0] == kinds[1]
+
+
+def _is_of_64_bits(atom: Any) -> bool:
+    dtype = dtype_of(atom)
+    # A key has a dtype of its own, which NumPy does not know. Of a complex number the two parts count.
+    return isinstance(dtype, np.dtype) and dtype.itemsize >= (16 if dtype.kind == "c" else 8)
+
+
+def _jaxprs(values: Any) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, core.Jaxpr | core.ClosedJaxpr):
+            yield value
+        elif isinstance(value, tuple | list):
+            yield from _jaxprs(value)
