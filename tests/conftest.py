@@ -3,6 +3,7 @@
 import gc
 import os
 from collections.abc import Iterator
+from importlib.metadata import version
 
 # Before the workers start: OpenBLAS, from which LAPACK comes too, on one thread, unless it is set. Where each of two workers has a thread
 # for each of two cores, they wait for each other a hundred times as long as the decomposition of a 100×100 matrix takes.
@@ -21,16 +22,20 @@ gc.disable()
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
+# XLA ends the process at a flag that it does not know, and jaxlib 0.11 has no older emitters any more.
+_IS_OLD = tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11)
 # Several batched LAPACK calls at once, in one program or in two, can wait for each other without end on two cores in jaxlib 0.10.
-_SERIAL = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
-# By XLA's older emitters and in one piece, as sweeps have it (specjax.sweep.effort), a program compiles in a third of the time.
-_QUICK = ("--xla_cpu_use_fusion_emitters=false", "--xla_cpu_parallel_codegen_split_count=1")
+_SERIAL = ("--xla_cpu_enable_concurrency_optimized_scheduler=false",) if _IS_OLD else ()
+# By XLA's older emitters and in one piece a program compiles in a third of the time there.
+_QUICK = ("--xla_cpu_use_fusion_emitters=false", "--xla_cpu_parallel_codegen_split_count=1") if _IS_OLD else ()
+# Without it products with constants are wrong there: see specjax/jaxlib.py, which is not imported before its shapes can be checked.
+_RIGHT = () if _IS_OLD else ("--xla_cpu_experimental_ynn_fusion_type=LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT",)
 _NO_OPTIMIZATIONS = "jax_disable_most_optimizations"
 # Workers inherit what their parent has set, which is not what the user did.
-_FLAGS = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if flag not in (_SERIAL, *_QUICK)]
+_FLAGS = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if flag not in (*_SERIAL, *_QUICK, *_RIGHT)]
 # A level of optimization that is asked for is kept: `XLA_FLAGS=--xla_backend_optimization_level=3 python -m pytest`.
 _LEVEL_IS_SET = any("xla_backend_optimization_level" in flag for flag in _FLAGS)
-os.environ["XLA_FLAGS"] = " ".join([*_FLAGS, _SERIAL, *(() if _LEVEL_IS_SET else _QUICK)])
+os.environ["XLA_FLAGS"] = " ".join([*_FLAGS, *_SERIAL, *_RIGHT, *(() if _LEVEL_IS_SET else _QUICK)])
 jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 # What modules of tests compile when they are imported.
@@ -87,7 +92,7 @@ def quick_compilation() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def optimized_environment() -> dict[str, str]:
     """The environment of a process that compiles as a user's does."""
-    return {**os.environ, _NO_OPTIMIZATIONS.upper(): "0", "XLA_FLAGS": " ".join([*_FLAGS, _SERIAL])}
+    return {**os.environ, _NO_OPTIMIZATIONS.upper(): "0", "XLA_FLAGS": " ".join([*_FLAGS, *_SERIAL])}
 
 
 @pytest.fixture
