@@ -48,7 +48,8 @@ def with_tables(page: str, paper: str) -> str:
     found = standing.rows(paper, list(recorded.values()))
     rows = [(s.row.id, s.row.says, s.status, s.row.finding or s.row.because, "; ".join(s.decided[:1])) for s in found]
     # On a phone docs/assets/specjax.css shows each row as a list.
-    page = _placed(page, "standing", f'<div class="standing" markdown>\n\n{_table(HEADER, rows)}\n</div>\n')
+    ran_on = _ran_on([result for result in recorded.values() if result.record.paper == paper])
+    page = _placed(page, "standing", f'<div class="standing" markdown>\n\n{_table(HEADER, rows)}\n</div>\n\n{ran_on}\n')
     if "<!-- numbers -->" in page:
         page = _placed(
             page, "numbers", _table(NUMBERS, _numbers([r for r in recorded.values() if r.record.paper == paper]))
@@ -63,6 +64,12 @@ def with_tables(page: str, paper: str) -> str:
                 )
             page = _placed(page, place, _table(tables[0].header, tables[0].rows))
     return page
+
+
+def _ran_on(results: Sequence[Result]) -> str:
+    """Which versions of JAX and Python the records of a paper were made on."""
+    versions = sorted({(r.record.versions["jax"], r.record.versions["python"]) for r in results})
+    return f"The records were made on {', '.join(f'jax {jax} (Python {python})' for jax, python in versions)}."
 
 
 def _numbers(results: Sequence[Result]) -> list[tuple[str, ...]]:

@@ -27,7 +27,6 @@ import os
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import product
 from tempfile import TemporaryDirectory
 from time import perf_counter, process_time
 
@@ -43,12 +42,9 @@ from specjax import optim, sweep
 from specjax.models import mlp
 from specjax.optim import Fans
 from specjax.sizes import AnySize, Size
+from specjax.sweep.xla_options import xla_options
 
 INPUTS, OUTPUTS, SAMPLES = 32, 8, 64
-NEW = {"xla_backend_optimization_level": 1}
-OLD = NEW | {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
-CHECK = OLD | {"xla_backend_optimization_level": 0}
-"""What a sweep asks of XLA; see `specjax.sweep.effort`."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +170,7 @@ def checking(grid: Grid, key: Array) -> tuple[float, float]:
     with jax.default_matmul_precision("highest"):
         lowered = jax.jit(lambda key, *rate: grid.measure(key, grid.widths[0], *rate)).lower(key, *grid.rates[:1])
     until = perf_counter() - start
-    lowered.compile(CHECK)
+    lowered.compile(xla_options(is_kept=False))
     return process_time() - busy, until
 
 
@@ -183,8 +179,8 @@ def spent(grid: Grid, key: Array, widths: Sequence[int], padded: int) -> list[Sp
     seeds, rates = np.arange(grid.seeds, dtype=np.uint32), np.float32(grid.rates or (0,))
     points = [axis.ravel() for axis in np.meshgrid(seeds, rates, np.int32(widths), indexing="ij")]
     found = []
-    # LAPACK takes matrices one by one anyway, and batches of them on few cores may wait for each other.
-    for size, options in product((None, grid.seeds) if grid.rates else (None,), (NEW, OLD)):
+    # LAPACK takes matrices one by one anyway.
+    for size in (None, grid.seeds) if grid.rates else (None,):
 
         def at(point: tuple[Array, Array, Array]) -> dict[str, Array]:
             seed, rate, width = point
@@ -195,7 +191,7 @@ def spent(grid: Grid, key: Array, widths: Sequence[int], padded: int) -> list[Sp
         with jax.default_matmul_precision("highest"):
             lowered = jax.jit(lambda points, at=at, size=size: jax.lax.map(at, points, batch_size=size)).lower(points)
         until = perf_counter() - start
-        program = lowered.compile(options)
+        program = lowered.compile(xla_options(is_kept=True))
         made, making, computing = perf_counter() - start, process_time() - busy, []
         jax.block_until_ready(program(points))
         called = perf_counter() - start

@@ -23,6 +23,7 @@ from timing import machine, table
 
 from specjax.experiments.outer_product.statistics import relu_statistics
 from specjax.models import relu_network
+from specjax.sweep.xla_options import xla_options
 from specjax.theory.angles import arccos
 
 D0, D2 = 25, 12
@@ -70,7 +71,7 @@ def milliseconds(part: Part, seeds: int, repeats: int) -> float:
 
     ids = jnp.arange(seeds, dtype=jnp.uint32)
     with jax.default_matmul_precision("highest"):
-        compiled = jax.jit(program).lower(ids).compile({"xla_backend_optimization_level": 1})
+        compiled = jax.jit(program).lower(ids).compile(xla_options(is_kept=True))
     jax.block_until_ready(compiled(ids))
     taken = []
     for _ in range(repeats):
