@@ -130,17 +130,26 @@ class Equation:
 
     @cached_property
     def called(self) -> Program | None:
-        """The program that the equation runs once on its inputs, as `jit`, `remat` and custom derivatives do; None for all others."""
-        bodies = self.bodies
-        if self.name in _CALLS and bodies:
-            return bodies[0]
-        # A call under a name that is not known, unless its body may be what a reduction does with two entries. The body of a shard has
-        # smaller arrays, and names of axes that are not known outside.
-        if len(bodies) == 1 and self.name not in ("scan", "while", "cond", "shard_map"):
-            given, made = bodies[0].inputs, bodies[0].outputs
-            if _alike(given, self.inputs) and _alike(made, self.outputs) and any(map(shape_of, given)):
-                return bodies[0]
-        return None
+        """The program that the equation runs once on its inputs, as `jit`, `remat` and custom derivatives do; None for all others.
+
+        It may be evaluated in the equation's place.
+        """
+        return self.bodies[0] if self.name in _CALLS and self.bodies else None
+
+    @cached_property
+    def wrapped(self) -> Program | None:
+        """The program that an equation under any name runs on its inputs, as its shapes say, for those who read it and compute nothing.
+
+        An equation that is not known may do more than run it: a function with a `vmap` rule of its own would lose the rule.
+        """
+        if self.called or len(self.bodies) != 1 or self.name in ("scan", "while", "cond"):
+            return self.called
+        (body,) = self.bodies
+        # The program of a shard has smaller arrays. What a reduction does with two entries has the shapes of scalars.
+        is_run = (
+            _alike(body.inputs, self.inputs) and _alike(body.outputs, self.outputs) and any(map(shape_of, body.inputs))
+        )
+        return body if is_run or self.name == "shard_map" else None
 
     @cached_property
     def branches(self) -> tuple[Program, ...]:

@@ -49,10 +49,22 @@ def test_a_call_has_the_program_that_it_calls(function):
     np.testing.assert_allclose(call.called(X)[0], 2 * np.sin(X), rtol=1e-6)
 
 
-def test_a_call_under_a_new_name_is_known_by_its_shapes(monkeypatch):
+def test_a_call_under_a_new_name_is_read_but_not_evaluated_in_its_place(monkeypatch):
     monkeypatch.setattr("specjax.programs.program._CALLS", frozenset())
     (call,) = trace(jax.jit(lambda x: jnp.sin(x) * 2), X)[0].equations
-    assert [equation.name for equation in call.called.equations] == ["sin", "mul"]
+    assert call.called is None
+    assert [equation.name for equation in call.wrapped.equations] == ["sin", "mul"]
+
+
+def test_a_function_with_a_rule_of_its_own_for_vmap_keeps_it():
+    """Its program is read, but what evaluates a program binds it as a whole."""
+    twice = jax.custom_batching.sequential_vmap(lambda x: 2 * x)
+    program, _ = trace(twice, X)
+    (call,) = program.equations
+    assert call.called is None
+    assert call.wrapped is not None
+    mapped = jax.make_jaxpr(jax.vmap(lambda x: evaluate(program, [x], lambda e, v: e.bind(*v))))(np.stack([X, X]))
+    assert "scan" in str(mapped)
 
 
 def in_shards(x):
@@ -76,6 +88,7 @@ def test_a_loop_a_reduction_and_a_shard_are_no_calls(function):
     equations = trace(function, X)[0].equations
     holding = [equation for equation in equations if equation.bodies]
     assert all(equation.called is None for equation in holding)
+    assert all((equation.wrapped is not None) == (equation.name == "shard_map") for equation in holding)
 
 
 def test_branches_are_those_of_a_cond():

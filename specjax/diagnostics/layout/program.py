@@ -47,11 +47,10 @@ def _outputs(equation: Equation, values: list[Value], uses: Uses, place: tuple[H
     if equation.branches:
         branches = [_called(b, values[1:], uses, (*place, i)) for i, b in enumerate(equation.branches)]
         return [_joined(list(results), uses, place) for results in zip(*branches, strict=True)]
-    # The program of one shard has smaller axes than the whole.
-    body = equation.bodies[0] if equation.name == "shard_map" else equation.called
-    if body:
-        shapes = map(shape_of, equation.outputs)
-        return [_of_shape(v, s) for v, s in zip(_called(body, values, uses, place), shapes, strict=True)]
+    if equation.wrapped:
+        # The program of one shard has smaller axes than the whole.
+        found = zip(_called(equation.wrapped, values, uses, place), map(shape_of, equation.outputs), strict=True)
+        return [_of_shape(value, shape) for value, shape in found]
     return apply(equation, values, uses, place)
 
 
