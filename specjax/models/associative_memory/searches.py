@@ -9,9 +9,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 def true_places(mask: Bool[Array, " n"], size: int) -> Int[Array, " {size}"]:
     """The indices where the mask holds, in order, at most `size` of them, followed by n up to that length."""
-    n = len(mask)
-    place = jnp.where(mask, jnp.cumsum(mask, dtype=jnp.int32) - 1, size)
-    return jnp.full(size, n, jnp.int32).at[place].set(jnp.arange(n, dtype=jnp.int32), mode="drop")
+    n, whole = len(mask), jnp.result_type(int)
+    place = jnp.where(mask, jnp.cumsum(mask, dtype=whole) - 1, size)
+    return jnp.full(size, n, whole).at[place].set(jnp.arange(n, dtype=whole), mode="drop")
 
 
 def passed(thresholds: Float[Array, " n"], values: Float[Array, " m"]) -> Int[Array, " m"]:
