@@ -9,6 +9,7 @@ JAX is not imported before it is needed, since the flags of a process must be se
 """
 
 import os
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
@@ -17,18 +18,37 @@ JAXLIB = tuple(map(int, version("jaxlib").split(".")[:2]))
 
 _OPTION, _VALUE = "xla_cpu_experimental_ynn_fusion_type", "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"
 _IS_FAULTY = JAXLIB >= (0, 11)
+# XLA ends the process at a flag that it does not know, so that a flag is set only for versions that were seen to have it.
+_HAS_FLAG = JAXLIB < (0, 13)
 
 
 def cpu_options() -> dict[str, Any]:
-    """For `compiler_options` of `jax.jit`; none on another device, or where XLA_FLAGS sets the option."""
+    """For `compiler_options` of `jax.jit`; none where the default device is no CPU, XLA_FLAGS sets the option, or XLA does not have it."""
     import jax
 
-    is_needed = _IS_FAULTY and jax.default_backend() == "cpu" and _OPTION not in os.environ.get("XLA_FLAGS", "")
+    is_set = _OPTION in os.environ.get("XLA_FLAGS", "")
+    is_needed = _IS_FAULTY and not is_set and jax.default_backend() == "cpu" and is_known(_OPTION, _VALUE)
     return {_OPTION: _VALUE} if is_needed else {}
 
 
 def with_cpu_flags(flags: str) -> str:
-    """What XLA_FLAGS needs to be for a whole process, before the first array is made, where it was `flags`."""
-    if not _IS_FAULTY or _OPTION in flags:
+    """What XLA_FLAGS needs to be for a whole process, before the first array is made, where it was `flags`.
+
+    It stays as it is where it sets the option, or is the name of a file, which XLA reads instead.
+    """
+    is_file = bool(flags.strip()) and not flags.strip().startswith("-")
+    if not (_IS_FAULTY and _HAS_FLAG) or _OPTION in flags or is_file:
         return flags
     return f"{flags} --{_OPTION}={_VALUE}".strip()
+
+
+@cache
+def is_known(option: str, value: Any) -> bool:
+    """Whether this jaxlib has an option of XLA."""
+    import jax
+
+    try:
+        jax.jit(lambda x: x).lower(0.0).compile({option: value})
+    except jax.errors.JaxRuntimeError:
+        return False
+    return True

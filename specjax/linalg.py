@@ -1,7 +1,7 @@
 """Matrix decompositions that are safe on every device, for one matrix or for batches of them.
 
-They are those of `jnp.linalg`, with three differences: a matrix that is not finite goes to NaN; a finite one never does; and on jaxlib 0.10
-a CPU takes the matrices of a batch one after the other (`specjax.programs.one_at_a_time` says why).
+They are those of `jnp.linalg`, with two differences: on jaxlib 0.10 a CPU takes the matrices of a batch one after the other
+(`specjax.programs.one_at_a_time` says why), and the singular values and vectors of a matrix are NaN if and only if it is not finite.
 """
 
 from functools import partial

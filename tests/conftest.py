@@ -23,13 +23,18 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 # XLA ends the process at a flag that it does not know, and jaxlib 0.11 has no older emitters any more.
-_IS_OLD = tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11)
+_JAXLIB = tuple(map(int, version("jaxlib").split(".")[:2]))
+_IS_OLD = _JAXLIB < (0, 11)
 # Several batched LAPACK calls at once, in one program or in two, can wait for each other without end on two cores in jaxlib 0.10.
 _SERIAL = ("--xla_cpu_enable_concurrency_optimized_scheduler=false",) if _IS_OLD else ()
 # By XLA's older emitters and in one piece a program compiles in a third of the time there.
 _QUICK = ("--xla_cpu_use_fusion_emitters=false", "--xla_cpu_parallel_codegen_split_count=1") if _IS_OLD else ()
 # Without it products with constants are wrong there: see specjax/jaxlib.py, which is not imported before its shapes can be checked.
-_RIGHT = () if _IS_OLD else ("--xla_cpu_experimental_ynn_fusion_type=LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT",)
+_RIGHT = (
+    ()
+    if _IS_OLD or _JAXLIB >= (0, 13)
+    else ("--xla_cpu_experimental_ynn_fusion_type=LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT",)
+)
 _NO_OPTIMIZATIONS = "jax_disable_most_optimizations"
 # Workers inherit what their parent has set, which is not what the user did.
 _FLAGS = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if flag not in (*_SERIAL, *_QUICK, *_RIGHT)]

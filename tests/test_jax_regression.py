@@ -94,11 +94,19 @@ def test_plain_jax_is_right_where_products_have_constant_factors(optimized_envir
 
 def test_flags_that_are_set_stay(monkeypatch):
     monkeypatch.setattr(jaxlib, "_IS_FAULTY", True)
+    monkeypatch.setattr(jaxlib, "_HAS_FLAG", True)
     assert jaxlib.with_cpu_flags("--a=1").startswith("--a=1 --xla_cpu_experimental_ynn_fusion_type=LIBRARY")
     own = "--xla_cpu_experimental_ynn_fusion_type="
     assert jaxlib.with_cpu_flags(own) == own
+    assert jaxlib.with_cpu_flags("/etc/flags.txt") == "/etc/flags.txt"
     monkeypatch.setenv("XLA_FLAGS", own)
     assert jaxlib.cpu_options() == {}
+    monkeypatch.setenv("XLA_FLAGS", "")
+    monkeypatch.setattr(jaxlib, "_OPTION", "xla_cpu_no_such_option")
+    assert jaxlib.cpu_options() == {}
+    monkeypatch.setattr(jaxlib, "_HAS_FLAG", False)
+    assert jaxlib.with_cpu_flags("--a=1") == "--a=1"
+    monkeypatch.setattr(jaxlib, "_HAS_FLAG", True)
     monkeypatch.setattr(jaxlib, "_IS_FAULTY", False)
     assert jaxlib.with_cpu_flags("--a=1") == "--a=1"
 

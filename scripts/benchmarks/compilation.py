@@ -24,10 +24,9 @@ from timing import machine, seconds, table
 
 from specjax import optim, spectral
 from specjax.experiments.outer_product.statistics import relu_statistics
-from specjax.jaxlib import cpu_options
+from specjax.jaxlib import cpu_options, is_known
 from specjax.models import associative_memory as memory
 from specjax.models import mlp, relu_network, transformer
-from specjax.sweep.xla_options import is_known
 
 LEVEL, PIECES = "xla_backend_optimization_level", "xla_cpu_parallel_codegen_split_count"
 OLDER: dict[str, str | bool | int] = {"xla_cpu_use_fusion_emitters": False, PIECES: 1}

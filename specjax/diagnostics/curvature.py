@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from specjax import spectral
 from specjax.diagnostics.linear_maps import Inputs
 from specjax.diagnostics.probe import Probe, listed, shape_by_shape
+from specjax.jaxlib import cpu_options
 from specjax.spectral import CUBIC, NewtonSchulz
 from specjax.spectral.scaling import scaled
 
@@ -54,7 +55,7 @@ def curvatures(
 ) -> list[list[Curvature | None]]:
     """The curvature along the two steps of every map, one map at a time; None where the gradient is zero."""
 
-    @jax.jit
+    @partial(jax.jit, compiler_options=cpu_options())
     def along(
         leaves: list[Array], batch: PyTree, directions: list[Array], place: Int[Array, ""], head: Int[Array, ""]
     ) -> Array:

@@ -1,5 +1,7 @@
 """Where a network first stops being finite, by the names of its parameters."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,7 @@ from jaxtyping import Array, PyTree
 
 from specjax.diagnostics.linear_maps import linear_maps
 from specjax.diagnostics.probe import Model, Probe
+from specjax.jaxlib import cpu_options
 
 
 def first_not_finite(model: Model, params: PyTree, batch: PyTree) -> str | None:
@@ -18,7 +21,7 @@ def first_not_finite(model: Model, params: PyTree, batch: PyTree) -> str | None:
     probe = Probe(model, params, batch)
     labels: list[str] = []
 
-    @jax.jit
+    @partial(jax.jit, compiler_options=cpu_options())
     def finite(leaves: list[Array], batch: PyTree) -> tuple[list[Array], list[Array], Array, list[Array]]:
         found = linear_maps(lambda x: probe.loss(x, batch), leaves)
         labels.extend(probe.name(m) for m in found)

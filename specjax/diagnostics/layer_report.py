@@ -127,9 +127,10 @@ def layer_report(
 def activation_stable_ranks(model: Model, params: PyTree, batch: PyTree, *, steps: int = 40) -> PyTree:
     """st(A) for every parameter that is a linear map, a tree like `params`: what `optim.rank_switch` takes as `stable_ranks`.
 
-    A pure function that can be jitted with a training step. Each norm is by `steps` power iterations from a fixed start, so a value
-    may be too large, never too small, but for rounding; it is NaN where an activation is NaN or infinite. A parameter stacked over a
-    scan's layers, or over heads, has one number for each; one used in several ways the largest; one that is in no product, None.
+    A pure function that can be jitted with a training step, and compiles as that does (docs/faq.md, on versions of JAX). Each norm is
+    by `steps` power iterations from a fixed start, so a value may be too large, never too small, but for rounding; it is NaN where an
+    activation is NaN or infinite. A parameter stacked over a scan's layers, or over heads, has one number for each; one used in several
+    ways the largest; one that is in no product, None.
 
     Raises:
         ValueError: as `layer_report`.

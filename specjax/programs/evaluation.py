@@ -93,15 +93,16 @@ def _own(equation: Equation, inputs: list[Any]) -> list[Any]:
 
 def _entered(equation: Equation, inputs: list[Any], inside: Callable[..., list[Any]]) -> list[Any] | None:
     """The outputs of a call, a loop or branches whose programs are evaluated by `inside`; None for what else there is."""
-    if equation.called:
-        return inside(equation.called, *inputs)
-    if equation.branches:
-        index, *operands = inputs
-        return lax.switch(index, [partial(inside, branch) for branch in equation.branches], *operands)
     try:
+        called, branches = equation.called, equation.branches
         loop, turns = scan(equation), while_loop(equation)
     except UnreadableProgramError:
         return None
+    if called:
+        return inside(called, *inputs)
+    if branches:
+        index, *operands = inputs
+        return lax.switch(index, [partial(inside, branch) for branch in branches], *operands)
     if loop:
         return loop.run(inputs, lambda _, operands: inside(loop.body, *operands))
     return turns.run(inputs, partial(inside, turns.test), partial(inside, turns.body)) if turns else None

@@ -11,6 +11,8 @@ from jax.extend import core
 
 from specjax.programs.unreadable import UnreadableProgramError
 
+# ClosedJaxpr is another name of Jaxpr from 0.11 on, and may go.
+_JAXPRS = tuple(getattr(core, name) for name in ("Jaxpr", "ClosedJaxpr") if hasattr(core, name))
 _CALLS = frozenset(
     """
     jit pjit closed_call core_call checkpoint remat remat2 custom_jvp_call custom_vjp_call custom_vjp_call_jaxpr
@@ -55,7 +57,7 @@ class Program:
         """
         closed = traced.jaxpr if isinstance(traced, jax.stages.Traced) else traced
         jaxpr = getattr(closed, "jaxpr", closed)
-        if not isinstance(jaxpr, core.Jaxpr):
+        if not isinstance(jaxpr, _JAXPRS):
             raise UnreadableProgramError(f"a program of type {type(jaxpr).__name__}")
         return Program(jaxpr, tuple(getattr(closed, "consts", ())))
 
@@ -170,12 +172,19 @@ class Equation:
         """The outputs for values of the inputs, by the operation itself, in the scope of 64 bits in which it was traced.
 
         It becomes a program of its own, since how a primitive is called depends on the version of JAX.
+
+        Raises:
+            UnreadableProgramError: a program is made in a way that is not known.
         """
         given = {atom: value for atom, value in zip(self.inputs, values, strict=True) if is_variable(atom)}
-        debug = core.DebugInfo("specjax", self.name, ("",) * len(given), ("",) * len(self.outputs))
-        alone = core.Jaxpr([], [*given], [*self.outputs], [self._eqn], self._eqn.effects, debug)
+        try:
+            debug = core.DebugInfo("specjax", self.name, ("",) * len(given), ("",) * len(self.outputs))
+            alone = core.Jaxpr([], [*given], [*self.outputs], [self._eqn], self._eqn.effects, debug)
+            call = core.jaxpr_as_fun(_JAXPRS[-1](alone, []))
+        except (AttributeError, TypeError) as error:
+            raise UnreadableProgramError(f"the primitive {self.name!r} as a program of its own") from error
         with jax.enable_x64(self.has_64_bits):
-            return list(core.jaxpr_as_fun(core.ClosedJaxpr(alone, []))(*given.values()))
+            return list(call(*given.values()))
 
 
 def trace(function: Callable[..., Any], *arguments: Any) -> tuple[Program, Any]:
@@ -218,7 +227,7 @@ def _is_of_64_bits(atom: Any) -> bool:
 
 def _jaxprs(values: Any) -> Iterator[Any]:
     for value in values:
-        if isinstance(value, core.Jaxpr | core.ClosedJaxpr):
+        if isinstance(value, _JAXPRS):
             yield value
         elif isinstance(value, tuple | list):
             yield from _jaxprs(value)

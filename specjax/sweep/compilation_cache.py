@@ -33,7 +33,12 @@ def folder(platform: str) -> Path | None:
         return None
     if chosen != "on":
         return Path(chosen) / _host()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "specjax" / _host()
+    try:
+        parent = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:
+        logger.info("compiling without a cache, since this user has no home folder")
+        return None
+    return parent / "specjax" / _host()
 
 
 @contextmanager

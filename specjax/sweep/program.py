@@ -135,10 +135,20 @@ class _AtPoint:
             return one_at_a_time.without_batches(self.traced)
         try:
             program = programs.Program.of(self.traced)
+            has_scope = program.has_64_bits and jnp.result_type(float) != jnp.float64
         except programs.UnreadableProgramError:
             return self.jitted
-        has_scope = program.has_64_bits and jnp.result_type(float) != jnp.float64
-        return programs.scoped(program, self.traced.out_info) if has_scope else self.jitted
+        if not has_scope:
+            return self.jitted
+        scoped = programs.scoped(program, self.traced.out_info)
+
+        def function(key: Array, coordinates: Coordinates) -> dict[str, Array]:
+            try:
+                return scoped(key, coordinates)
+            except programs.UnreadableProgramError:
+                return self.jitted(key, coordinates)
+
+        return function
 
 
 def flat_outputs(measure: Measure, key: Key[Array, ""], point: Mapping[str, Any]) -> dict[str, Shaped[Array, "..."]]:

@@ -1,12 +1,11 @@
 """How hard XLA works on a program of a sweep on a CPU: less than by default, where that costs little (docs/benchmarks.md)."""
 
 import os
-from functools import cache
 from typing import Any
 
 import jax
 
-from specjax.jaxlib import cpu_options
+from specjax.jaxlib import cpu_options, is_known
 
 Options = dict[str, Any]
 
@@ -30,13 +29,3 @@ def xla_options(*, is_kept: bool) -> Options:
         wanted |= _KEPT if is_kept else _CHECK
     flags = os.environ.get("XLA_FLAGS", "")
     return {option: value for option, value in wanted.items() if option not in flags and is_known(option, value)}
-
-
-@cache
-def is_known(option: str, value: Any) -> bool:
-    """Whether this jaxlib has an option of XLA. As a flag in XLA_FLAGS one that it lacks ends the process."""
-    try:
-        jax.jit(lambda x: x).lower(0.0).compile({option: value})
-    except jax.errors.JaxRuntimeError:
-        return False
-    return True

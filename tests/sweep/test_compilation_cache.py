@@ -68,3 +68,14 @@ def test_a_second_run_reads_its_programs_without_a_word_and_gives_the_same_bits(
         check=True,
     )
     assert alone.stdout == first
+
+
+def test_without_a_home_folder_there_is_none(monkeypatch):
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(compilation_cache.Path, "home", homeless)
+    monkeypatch.setattr(compilation_cache, "JAXLIB", (0, 12))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv(compilation_cache.SWITCH, raising=False)
+    assert compilation_cache.folder("cpu") is None

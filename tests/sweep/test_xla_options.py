@@ -3,8 +3,9 @@
 import jax
 import pytest
 
+from specjax.jaxlib import is_known
 from specjax.sweep import xla_options as module
-from specjax.sweep.xla_options import is_known, xla_options
+from specjax.sweep.xla_options import xla_options
 
 LEVEL = "xla_backend_optimization_level"
 
