@@ -7,8 +7,8 @@ import shutil
 
 import nox
 
-# As in .github/workflows/ci.yml: each Python with the newest JAX that it has, and the oldest with the oldest.
-MATRIX = [("3.13", ""), ("3.12", ""), ("3.12", "jax==0.11.2"), ("3.11", ""), ("3.11", "jax==0.10.0")]
+# As in .github/workflows/ci.yml: each Python with the newest JAX that it has, which for 3.11 is the oldest that pyproject.toml allows.
+MATRIX = [("3.13", ""), ("3.12", ""), ("3.12", "jax==0.11.2"), ("3.11", "jax==0.10.1")]
 # What every verdict rests on: at least so many per cent of the lines and branches of each are run by its tests.
 COVERED, LEAST = ("spectral", "theory", "sweep"), 95
 

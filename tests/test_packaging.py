@@ -1,5 +1,6 @@
 """What is said in several files about the package is the same in each."""
 
+import ast
 import re
 import tomllib
 from importlib.metadata import version
@@ -27,3 +28,16 @@ def test_the_version_is_the_same_everywhere():
     for name, pattern in said.items():
         assert re.search(pattern, (ROOT / name).read_text(encoding="utf-8")).group(1) == PROJECT["version"], name
     assert version("specjax") == PROJECT["version"]
+
+
+def test_nox_and_the_workflow_have_the_same_matrix():
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+    found = re.findall(r'- \{python: "(.*?)", constraint: "(.*?)"\}', workflow)
+    line = re.search(r"(?m)^MATRIX = (.*)$", (ROOT / "noxfile.py").read_text(encoding="utf-8")).group(1)
+    assert found == ast.literal_eval(line)
+    # The oldest that the package allows is tested, there and by .ci/run.
+    oldest = re.search(
+        r">=([0-9.]+)", next(entry for entry in PROJECT["dependencies"] if entry.startswith("jax>"))
+    ).group(1)
+    assert ("3.11", f"jax=={oldest}") in found
+    assert f'oldest_jax="jax=={oldest}"' in (ROOT / ".ci" / "run").read_text(encoding="utf-8")

@@ -12,6 +12,7 @@ import pytest
 from specjax import sizes, sweep
 from specjax.diagnostics import matrix_layout
 from specjax.programs import UnreadableProgramError, UnreadableProgramWarning, loops
+from specjax.programs.one_at_a_time import IS_NEEDED
 from specjax.sweep.cost import cost
 
 OVER = {"d": sweep.widths(3, 4, 6), "rate": sweep.values(0.1, 0.2)}
@@ -137,6 +138,9 @@ def test_where_a_program_cannot_be_made_padding_that_changes_digits_is_warned_of
         sweep.run(chaotic, NARROW_AND_WIDE, seeds=5, key=KEY, plan="padded")
 
 
+@pytest.mark.skipif(
+    IS_NEEDED, reason="On jaxlib 0.10, whose spelling is known, measurements are read to keep decompositions apart."
+)
 @pytest.mark.parametrize("attribute", ["equations", "has_64_bits"])
 def test_where_equations_cannot_be_read_a_sweep_runs(monkeypatch, attribute, expected):
     def unreadable(_):
