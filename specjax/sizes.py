@@ -153,13 +153,19 @@ def _fold_axis(draw: _Draw, extent: int) -> _Draw:
     return folded
 
 
+def require_threefry(key: Key[Array, "..."]) -> None:
+    """Raises ValueError for keys of another generator: under `jax.vmap` its draws are others than one by one."""
+    if (generator := str(jax.random.key_impl(key))) != "threefry2x32":
+        raise ValueError(
+            f"Draws that do not depend on what is beside them need a threefry key, got {generator}; make one with "
+            "jax.random.key(seed, impl='threefry2x32')."
+        )
+
+
 def _check(key: Array, sizes: Sequence[AnySize]) -> None:
     if not jnp.issubdtype(jnp.asarray(key).dtype, jax.dtypes.prng_key):
         raise ValueError("A draw needs a typed key, got a raw array; make one with jax.random.key(seed).")
-    if (generator := str(jax.random.key_impl(key))) != "threefry2x32":
-        raise ValueError(
-            f"Row-keyed draws need a threefry key, got {generator}; make one with jax.random.key(seed, impl='threefry2x32')."
-        )
+    require_threefry(key)
     if not jax.config.jax_threefry_partitionable:
         raise ValueError(
             "Row-keyed draws need jax_threefry_partitionable=True (JAX's default); it is switched off here."

@@ -232,7 +232,7 @@ SWEEP = [
     ),
     (
         lambda: sweep.run(measure, {"width": sweep.widths}, seeds=2, key=KEY),
-        "over['width'] needs an axis, got a function; write widths(16, 32) or values(0.1, 0.2).",
+        "over['width'] needs an axis, got a function; write widths(16, 32), values(0.1, 0.2) or choices(2, 4).",
     ),
     (
         lambda: sweep.run(measure, OVER, seeds="many", key=KEY),

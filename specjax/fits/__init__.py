@@ -6,9 +6,15 @@ The data may come from a sweep or from anywhere else; a fit reads the dimension 
     fit.exponent, fit.interval, fit.local_exponents
 """
 
+from specjax.fits.asymptotics import Asymptotics as Asymptotics
+from specjax.fits.asymptotics import asymptotics as asymptotics
 from specjax.fits.bootstrap import RoughFitWarning as RoughFitWarning
+from specjax.fits.bootstrap import require_real as require_real
+from specjax.fits.center import By as By
 from specjax.fits.drawing import draw_fit as draw_fit
 from specjax.fits.drawing import draw_optimum as draw_optimum
+from specjax.fits.ends import LEAST_LOGARITHM as LEAST_LOGARITHM
+from specjax.fits.ends import SLOWEST as SLOWEST
 from specjax.fits.ends import End as End
 from specjax.fits.ends import ends as ends
 from specjax.fits.fit import Fit as Fit
@@ -19,6 +25,8 @@ from specjax.fits.optimum import Optimum as Optimum
 from specjax.fits.optimum import optimum as optimum
 from specjax.fits.power_law import asymptotic_exponent as asymptotic_exponent
 from specjax.fits.power_law import drop_smallest as drop_smallest
+from specjax.fits.power_law import fit_logarithm as fit_logarithm
 from specjax.fits.power_law import fit_power_law as fit_power_law
 from specjax.fits.slopes import jackknife as jackknife
 from specjax.fits.slopes import slopes as slopes
+from specjax.fits.tails import HeavyTailWarning as HeavyTailWarning

@@ -13,6 +13,8 @@ import xarray as xr
 from jaxtyping import Bool, Float, Int
 from scipy import stats
 
+from specjax.fits.center import By, centered
+from specjax.fits.tails import warn_of_heavy_tails
 from specjax.sweep.replicates import BATCH, SEED, present, replicate_dim
 
 FEW = 10  # replicates below which a standard error is itself uncertain by a quarter, and a bootstrap rough
@@ -56,9 +58,13 @@ class Sample:
         """Mean and standard error at each width; exact where all replicates agree."""
         least = np.where(self.present, self.y, np.inf).min(axis=1)
         same = least == np.where(self.present, self.y, -np.inf).max(axis=1)
-        means = np.where(same, least, self.y.sum(axis=1) / self.counts)
-        variances = np.sum(self.deviations(means) ** 2, axis=1) / (self.counts - 1)
-        return means, np.where(same, 0.0, np.sqrt(variances / self.counts))
+        # Of numbers near either end of the range of floats a sum or a square is none.
+        scale = _scale_of(self.y)
+        means = np.where(same, least, np.sum(self.y / scale, axis=1) / self.counts * scale[:, 0])
+        deviations = self.deviations(means)
+        spread = _scale_of(deviations)
+        variances = np.sum((deviations / spread) ** 2, axis=1) / (self.counts - 1)
+        return means, np.where(same, 0.0, np.sqrt(variances / self.counts) * spread[:, 0])
 
     def deviations(self, means: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n replicates"]:
         """What each replicate differs by from the mean, 0 where it is not present."""
@@ -74,14 +80,15 @@ def noise_told(stderr: float, level: float, resampled: str) -> str:
     return f"{100 * level:g} %, bootstrap of {resampled}" if stderr > 0 else "no seed noise"
 
 
-def sample_of(data: xr.DataArray, dim: str, least: int) -> Sample:
-    """The replicates of `sample_over` a single dimension.
+def sample_of(data: xr.DataArray, dim: str, least: int, by: By = "mean") -> Sample:
+    """The replicates of `sample_over` a single dimension, whose mean is what `by` names.
 
     Raises:
-        ValueError: as `sample_over`; NaN or inf.
+        ValueError: as `sample_over`; NaN or inf; what `centered` refuses.
 
     Warns:
         RoughFitWarning: 3 widths or fewer, or fewer than 10 replicates at a width with noise.
+        HeavyTailWarning: a mean of draws whose tails leave it no variance.
     """
     sample = sample_over(data, dim, least=least)
     failed = np.flatnonzero((sample.present & ~np.isfinite(sample.y)).any(axis=0))
@@ -95,7 +102,14 @@ def sample_of(data: xr.DataArray, dim: str, least: int) -> Sample:
         told = f"A fit to {len(sample.x)} points along {dim!r} cannot show whether they follow a power law; sweep at least {_POINTS + 1}."
         warnings.warn(told, RoughFitWarning, stacklevel=3)
     warn_if_few(sample, stacklevel=4)
-    return sample
+    if by == "mean":
+        warn_of_heavy_tails(sample.y, sample.present, sample.name, stacklevel=4)
+        return sample
+    if sample.replicate == BATCH:
+        raise ValueError(
+            f"A {by} is of single draws, and {sample.name!r} has means of batches; keep the seeds (reduce=None)."
+        )
+    return replace(sample, y=centered(sample.y, sample.present, by, sample.name))
 
 
 def sample_over(data: xr.DataArray, *dims: str, least: int) -> Sample:
@@ -119,7 +133,9 @@ def sample_over(data: xr.DataArray, *dims: str, least: int) -> Sample:
         raise ValueError(
             f"This fit needs at least {least} points along {dim!r}, got {data.sizes[dim]}; sweep more of them."
         )
+    require_real(data)
     for each in dims:
+        require_real(data[each])
         x = np.asarray(data[each].values, np.float64)
         if each not in data.coords or not (np.isfinite(x).all() and (x > 0).all()) or len(np.unique(x)) < len(x):
             raise ValueError(
@@ -161,6 +177,8 @@ def resample(
     rng = np.random.default_rng(seed)
     n = sample.y.shape[1]
     deviations, there = sample.deviations(means), sample.present.astype(np.float64)
+    scale = _scale_of(deviations)
+    deviations = deviations / scale
     # One product for the sums of all three.
     columns = np.concatenate([there, deviations, deviations**2]).T
     found: list[tuple[np.ndarray, np.ndarray]] = []
@@ -175,10 +193,30 @@ def resample(
         variance = second - moved**2
         # A resample that repeats one seed has no spread; what the subtraction leaves of it is rounding.
         variance = np.where(variance > 1e-12 * second, variance, 0.0)
-        found.append((means + moved, np.sqrt(variance / np.maximum(own - 1, 1))))
+        found.append((means + moved * scale[:, 0], np.sqrt(variance / np.maximum(own - 1, 1)) * scale[:, 0]))
         wanted -= len(own)
     resampled, spread = (np.concatenate(parts) for parts in zip(*found, strict=True))
     return resampled, spread
+
+
+def require_real(values: xr.DataArray) -> None:
+    """Raises a ValueError for data or coordinates that are no real numbers: text, dates, objects or complex numbers."""
+    if values.dtype.kind not in "biuf":
+        what = {"M": "dates", "m": "times", "c": "complex numbers"}.get(values.dtype.kind, "text")
+        way = (
+            "take their absolute value or a part of them"
+            if what == "complex numbers"
+            else "convert them with astype(float)"
+        )
+        if what in ("dates", "times"):
+            way = "give what has passed since the start as a number"
+        raise ValueError(f"{values.name!r} needs to be real numbers, got {what} ({values.dtype}); {way}.")
+
+
+def _scale_of(values: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n 1"]:
+    """The power of two of the largest finite magnitude in each row, 1 where there is none but 0: division by it is exact."""
+    largest = np.max(np.where(np.isfinite(values), np.abs(values), 0.0), axis=1, keepdims=True)
+    return np.where(largest > 0, np.ldexp(1.0, np.clip(np.frexp(largest)[1], -1000, 1000)), 1.0)
 
 
 def weights(

@@ -1,23 +1,31 @@
-"""What swept data do beyond the sizes swept: every curve of two models that they do not contradict, told by its exponent and its limit.
+"""What swept data do beyond the sizes swept: every curve of three models that they do not contradict.
 
-The models are y = E + A xᵇ ("offset") and y = a xᵇ (1 + c/x) ("subleading"). The exponents that are not contradicted are those where
-the distance T² of `specjax.fits.misfit` is above its least value by no more than Rao's test allows for one parameter. The limits E
-that are not contradicted are found likewise, over all such b < 0. As b tends to 0, E runs to infinity: a limit has a finite interval
-exactly where growth without end is contradicted, so that no rule can find both.
+The models are y = E + A xᵇ ("offset"), y = a xᵇ (1 + c x⁻ᵍ) with a fitted power g ("subleading"), and y = a xᵇ (log x)ᶜ ("logarithm").
+The exponents that are not contradicted are those where the distance T² of `specjax.fits.misfit` is above its least value by no more
+than Rao's test allows for one parameter. The limits E and the powers c of the logarithm that are not contradicted are found likewise.
+As b tends to 0, E runs to infinity: a limit has a finite interval exactly where growth without end is contradicted within that model.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import xarray as xr
 from scipy import optimize
 
-from specjax.fits.bootstrap import sample_of
+from specjax.fits import log_models
+from specjax.fits.bootstrap import By, Sample, sample_of
+from specjax.fits.log_models import FASTEST, Curves
 from specjax.fits.misfit import Whitened, beside, whitened
-from specjax.fits.regression import rise
+from specjax.fits.regression import log_of, rise
 
+SLOWEST = 0.5
+"""The least one: 1/√x, the slowest rate at which fluctuations of a random matrix vanish."""
+TOLERANCE = 3e-4
+"""The relative error by which a model may miss a mean: all laws have more terms than models, and precise data would contradict any."""
+LEAST_LOGARITHM = 0.5
+"""The smallest power of a logarithm that counts: no data tell a power law from one with (log x)^0.001."""
 _LIMITS = 401  # exponents at which a limit is computed
 _FLATTEST = 1e-6  # the exponent nearest to 0 of them: E + A xᵇ is a logarithm there
 
@@ -26,31 +34,79 @@ _FLATTEST = 1e-6  # the exponent nearest to 0 of them: E + A xᵇ is a logarithm
 class End:
     """The curves of one model that data do not contradict.
 
-    `p_misfit` is the p-value of the nearest curve: small if the model is contradicted. `exponent` is b of that curve and `exponents`
-    the interval of all. `limit` and `limits` are E for b < 0, of the model "offset", with infinite ends where b may be 0 or above, and
-    None of the other. `rises` says whether the nearest curve does, at the largest x. `from_zero` is the distance of the nearest
-    curve with b of the other sign, and `from_no_limit` that of the nearest with E = 0 and b < 0, in standard errors.
+    `p_misfit` is the p-value of the nearest curve, small if the model is contradicted, and `misfit` its T². `exponent` is b of that curve
+    and `exponents` the interval of all. `rises` says whether the nearest curve does, at the largest x. `from_zero` is the distance of the
+    nearest curve with b of the other sign, in standard errors.
+
+    `limit` and `limits` are E for b < 0, of the model "offset", with infinite ends where b may be 0 or above, and `from_no_limit` is the
+    distance of the nearest curve with E = 0 and b < 0; `logarithmic` is the local power of the logarithm of E + A log x at the largest x, 0
+    if b = 0 is contradicted. `power` is g of "subleading" and c of "logarithm"; `powers` is the interval of all
+    c, and `with_logarithm` T² of the nearest curve with a c of 1/2 or more in magnitude. What a model lacks is None.
     """
 
-    model: Literal["offset", "subleading"]
+    model: Literal["offset", "subleading", "logarithm"]
     p_misfit: float
+    misfit: float
     exponent: float
     exponents: tuple[float, float]
-    limit: float | None
-    limits: tuple[float, float] | None
     rises: bool
     from_zero: float
-    from_no_limit: float | None
+    power: float | None = None
+    powers: tuple[float, float] | None = None
+    with_logarithm: float | None = None
+    limit: float | None = None
+    limits: tuple[float, float] | None = None
+    from_no_limit: float | None = None
+    logarithmic: float | None = None
 
 
-def ends(data: xr.DataArray, dim: str, *, significance: float) -> tuple[End, End]:
-    """The curves of the models "offset" and "subleading" that `data` do not contradict at `significance`.
+def ends(
+    data: xr.DataArray,
+    dim: str,
+    *,
+    significance: float,
+    slowest: float = SLOWEST,
+    tolerance: float = TOLERANCE,
+    by: By = "mean",
+) -> tuple[End, End, End]:
+    """The curves of the models "offset", "subleading" and "logarithm" that `data` do not contradict at `significance`.
 
-    If a model is right, each of its intervals leaves the truth out with that probability. `dim` is the dimension that is x. Data, errors
-    and warnings are those of `choose_model`, with at least 5 widths.
+    If a model is right, each of its intervals leaves the truth out with that probability. Data, errors and warnings are those of
+    `choose_model`, with at least 5 widths.
+
+    Args:
+        data: Dimensions exactly `dim` and "seed" or "batch".
+        dim: The dimension that is x.
+        significance: What each interval leaves out.
+        slowest: The least power of a correction, at most 2.
+        tolerance: The relative error by which a model may miss each mean besides the noise of the seeds.
+        by: What is estimated at each x: the mean, the median or the geometric mean.
     """
-    means = whitened(sample_of(data, dim, least=5), significance)
-    return _offset(means, significance), _subleading(means, significance)
+    return ends_of(sample_of(data, dim, least=5, by=by), significance, slowest, tolerance)
+
+
+def ends_of(
+    sample: Sample, significance: float, slowest: float = SLOWEST, tolerance: float = TOLERANCE, terms: int = 1
+) -> tuple[End, End, End]:
+    """Those of a sample, with so many terms of a series of corrections: with 2, the model "logarithm" has one besides.
+
+    Raises:
+        ValueError: the means cannot be tested (`whitened`), or `slowest` is outside of (0, 2].
+    """
+    if not 0 < slowest <= FASTEST:
+        raise ValueError(f"The least power of a correction needs to be above 0 and at most {FASTEST:g}, got {slowest}.")
+    means = whitened(sample, significance, tolerance)
+    if terms == 1:
+        corrected = log_models.corrected(means, significance, slowest)
+        logarithm = log_models.logarithmic(means, significance)
+    else:
+        corrected = log_models.corrected_twice(means, significance, slowest)
+        logarithm = log_models.logarithmic_corrected(means, significance, slowest)
+    return (
+        _offset(means, significance),
+        _of_curves("subleading", means, corrected, significance),
+        _of_curves("logarithm", means, logarithm, significance),
+    )
 
 
 def _offset(means: Whitened, significance: float) -> End:
@@ -74,16 +130,46 @@ def _offset(means: Whitened, significance: float) -> End:
     if high >= 0:
         reach = np.sqrt(room) * stderr[0]
         limits = -np.inf if slope[0] - reach < 0 else limits[0], np.inf if slope[0] + reach > 0 else limits[1]
-    p = means.p_misfit(least, 3)
-    return End("offset", p, b, (low, high), limit, limits, bool(slope[1] > 0), other, from_no_limit)
+    logarithmic = 0.0
+    if low <= 0 <= high:
+        (start,), _, _ = beside(means.units(rise(x, np.zeros(1)).T), constant, target)
+        logarithmic = float(slope[0] * np.log(x[-1]) / np.log(x[-1] / x[0]) / (start + slope[0]))
+    return End(
+        "offset",
+        means.p_misfit(least, 3),
+        least,
+        b,
+        (low, high),
+        bool(slope[1] > 0),
+        other,
+        limit=limit,
+        limits=limits,
+        from_no_limit=from_no_limit,
+        logarithmic=logarithmic,
+    )
 
 
-def _subleading(means: Whitened, significance: float) -> End:
-    b, least, exponents, other = _profile(means, lambda b: means.subleading(b)[0], significance)
-    last = means.sample.x[-2:]
-    curve = last**b * (1 + means.subleading(np.array([b]))[1][0] * means.sample.x[0] / last)
-    p = means.p_misfit(least, 3)
-    return End("subleading", p, b, exponents, None, None, bool(curve[1] > curve[0]), other, None)
+def _of_curves(model: Literal["subleading", "logarithm"], means: Whitened, found: Curves, significance: float) -> End:
+    x = means.sample.x
+    curve = x**found.exponent * np.exp(found.correction) * log_of(x) ** found.logarithm
+    low, high = found.exponents
+    # Standard errors from 0, of which there are as many between the exponent and the end of its interval as the room allows.
+    reach = abs((low if found.exponent > 0 else high) - found.exponent)
+    room = np.sqrt(means.room(found.misfit, significance, found.parameters))
+    end = End(
+        model,
+        means.p_misfit(found.misfit, found.parameters),
+        found.misfit,
+        found.exponent,
+        found.exponents,
+        bool(curve[-1] > curve[-2]),
+        float(room * abs(found.exponent) / reach) if reach > 0 else np.inf,
+        power=found.power,
+    )
+    if model == "subleading":
+        return end
+    lacking = max(LEAST_LOGARITHM - abs(found.logarithm), 0.0) / found.logarithm_error
+    return replace(end, power=found.logarithm, powers=found.logarithms, with_logarithm=float(found.misfit + lacking**2))
 
 
 def _profile(

@@ -11,13 +11,13 @@ from specjax.fits import bootstrap
 from specjax.fits.bootstrap import Sample
 from specjax.fits.regression import Curves
 
-Model = Literal["power law", "subleading", "offset"]
-"""y = a xᵇ, y = a xᵇ (1 + c/x) and y = E + a xᵇ."""
+Model = Literal["power law", "subleading", "offset", "logarithm"]
+"""y = a xᵇ, y = a xᵇ (1 + c/x), y = E + a xᵇ and y = a xᵇ (log x)ᶜ."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Fit:
-    """y = offset + prefactor · x^exponent · (1 + subleading/x), fitted to means over seeds; prints in one line.
+    """y = offset + prefactor · x^exponent · (1 + subleading/x) · (log x)^logarithm, fitted to means over seeds; prints in one line.
 
     The `model` says which term was fitted; the others are 0. Intervals are bootstrap intervals at `level`, `stderr` is the bootstrap
     standard error of the exponent; without seed noise they are 0 and single numbers. They do not know whether the data follow the
@@ -53,6 +53,8 @@ class Fit:
     dim: str
     labels: tuple[str, str]
     shift: float = np.nan
+    logarithm: float = 0.0
+    logarithm_interval: tuple[float, float] = (0.0, 0.0)
 
     @property
     def r_squared(self) -> float:
@@ -73,7 +75,10 @@ class Fit:
     def predict(self, x: ArrayLike) -> Float[np.ndarray, "..."]:
         """The fitted curve at `x`, any shape."""
         x = np.asarray(x, np.float64)
-        return np.asarray(self.offset + self.prefactor * x**self.exponent * (1 + self.subleading / x))
+        curve = self.prefactor * x**self.exponent * (1 + self.subleading / x)
+        if self.model == "logarithm":
+            curve = curve * self._log_of(x) ** self.logarithm
+        return np.asarray(self.offset + curve)
 
     def band(
         self, x: ArrayLike, *, simultaneous: bool = False
@@ -92,13 +97,15 @@ class Fit:
         flat = x.ravel()
         # Resamples in which the exponent has the other sign, a share smaller than the tails, have an infinite offset.
         finite = np.isfinite(self.replicates.offset)
-        exponent, prefactor, c, offset, _ = (part[finite, None] for part in self.replicates)
+        exponent, prefactor, c, offset, _, logarithm = (part[finite, None] for part in self.replicates)
         factors = 1 + c / flat
         if np.any(factors <= 0):
             at = flat[np.argmax((factors <= 0).any(axis=0))]
             raise ValueError(
                 f"The subleading term is as large as the leading one at {self.dim}={at:g}; ask for a band at larger x."
             )
+        if self.model == "logarithm":
+            factors = factors * self._log_of(flat) ** logarithm
         curves = self._on_axis(offset + prefactor * flat**exponent * factors)
         tail = float(bootstrap.tail_of(self.level, np.asarray(self.freedom)))
         low, high = np.quantile(curves, [tail, 1 - tail], axis=0)
@@ -135,6 +142,11 @@ class Fit:
         # The inverse of `tail_of`.
         return float(2 * stats.t.cdf(stats.norm.ppf(tail) * np.sqrt(self.freedom / (self.freedom + 1)), self.freedom))
 
+    def _log_of(self, x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+        """The logarithm that was fitted; NaN where it is not positive."""
+        logs = np.log(x) if self.widths[0] >= 2 else 1 + np.log(x / self.widths[0])
+        return np.where(logs > 0, logs, np.nan)
+
     def _on_axis(self, y: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
         """The logarithm, on which the curves are nearly normal about the fit, far from the widths too; of an offset y itself."""
         return y if self.model == "offset" else np.log(y)
@@ -159,7 +171,9 @@ def fit_of(
         low, high = np.quantile(drawn.exponent, [_NORMAL_TAIL, 1 - _NORMAL_TAIL])
         errors[0] = (high - low) / 2 * np.sqrt((freedom[0] + 1) / freedom[0])
     tail = float(bootstrap.tail_of(level, freedom[:1])[0])
-    prefactors, offsets = (np.quantile(part, [tail, 1 - tail]).tolist() for part in (drawn.prefactor, drawn.offset))
+    prefactors, offsets, powers = (
+        np.quantile(part, [tail, 1 - tail]).tolist() for part in (drawn.prefactor, drawn.offset, drawn.logarithm)
+    )
     return Fit(
         model=model,
         exponent=float(estimates[0]),
@@ -183,6 +197,8 @@ def fit_of(
         name=sample.name,
         dim=sample.dim,
         labels=sample.labels,
+        logarithm=float(found.logarithm[0]),
+        logarithm_interval=(powers[0], powers[1]),
     )
 
 

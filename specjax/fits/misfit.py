@@ -8,6 +8,7 @@ given exponent b each model is linear in what is left, so that T² to its neares
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float
@@ -29,6 +30,25 @@ class Whitened:
     target: Float[np.ndarray, " n"]
     units: Callable[[np.ndarray], np.ndarray]
     seeds: int
+    means: Float[np.ndarray, " n"]
+
+    def of_logs(self, logs: Float[np.ndarray, "*sets n"]) -> Float[np.ndarray, "*sets n"]:
+        """What is added to the logarithms of the means, in the same units to first order."""
+        flat = (logs * self.means).reshape(-1, logs.shape[-1])
+        return self.units(flat.T).T.reshape(logs.shape)
+
+    @cached_property
+    def log_target(self) -> Float[np.ndarray, " n"]:
+        """The logarithms of the means over the last one, in these units."""
+        return self.of_logs(np.log(self.means / self.means[-1]))
+
+    @cached_property
+    def log_basis(self) -> tuple[Float[np.ndarray, "2 n"], Float[np.ndarray, "n rest"]]:
+        """The pseudo-inverse of the columns 1 and log x in these units, and an orthonormal basis of what is across them."""
+        x = self.sample.x
+        columns = self.of_logs(np.stack([np.ones_like(x), np.log(x / x[-1])])).T
+        q, r = np.linalg.qr(columns, mode="complete")
+        return np.linalg.solve(r[:2], q[:, :2].T), q[:, 2:]
 
     def power(self, b: Float[np.ndarray, " sets"]) -> Float[np.ndarray, " sets"]:
         """T² to the nearest y = a xᵇ."""
@@ -62,9 +82,9 @@ class Whitened:
     def nearest(
         self, misfit: Callable[[np.ndarray], np.ndarray], *starts: float
     ) -> tuple[float, float, Float[np.ndarray, " grid"], Float[np.ndarray, " grid"]]:
-        """Of T² as a function of b, the b of its least value and that value, and a grid of b, which has 0 in it, with the values there.
+        """Of T² as a function of b, the b of its least value and that value, and a grid of b with the values there.
 
-        The valley of precise data is narrower than a step of the grid: it is looked for around the `starts` as well.
+        The grid has 0 in it. The valley of precise data is narrower than a step of the grid: it is looked for around the `starts` as well.
         """
         around = [start + side * _NEAR for start in starts for side in (-1, 1)]
         grid = np.union1d(np.linspace(*exponent_bounds(self.sample.x), _GRID), np.concatenate([[0.0], starts, *around]))
@@ -78,8 +98,13 @@ class Whitened:
         return *min(ends, key=lambda end: end[1]), grid, values
 
     def p_misfit(self, misfit: float, parameters: int) -> float:
-        """The p-value of the T² of a model with so many parameters: Hotelling's distribution, as a small-sample one of F."""
+        """The p-value of the T² of a model with so many parameters: Hotelling's distribution, as a small-sample one of F.
+
+        1 where the model has a parameter for every width, so that nothing could contradict it.
+        """
         freedom, n = len(self.target) - parameters, self.seeds
+        if freedom < 1:
+            return 1.0
         return float(stats.f.sf((n - freedom) / (freedom * (n - 1)) * misfit, freedom, n - freedom))
 
     def p_term(self, fall: float, misfit: float) -> float:
@@ -91,14 +116,17 @@ class Whitened:
         left = self.seeds - len(self.target) + 2
         return float(stats.f.sf(left * max(fall, 0.0) / (self.seeds - 1 + misfit), 1, left))
 
-    def room(self, least: float, significance: float) -> float:
-        """How far T² may be above its `least` value for one parameter: the quantile of the same test."""
-        left = self.seeds - len(self.target) + 2
+    def room(self, least: float, significance: float, parameters: int = 3) -> float:
+        """How far T² may be above its `least` value for one of so many parameters: the quantile of the same test."""
+        left = self.seeds - len(self.target) + parameters - 1
         return float(stats.f.isf(significance, 1, left) * (self.seeds - 1 + least) / left)
 
 
-def whitened(sample: Sample, significance: float) -> Whitened:
-    """The means of `sample`, to be tested at `significance`; raises a ValueError where they cannot be (`choose_model`)."""
+def whitened(sample: Sample, significance: float, tolerance: float = 0.0) -> Whitened:
+    """The means of `sample`, to be tested at `significance`; raises a ValueError where they cannot be (`choose_model`).
+
+    `tolerance` is a relative error of each mean, independent of the others, by which a model may miss them besides the noise of seeds.
+    """
     if not 0 < significance < 1:
         raise ValueError(f"significance needs to be between 0 and 1, got {significance}; write e.g. 0.05.")
     n = int(sample.counts.min())
@@ -119,7 +147,7 @@ def whitened(sample: Sample, significance: float) -> Whitened:
         factor = np.linalg.cholesky(correlation)
     except np.linalg.LinAlgError:
         factor = np.zeros_like(correlation)
-    if np.min(np.diag(factor)) ** 2 < _ALONE:
+    if not tolerance and np.min(np.diag(factor)) ** 2 < _ALONE:
         raise ValueError(
             f"The widths of {sample.name!r} move together exactly, and no noise is left to weigh misfit against; "
             "compare the local exponents of a fit instead."
@@ -128,12 +156,19 @@ def whitened(sample: Sample, significance: float) -> Whitened:
         raise ValueError(
             f"What {sample.name!r} does as {sample.dim} grows is asked of positive means, and not all are."
         )
+    if tolerance:
+        missed = tolerance * means
+        sizes = np.hypot(stderrs, missed)
+        factor = np.linalg.cholesky(
+            correlation * np.outer(stderrs / sizes, stderrs / sizes) + np.diag((missed / sizes) ** 2)
+        )
+        stderrs = sizes
     inverse = linalg.solve_triangular(factor, np.eye(len(factor)), lower=True)
 
     def units(columns: np.ndarray) -> np.ndarray:
         return inverse @ (columns / stderrs[:, None])
 
-    return Whitened(sample, units(means[:, None])[:, 0], units, n)
+    return Whitened(sample, units(means[:, None])[:, 0], units, n, means)
 
 
 def beside(

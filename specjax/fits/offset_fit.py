@@ -3,12 +3,14 @@
 import numpy as np
 import xarray as xr
 
-from specjax.fits.bootstrap import degrees_of_freedom, resample, sample_of, tail_of, weights
+from specjax.fits.bootstrap import By, degrees_of_freedom, resample, sample_of, tail_of, weights
 from specjax.fits.fit import Fit, fit_of
 from specjax.fits.regression import fit_curve
 
 
-def fit_offset(data: xr.DataArray, dim: str, *, resamples: int = 1000, level: float = 0.95, seed: int = 0) -> Fit:
+def fit_offset(
+    data: xr.DataArray, dim: str, *, by: By = "mean", resamples: int = 1000, level: float = 0.95, seed: int = 0
+) -> Fit:
     """Fits y = E + A xᵇ to the means of `data` over seeds, with intervals of E, A and b.
 
     The fit is least squares on the means themselves, which need not be positive, weighted by their inverse variances, with the
@@ -22,7 +24,7 @@ def fit_offset(data: xr.DataArray, dim: str, *, resamples: int = 1000, level: fl
         ValueError: what `fit_power_law` refuses, but for signs; or the data do not determine the three parameters: A is 0
             within noise, b is 0 within noise (where E has no value), or b runs to where only one end of the widths feels the term.
     """
-    sample = sample_of(data, dim, least=4)
+    sample = sample_of(data, dim, least=4, by=by)
 
     def undetermined(why: str) -> ValueError:
         return ValueError(

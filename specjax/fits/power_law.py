@@ -7,9 +7,9 @@ import xarray as xr
 from jaxtyping import Float
 
 from specjax.fits import bootstrap
-from specjax.fits.bootstrap import Sample, degrees_of_freedom, resample, sample_of, weights
+from specjax.fits.bootstrap import By, Sample, degrees_of_freedom, resample, sample_of, weights
 from specjax.fits.fit import Fit, fit_of
-from specjax.fits.regression import Curves, fit_log
+from specjax.fits.regression import Curves, LogModel, fit_log
 
 _LEVEL = 0.95
 
@@ -19,6 +19,7 @@ def fit_power_law(
     dim: str,
     *,
     subleading: bool = False,
+    by: By = "mean",
     resamples: int = 1000,
     level: float = _LEVEL,
     seed: int = 0,
@@ -34,6 +35,7 @@ def fit_power_law(
         data: Dimensions exactly `dim` and "seed", e.g. `run(...)["loss"]`, or "batch", whose means are then the replicates.
         dim: The dimension that is x; its coordinate is positive.
         subleading: Whether to fit c as well.
+        by: What is fitted at each x: the mean, the median, or the geometric mean ("log"), for draws with heavy tails.
         resamples: Bootstrap resamples of the seeds.
         level: Coverage of the intervals.
         seed: Seed of the resampling.
@@ -47,29 +49,50 @@ def fit_power_law(
 
     Warns:
         RoughFitWarning: 3 widths or fewer, or fewer than 10 seeds or batches.
+        HeavyTailWarning: a mean of draws whose tails leave it no variance.
     """
-    return _fitted(sample_of(data, dim, least=4 if subleading else 2), subleading, resamples, level, seed)
+    sample = sample_of(data, dim, least=4 if subleading else 2, by=by)
+    return _fitted(sample, "subleading" if subleading else "power law", resamples, level, seed)
 
 
-def asymptotic_exponent(data: xr.DataArray, dim: str) -> Fit:
+def fit_logarithm(
+    data: xr.DataArray,
+    dim: str,
+    *,
+    by: By = "mean",
+    resamples: int = 1000,
+    level: float = _LEVEL,
+    seed: int = 0,
+) -> Fit:
+    """Fits y = a xᵇ (log x)ᶜ to the means of `data` over seeds; c is `Fit.logarithm`.
+
+    Where x begins below 2, 1 + log(x/x₀) stands for the logarithm, x₀ being the smallest x. Exponent and c move against each other: their
+    intervals are wide unless x covers several decades. Arguments, result, errors and warnings are those of `fit_power_law`, with
+    at least 4 widths.
+    """
+    return _fitted(sample_of(data, dim, least=4, by=by), "logarithm", resamples, level, seed)
+
+
+def asymptotic_exponent(data: xr.DataArray, dim: str, *, by: By = "mean") -> Fit:
     """The exponent that `data` approach at large `dim`, with an interval that covers noise and finite size.
 
     It is that of a fit with one subleading term to all widths but the smallest. The half-width of `interval` is 4·SE + |shift|: four
     bootstrap standard errors for the seeds, and for the terms beyond the subleading one the shift of the exponent when the smallest
     width, where they are largest, is left out. That bounds what is left of them if leaving it out at least halves them, as it does
-    to 1/x² on doubling widths. It is a rule and not a confidence level.
+    to 1/x² on doubling widths. It is a rule and not a confidence level. `asymptotics` asks for less: the power of the correction is
+    fitted, and a logarithm is looked for.
 
     Arguments, errors and warnings are those of `fit_power_law`, with at least 5 widths.
     """
-    sample = sample_of(data, dim, least=5)
-    whole = float(_line_of(sample, subleading=True).exponent[0])
-    fit = _fitted(sample.at(slice(1, None)), True, 1000, _LEVEL, 0)
+    sample = sample_of(data, dim, least=5, by=by)
+    whole = float(_line_of(sample, "subleading").exponent[0])
+    fit = _fitted(sample.at(slice(1, None)), "subleading", 1000, _LEVEL, 0)
     shift = fit.exponent - whole
     half = 4 * fit.stderr + abs(shift)
     return replace(fit, shift=shift, interval=(fit.exponent - half, fit.exponent + half))
 
 
-def drop_smallest(data: xr.DataArray, dim: str) -> xr.Dataset:
+def drop_smallest(data: xr.DataArray, dim: str, *, by: By = "mean") -> xr.Dataset:
     """The exponents of `fit_power_law` without the 0, 1, 2, ... smallest widths, where terms beyond the power law are largest.
 
     Returns:
@@ -80,11 +103,11 @@ def drop_smallest(data: xr.DataArray, dim: str) -> xr.Dataset:
     Raises:
         ValueError: fewer than 4 widths, and whatever `fit_power_law` refuses for any of the fits.
     """
-    sample = sample_of(data, dim, least=4)
+    sample = sample_of(data, dim, least=4, by=by)
     left = [sample.at(slice(k, None)) for k in range(len(sample.x) - 2)]
-    exponents = np.concatenate([_line_of(part, subleading=False).exponent for part in left])
+    exponents = np.concatenate([_line_of(part, "power law").exponent for part in left])
     means, stderrs = resample(sample, 1000, 0)
-    lines = [_lines_of(part, means[:, k:], stderrs[:, k:], subleading=False) for k, part in enumerate(left)]
+    lines = [_lines_of(part, means[:, k:], stderrs[:, k:], "power law") for k, part in enumerate(left)]
     replicates = np.stack([line.exponent for line in lines], axis=1)
     moves = replicates - replicates[:, :1]
     (low, high), (shift_low, shift_high) = (
@@ -96,7 +119,7 @@ def drop_smallest(data: xr.DataArray, dim: str) -> xr.Dataset:
     return xr.Dataset({name: (dim, values) for name, values in found.items()}, {dim: sample.x[: len(left)]})
 
 
-def _line_of(sample: Sample, subleading: bool) -> Curves:
+def _line_of(sample: Sample, model: LogModel) -> Curves:
     """The fit to the means of `sample`; raises a ValueError where one is not positive, or where they do not determine c."""
     means, stderrs = sample.means_and_stderrs()
     if np.any(means <= 0):
@@ -105,8 +128,8 @@ def _line_of(sample: Sample, subleading: bool) -> Curves:
             f"A power law needs positive means, but {sample.name!r} has mean {means[means <= 0][0]:.3g} at {sample.dim}={where:g}; "
             "fit minus the data if they are negative throughout, or their projection on a fixed direction if the sign changes."
         )
-    line = fit_log(sample.x, np.log(means)[None], weights(sample.x, (stderrs / means)[None], sample.counts), subleading)
-    if subleading and line.undetermined[0]:
+    line = fit_log(sample.x, np.log(means)[None], weights(sample.x, (stderrs / means)[None], sample.counts), model)
+    if model == "subleading" and line.undetermined[0]:
         raise ValueError(
             f"The points do not determine a subleading term of {sample.name!r}; sweep a wider range, run more seeds, or fit without it."
         )
@@ -114,7 +137,7 @@ def _line_of(sample: Sample, subleading: bool) -> Curves:
 
 
 def _lines_of(
-    sample: Sample, means: Float[np.ndarray, "resamples n"], stderrs: Float[np.ndarray, "resamples n"], subleading: bool
+    sample: Sample, means: Float[np.ndarray, "resamples n"], stderrs: Float[np.ndarray, "resamples n"], model: LogModel
 ) -> Curves:
     """The fits to the means of each resample; raises a ValueError where one is not positive."""
     crossing = np.any(means <= 0, axis=0)
@@ -123,11 +146,11 @@ def _lines_of(
             f"The mean of {sample.name!r} at {sample.dim}={sample.x[np.argmax(crossing)]:g} is within noise of zero, where it has no "
             "logarithm; run more seeds, or leave that point out."
         )
-    return fit_log(sample.x, np.log(means), weights(sample.x, stderrs / means, sample.counts), subleading)
+    return fit_log(sample.x, np.log(means), weights(sample.x, stderrs / means, sample.counts), model)
 
 
-def _fitted(sample: Sample, subleading: bool, resamples: int, level: float, seed: int) -> Fit:
-    line = _line_of(sample, subleading)
+def _fitted(sample: Sample, model: LogModel, resamples: int, level: float, seed: int) -> Fit:
+    line = _line_of(sample, model)
     means, stderrs = resample(sample, resamples, seed)
-    lines = _lines_of(sample, means, stderrs, subleading)
-    return fit_of(sample, "subleading" if subleading else "power law", line, lines, means, level)
+    lines = _lines_of(sample, means, stderrs, model)
+    return fit_of(sample, model, line, lines, means, level)

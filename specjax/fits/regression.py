@@ -4,17 +4,18 @@ Each model has one parameter that enters nonlinearly; for a given value of it th
 out (variable projection, Golub and Pereyra 1973), so that one parameter alone is searched for:
 
 - log y = α + b log x + log(1 + c/x), the plain line at c = 0: searched for c;
+- log y = α + b log x + c log log x: linear in all;
 - y = E + A xᵇ: searched for b.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 # c = x_min (eˢ - 1), so that every finite s keeps 1 + c/x > 0 on all x ≥ x_min. At s = -8 the model has a zero at x_min.
-_LEAST_S = -8.0
+LEAST_S = -8.0
 # From one x to the next the term A xᵇ changes at most by e⁸: a larger |b| is a step at one end, and no exponent.
 _STEEPEST = 8.0
 _STARTS = 65
@@ -23,8 +24,14 @@ _CONVERGED = 1e-13
 _STEPS = np.array([0.0, *(0.5**k for k in range(8))])  # the zero lets an iteration keep what it has
 
 
+LogModel = Literal["power law", "subleading", "logarithm"]
+"""The models that are fitted to log means."""
+
+
 class Curves(NamedTuple):
-    """The parameters of y = offset + prefactor · x^exponent · (1 + c/x), one entry per data set, and where the search ended at an end.
+    """The parameters of y = offset + prefactor · x^exponent · (1 + c/x) · (log x)^logarithm, one entry per data set.
+
+    `undetermined` is where a search ended at an end of its range.
 
     At b = 0 those of y = E + A xᵇ have no value, and are infinite.
     """
@@ -34,19 +41,26 @@ class Curves(NamedTuple):
     c: Float[np.ndarray, " sets"]
     offset: Float[np.ndarray, " sets"]
     undetermined: Bool[np.ndarray, " sets"]
+    logarithm: Float[np.ndarray, " sets"]
 
 
 def fit_log(
     x: Float[np.ndarray, " n"],
     log_y: Float[np.ndarray, "sets n"],
     weights: Float[np.ndarray, "sets n"],
-    subleading: bool,
+    model: LogModel,
 ) -> Curves:
-    """The weighted least-squares fit of each row of `log_y` with its `weights`; `x` ascends, and without `subleading` c is 0."""
+    """The weighted least-squares fit of each row of `log_y` with its `weights`; `x` ascends."""
     log_x, zero = np.log(x), np.zeros(len(log_y))
-    if not subleading:
+    if model == "power law":
         log_prefactor, exponent = _line(log_x, log_y, weights)
-        return Curves(exponent, np.exp(log_prefactor), zero, zero, zero > 0)
+        return Curves(exponent, np.exp(log_prefactor), zero, zero, zero > 0, zero)
+    if model == "logarithm":
+        logs = np.broadcast_to(np.log(log_of(x)), log_y.shape)
+        across, left = _without_line(log_x, logs, weights), _without_line(log_x, log_y, weights)
+        power = np.sum(weights * across * left, axis=-1) / np.sum(weights * across**2, axis=-1)
+        log_prefactor, exponent = _line(log_x, log_y - power[:, None] * logs, weights)
+        return Curves(exponent, np.exp(log_prefactor), zero, zero, zero > 0, power)
 
     def correction(s: np.ndarray) -> np.ndarray:
         return np.log1p((x[0] * np.expm1(s))[..., None] / x)
@@ -60,7 +74,7 @@ def fit_log(
 
     s, undetermined = _search(residual, slope, weights, *s_bounds(x))
     log_prefactor, exponent = _line(log_x, log_y - correction(s), weights)
-    return Curves(exponent, np.exp(log_prefactor), x[0] * np.expm1(s), zero, undetermined)
+    return Curves(exponent, np.exp(log_prefactor), x[0] * np.expm1(s), zero, undetermined, zero)
 
 
 def s_bounds(x: Float[np.ndarray, " n"]) -> tuple[float, float]:
@@ -68,7 +82,12 @@ def s_bounds(x: Float[np.ndarray, " n"]) -> tuple[float, float]:
 
     The greatest is that of c = x_max: beyond it the term would not be subleading at any x, and xᵇ (1 + c/x) would pass for xᵇ⁻¹.
     """
-    return _LEAST_S, float(np.log1p(x[-1] / x[0]))
+    return LEAST_S, float(np.log1p(x[-1] / x[0]))
+
+
+def log_of(x: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """The logarithm of a log-corrected power: log x, and where x begins below 2, 1 + log(x/x₀), which is positive there too."""
+    return np.log(x) if x[0] >= 2 else 1 + np.log(x / x[0])
 
 
 def fit_curve(
@@ -92,7 +111,7 @@ def fit_curve(
     p, q = _line(rise(x, b), y, weights)
     with np.errstate(divide="ignore"):
         share = q / np.expm1(b * np.log(x[-1] / x[0]))
-    return Curves(b, share * x[0] ** -b, np.zeros(len(y)), p - share, undetermined)
+    return Curves(b, share * x[0] ** -b, np.zeros(len(y)), p - share, undetermined, np.zeros(len(y)))
 
 
 def exponent_bounds(x: Float[np.ndarray, " n"]) -> tuple[float, float]:

@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 from scipy import stats
 
-from specjax import sweep
+from specjax import fits, sweep
 
 STANDARD_ERRORS = 4.0
 TAIL = float(stats.norm.sf(STANDARD_ERRORS))
@@ -22,8 +22,11 @@ TAIL = float(stats.norm.sf(STANDARD_ERRORS))
 Number = xr.DataArray | float | int
 """A number, or one for each point."""
 
-Estimator = Literal["mean", "median"] | tuple[Literal["quantile"], float]
-"""What is estimated of a law by its draws; `("quantile", 0.9)` is the value below which nine draws in ten lie."""
+Estimator = Literal["mean", "median", "log"] | tuple[Literal["quantile"], float]
+"""What is estimated of a law by its draws.
+
+"log" is the geometric mean; `("quantile", 0.9)` is the value below which nine draws in ten lie.
+"""
 
 _NO_DIMENSIONS = "Give draws as a DataArray with the dimension 'seed' (or 'batch'), as sweep.run returns them"
 
@@ -91,6 +94,7 @@ def estimate(draws: xr.DataArray, by: Estimator = "mean") -> Estimate:
         ValueError: not draws, fewer than 2 of them, numbers that are not finite, or a quantile outside (0, 1).
     """
     dim = draw_dim(draws)
+    fits.require_real(draws)
     if not np.isfinite(draws.values.astype(float)).all() and "seeds" not in draws.coords:
         failed = int((~np.isfinite(draws.values.astype(float))).sum())
         raise ValueError(
@@ -100,10 +104,21 @@ def estimate(draws: xr.DataArray, by: Estimator = "mean") -> Estimate:
     if by == "mean":
         return _mean(draws)
     _require_single_draws(draws, f"The estimator {by!r}")
+    if by == "log":
+        return _geometric_mean(draws)
     q = 0.5 if by == "median" else by[1]
     if not 0 < q < 1:
         raise ValueError(f"A quantile needs to be between 0 and 1, got {q}; write e.g. ('quantile', 0.9).")
     return _quantile(draws, dim, q)
+
+
+def require_sizes(draws: xr.DataArray, dim: str) -> None:
+    """Raises ValueError for sizes that are no positive, finite and different numbers, and for draws that are no real numbers."""
+    fits.require_real(draws)
+    fits.require_real(draws[dim])
+    sizes = draws[dim].values.astype(float)
+    if not (np.isfinite(sizes).all() and (sizes > 0).all() and len(np.unique(sizes)) == len(sizes)):
+        raise ValueError(f"The sizes {dim!r} need to be positive, different numbers, got {draws[dim].values.tolist()}.")
 
 
 def known(value: float, low: float, high: float, draws: int) -> Estimate:
@@ -146,6 +161,15 @@ def _mean(draws: xr.DataArray) -> Estimate:
     n = draws.sizes[dim] if "seeds" not in draws.coords else int(draws["seeds"].min())
     half = student(n) * stderr
     return Estimate(value, value - half, value + half, n)
+
+
+def _geometric_mean(draws: xr.DataArray) -> Estimate:
+    """The exponential of the mean logarithm, with the ends of its interval."""
+    if not bool((draws > 0).all()):
+        raise ValueError(f"A mean logarithm needs positive draws, and {draws.name!r} has others; take by='median'.")
+    logs = _mean(xr.ufuncs.log(draws.astype(float)))
+    value, low, high = (xr.ufuncs.exp(part) for part in (logs.value, logs.low, logs.high))
+    return Estimate(value.rename(draws.name), low, high, logs.draws)
 
 
 def _require_single_draws(draws: xr.DataArray, what: str) -> None:

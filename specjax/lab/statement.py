@@ -62,7 +62,7 @@ class Judgement:
             return self.finding.reason
         if self.finding.verdict == "confirmed":
             return f"It is confirmed as well with {'; with '.join(self.survivors)}: these data cannot tell."
-        return "The numbers contradict it, but no rival and no control is confirmed: nothing shows that it could have been."
+        return "The numbers refute it; of its rivals and controls none fits the data, so that nothing shows what would be confirmed."
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ graphs are left at any length.
 
 import math
 import time
+import warnings
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -21,6 +22,14 @@ from specjax.moments.polynomial import Exact, Monomial, Polynomial, times
 Names = str | Collection[str] | None
 """Which Gaussian symbols: one, several, or all."""
 _Coefficient = dict[Monomial, Exact]
+
+
+_PATIENCE = 0.5  # seconds, after which a long word is announced
+_LONG = 5.0  # seconds that may be left, above which it is
+
+
+class LongWordWarning(UserWarning):
+    """The average of a word takes long."""
 
 
 def expectation(word: Expression, *, over: Names = None, most: int = 20_000) -> Expression:
@@ -53,16 +62,26 @@ def given_others(word: Expression, names: frozenset[str], *, most: int) -> Expre
             level = levels.setdefault(counts.total(), {})
             level[graph] = dict(polynomial.terms)
     longest = max(levels, default=0)
-    expanded = 0
+    expanded, is_announced = 0, False
     for length in range(longest, 0, -2):
         below = levels.setdefault(length - 2, {})
         for graph, coefficient in levels.pop(length, {}).items():
             expanded += 1
             for paired in _paired(graph, names):
                 _add(below.setdefault(paired.graph, {}), coefficient, paired.monomial, paired.number)
+            taken = time.perf_counter() - started
             if len(below) > most:
-                seconds = (time.perf_counter() - started) / expanded
-                raise ValueError(_too_long(below, names, length, longest, most, seconds))
+                raise ValueError(_too_long(below, names, length, longest, most, taken / expanded))
+            if not is_announced and taken > _PATIENCE:
+                is_announced = True
+                left = taken / expanded * _steps(below, names)
+                if left > _LONG:
+                    warnings.warn(
+                        f"The average of a word of {longest} Gaussian factors may take up to {duration(left)}; fewer different constants "
+                        "between them make it shorter.",
+                        LongWordWarning,
+                        stacklevel=3,
+                    )
     return Expression(word.shape, {graph: Polynomial(c) for graph, c in levels.get(0, {}).items()})
 
 
@@ -190,14 +209,18 @@ def _counts(graph: Graph, names: frozenset[str]) -> Counter[str]:
     return Counter(symbol.name for component in graph for symbol, _ in component.nodes if symbol.name in names)
 
 
+def _steps(graphs: Iterable[Graph], names: frozenset[str]) -> int:
+    """How many pairings are left where no two of the words that they leave turn out to be the same."""
+    return sum(
+        math.prod(math.prod(range(count - 1, 0, -2)) for count in _counts(graph, names).values()) for graph in graphs
+    )
+
+
 def _too_long(
     graphs: dict[Graph, _Coefficient], names: frozenset[str], length: int, longest: int, most: int, seconds: float
 ) -> str:
-    """What came, and how long the rest takes where no two of the words that are left turn out to be the same."""
-    steps = 0
-    for graph in graphs:
-        pairings = math.prod(math.prod(range(count - 1, 0, -2)) for count in _counts(graph, names).values())
-        steps += pairings
+    """What came, and how long the rest may take."""
+    steps = _steps(graphs, names)
     return (
         f"The word is too long: of {longest} Gaussian factors, after {(longest - length) // 2 + 1} of {longest // 2} pairings, more than "
         f"most={most} different words are left, with up to {steps:.1e} pairings, which would take up to {duration(seconds * steps)}; "

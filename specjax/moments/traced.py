@@ -91,7 +91,7 @@ def _applied(equation: Equation, inputs: Sequence[Value]) -> Value:
         shapes = " and ".join(str(each.shape) for each in inputs)
         raise ValueError(
             f"The function is not followed through {name!r}, applied to shape {shapes}: words are polynomials, made of products, sums, "
-            "traces, transposes, entries and elementwise powers."
+            f"traces, transposes, entries and elementwise powers; {_way_out(name)}."
         )
     if _rounds(equation):
         raise ValueError(
@@ -99,6 +99,16 @@ def _applied(equation: Equation, inputs: Sequence[Value]) -> Value:
         )
     shape = tuple(map(size_of, shape_of(equation.outputs[0])))
     return RULES[name](inputs, shape, equation.parameters)
+
+
+def _way_out(name: str) -> str:
+    if name in ("max", "min", "abs", "sign", "clamp", "select_n"):
+        return "for ReLU and the like there are closed forms in specjax.theory, and series by moments.hermite"
+    if name in ("tanh", "logistic", "erf", "exp", "log", "sin", "cos"):
+        return "moments.hermite makes a series of an activation"
+    if name in ("svd", "eigh", "eig", "qr", "cholesky", "sort"):
+        return "of singular values there are the moments tr((A Aᵀ)ⁿ), jnp.trace of matrix powers"
+    return "write it by these"
 
 
 def _rounds(equation: Equation) -> bool:

@@ -48,7 +48,8 @@ def size_of(extent: Any) -> Size:
         return int(extent)
     if not (name := str(extent)).isidentifier():
         raise ValueError(
-            f"The function makes an axis of size {name}; sizes of axes are names or numbers, so keep axes apart."
+            f"The function makes an axis of size {name}; sizes of axes are names or numbers, so keep axes apart: "
+            "jnp.sum(a * b) in place of jnp.vdot(a, b)."
         )
     return name
 

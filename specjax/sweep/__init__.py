@@ -5,9 +5,11 @@ It knows no model. A measurement is a pure function ``measure(key, **point)`` th
     data = run(measure, over={"d1": widths(16, 32, 64)}, seeds=1000, key=jax.random.key(0))
 """
 
+from specjax.sweep.axes import choices as choices
 from specjax.sweep.axes import values as values
 from specjax.sweep.axes import widths as widths
 from specjax.sweep.axes import zipped as zipped
+from specjax.sweep.checks import EqualSeedsWarning as EqualSeedsWarning
 from specjax.sweep.dataset import explain as explain
 from specjax.sweep.dataset import is_explained as is_explained
 from specjax.sweep.dataset import labelled as labelled

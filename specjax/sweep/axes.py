@@ -1,4 +1,4 @@
-"""The axes of a sweep: widths, which change shapes, values, which do not, and several of them zipped into one dimension."""
+"""The axes of a sweep: widths, which change shapes, values, which do not, choices, which change the program, and several zipped."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Single:
-    """The points of one argument of `measure`, which receives them as `widths` or as `values` say."""
+    """The points of one argument of `measure`, which receives them as `widths`, `values` or `choices` say."""
 
-    kind: Literal["widths", "values"]
-    points: tuple[Any, ...]  # ints, or floats
+    kind: Literal["widths", "values", "choices"]
+    points: tuple[Any, ...]  # ints, or floats, or text
 
     def members(self, name: str) -> Mapping[str, "Single"]:
         """The arguments that a dimension `name` of this axis sets, and their points."""
@@ -73,6 +73,28 @@ def values(*xs: int | float | np.number) -> Single:
     return Single("values", tuple(number(x) for x in xs))
 
 
+def choices(*xs: int | float | str) -> Single:
+    """An axis of Python numbers or names, in the order given, which is also their order in the dataset.
+
+    `measure` receives a point as it is given here, for what decides which operations there are: a depth, a number of steps, the name of an
+    activation. Each point has a program of its own, and they are compiled side by side.
+
+    Args:
+        *xs: Ints, finite floats or strings, of one type, one argument each; all different, unless the axis is zipped with another.
+
+    Raises:
+        ValueError: no point, a sequence in place of the points, points of several types, or one that is none of these.
+    """
+    _check_points("choices", xs, "2, 4, 8")
+    plain = tuple(x.item() if isinstance(x, np.generic) else x for x in xs)
+    for x in plain:
+        if isinstance(x, bool) or not isinstance(x, int | float | str) or (isinstance(x, float) and not np.isfinite(x)):
+            raise ValueError(f"choices takes ints, finite floats or strings, got {x!r}; write e.g. choices(2, 4, 8).")
+    if len(set(map(type, plain))) > 1:
+        raise ValueError(f"choices takes points of one type, got {list(plain)}; write e.g. choices(2, 4, 8).")
+    return Single("choices", plain)
+
+
 def zipped(**axes: Single) -> Zipped:
     """Several axes that move together along one dimension.
 
@@ -89,7 +111,9 @@ def zipped(**axes: Single) -> Zipped:
         )
     for name, axis in axes.items():
         if not isinstance(axis, Single):
-            raise ValueError(f"zipped takes widths(...) and values(...), got a {type(axis).__name__} for {name!r}.")
+            raise ValueError(
+                f"zipped takes widths(...), values(...) and choices(...), got a {type(axis).__name__} for {name!r}."
+            )
     lengths = {name: len(axis.points) for name, axis in axes.items()}
     if len(set(lengths.values())) > 1:
         raise ValueError(f"zipped needs axes of one length, got {lengths}; give each the same number of points.")

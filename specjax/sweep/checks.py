@@ -1,11 +1,14 @@
 """What is wrong with a sweep, said before anything is compiled."""
 
 import inspect
+import warnings
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from specjax import sizes
+from specjax.programs import Program, UnreadableProgramError, numbers, reached
 from specjax.sweep.dataset import trailing_dims
 from specjax.sweep.failures import FIRST_FAILED
 from specjax.sweep.grid import OWN_NAMES, Grid, check_positive_int
@@ -30,6 +33,7 @@ def check_arguments(grid: Grid, key: object, plan: object, chunk: object, memory
     if not isinstance(key, jax.Array) or not jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or key.shape != ():
         got = f"an array of dtype {key.dtype} and shape {key.shape}" if isinstance(key, jax.Array) else repr(key)
         raise ValueError(f"key needs one typed JAX key, got {got}; make one with jax.random.key(0).")
+    sizes.require_threefry(key)
 
 
 def check_signature(measure: object, grid: Grid) -> None:
@@ -54,17 +58,60 @@ def traced(
 
     Raises:
         ValueError: the result is no dict of arrays, an output has a name that is taken, its shape depends on a swept width, or
-            the moments of complex numbers are asked for.
+            the moments of complex numbers are asked for; or `measure` is not pure.
+
+    Warns:
+        EqualSeedsWarning: no output depends on the key.
     """
     top, bottom = grid.corners
     largest = measurement.traced_at_point(top)
     shapes = dict(largest.out_info)
     _check_names(shapes, grid, reduce)
+    check_pure(measurement, top, largest)
+    if grid.seeds > 1:
+        warn_of_equal_seeds(largest, grid.seeds)
+    for at_choice in grid.chosen:
+        _check_same(shapes, dict(measurement.traced_at_point(at_choice).out_info), at_choice.label, top.label)
     narrow = {dim: measurement.traced_at_point(corner) for dim, corner in bottom.items()}
     for dim, at_corner in narrow.items():
         low, high = (corner.dims[dim].described(0) for corner in (bottom[dim], top))
         _check_same(shapes, dict(at_corner.out_info), low, high)
     return largest, narrow
+
+
+def check_pure(measurement: Measurement, point: Grid, traced: jax.stages.Traced) -> None:
+    """Raises ValueError where a second trace of `measure` at a point has other operations or numbers than the first.
+
+    So have draws of numpy.random and counters outside of it: each program would have another one, the same for all its seeds.
+    """
+    try:
+        same = numbers(Program.of(measurement.retraced(point))) == numbers(Program.of(traced))
+    except UnreadableProgramError:
+        return
+    if not same:
+        raise ValueError(
+            "measure is not the same function when it is called again with the same arguments, as with numpy.random or a counter in it; "
+            "draw with jax.random from the key that it gets, and pass what changes as an argument."
+        )
+
+
+class EqualSeedsWarning(UserWarning):
+    """All seeds of a sweep give the same numbers."""
+
+
+def warn_of_equal_seeds(traced: jax.stages.Traced, seeds: int) -> None:
+    """Warns with an EqualSeedsWarning where no output of a measurement depends on its key, which is its first argument."""
+    try:
+        depends = bool(reached(Program.of(traced), {0}))
+    except UnreadableProgramError:
+        return
+    if not depends:
+        warnings.warn(
+            f"measure does not use the key that it gets, so that all {seeds} seeds give the same numbers; draw from that key, or take "
+            "seeds=1.",
+            EqualSeedsWarning,
+            stacklevel=4,
+        )
 
 
 def _check_same(shapes: Shapes, others: Shapes, low: str, high: str) -> None:

@@ -15,6 +15,7 @@ import xarray as xr
 from jaxtyping import Array, Key
 
 from specjax import keeping
+from specjax.blas import one_blas_thread
 from specjax.sweep import dataset, sampling
 from specjax.sweep import memory as bytes_of
 from specjax.sweep import plan as cutting
@@ -56,8 +57,9 @@ def run(
 
     Args:
         measure: A pure function `measure(key, **point)` that returns a dict of arrays; nested dicts give names like "loss.final".
-            Widths arrive as Python ints or as `Size`s, values as scalar arrays. No output may have a shape that depends on a width.
-        over: The swept arguments of `measure` and their axes, `widths(...)`, `values(...)` or `zipped(...)`.
+            Widths arrive as Python ints or as `Size`s, values as scalar arrays, choices as they are. No output may have a shape that
+            depends on a width or a choice.
+        over: The swept arguments of `measure` and their axes, `widths(...)`, `values(...)`, `choices(...)` or `zipped(...)`.
         seeds: How many seeds, 0 to seeds - 1. Or a number for each width, as in `{"d1": (4000, 1000)}`: then the dataset has the
             coordinate `seeds`, and NaN where a width has no such seed.
         key: The typed key from which the key of every seed is folded.
@@ -83,12 +85,13 @@ def run(
         counts the seeds of each batch and `failed` those left out.
 
     Raises:
-        ValueError: anything above is violated, or the store holds another sweep; raised before compilation. Or one seed does not
-            fit in `memory`; raised before the program that it does not fit runs. Or padding changes an output; raised after the first
-            call of the first program, before anything is kept.
+        ValueError: anything above is violated, `measure` is not pure, or the store holds another sweep; raised before compilation. Or one
+            seed does not fit in `memory`; raised before the program that it does not fit runs. Or padding changes an output; raised after
+            the first call of the first program, before anything is kept.
         StoreError: the store cannot be written. Finished blocks are intact.
 
     Warns:
+        EqualSeedsWarning: no output of `measure` depends on its key.
         DamagedBlocksWarning: blocks in the store are not what was written; they are computed again.
         FailedSeedsWarning: an output is NaN or infinite for some seed.
     """
@@ -109,6 +112,7 @@ def run(
         check_padding=check_padding,
     )
     with ExitStack() as stack:
+        stack.enter_context(one_blas_thread())
         planned, opened, missing = _open(request, store, stack)
         _require_room(planned)
         outputs, table = execute(planned, opened, missing, progress)

@@ -53,9 +53,19 @@ class Dimension:
         return {name: member.points for name, member in self.members.items() if member.kind == "widths"}
 
     @property
+    def is_chosen(self) -> bool:
+        """Whether some of its members are choices: each point is a program of its own."""
+        return any(member.kind == "choices" for member in self.members.values())
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether its points may be those of several programs."""
+        return self.is_chosen or bool(self.widths)
+
+    @property
     def alone(self) -> bool:
-        """Whether it has widths, of one point: programs get them as Python ints, and have no axis."""
-        return len(self) == 1 and bool(self.widths)
+        """Whether it is one point of those that are cut: programs get its widths as Python ints, its choices as they are, and no axis."""
+        return len(self) == 1 and self.is_cut
 
     @property
     def volumes(self) -> list[int]:
@@ -112,8 +122,8 @@ class Grid:
 
     @property
     def wide(self) -> list[Dimension]:
-        """The dimensions that have widths."""
-        return [dim for dim in self.dims.values() if dim.widths]
+        """The dimensions that have widths or choices."""
+        return [dim for dim in self.dims.values() if dim.is_cut]
 
     @property
     def members(self) -> dict[str, Single]:
@@ -149,6 +159,12 @@ class Grid:
     def padding(self) -> float:
         """How many times the volume of the narrowest point that of its program is; 1 where nothing is padded."""
         return max((dim.volume / min(dim.volumes) for dim in self.wide), default=1.0)
+
+    @property
+    def chosen(self) -> list["Grid"]:
+        """The points of `corners` at each choice of each dimension that has some: no shape may depend on them."""
+        every = {dim.name: [int(np.argmax(dim.volumes))] for dim in self.wide}
+        return [self.at({**every, dim.name: [i]}) for dim in self.wide if dim.is_chosen for i in range(len(dim))]
 
     @property
     def coordinates(self) -> Coordinates:
@@ -206,6 +222,8 @@ def as_array(name: str, points: Single) -> Shaped[np.ndarray, " points"]:
         ValueError: the dtype cannot hold them, or cannot tell two of them apart.
     """
     exact = np.asarray(points.points)
+    if exact.dtype.kind == "U":
+        return exact
     whole = all(isinstance(x, int) for x in points.points)
     dtype = np.dtype(jnp.result_type(int if whole else float))
     if whole:
@@ -236,7 +254,7 @@ def _members(name: object, axis: object) -> tuple[Mapping[str, Single], tuple[in
         raise ValueError(f"The names in over are strings, the names of arguments of measure, got {name!r}; quote it.")
     if not isinstance(axis, Axis):
         raise ValueError(
-            f"over[{name!r}] needs an axis, got a {type(axis).__name__}; write widths(16, 32) or values(0.1, 0.2)."
+            f"over[{name!r}] needs an axis, got a {type(axis).__name__}; write widths(16, 32), values(0.1, 0.2) or choices(2, 4)."
         )
     members = axis.members(name)
     if axis is members.get(name):

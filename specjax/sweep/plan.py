@@ -83,7 +83,7 @@ def padding(grid: Grid, groups: Groups, of: Scaling) -> float:
 
 
 def group(grid: Grid, plan: str, model: CostModel, *, checked: bool, side_by_side: int) -> Groups:
-    """The groups of every dimension of `grid` that has widths.
+    """The groups of every dimension of `grid` that has widths or choices.
 
     "exact" gives each point its own group, "padded" puts all into one, and "auto" cuts where compiling, so many programs `side_by_side`,
     and running are estimated to take least: by dynamic programming over contiguous groups; with several dimensions, for one after the
@@ -93,8 +93,10 @@ def group(grid: Grid, plan: str, model: CostModel, *, checked: bool, side_by_sid
         dim.name: (tuple(sorted(range(len(dim)), key=dim.volumes.__getitem__)),) for dim in grid.wide
     }
     alone = exact(padded)
+    # A choice is no size, and nothing pads one to another.
+    chosen = {dim.name for dim in grid.wide if dim.is_chosen}
     if plan == "padded":
-        return padded
+        return {name: alone[name] if name in chosen else cut for name, cut in padded.items()}
     if plan == "exact" or not model.is_known:
         return alone
 
@@ -108,6 +110,8 @@ def group(grid: Grid, plan: str, model: CostModel, *, checked: bool, side_by_sid
     for _ in range(_ROUNDS):
         before = dict(groups)
         for dim, (points,) in padded.items():
+            if dim in chosen:
+                continue
             cost = {
                 (i, j): seconds({**groups, dim: (points[i:j],)}) for j in range(1, len(points) + 1) for i in range(j)
             }

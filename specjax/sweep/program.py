@@ -20,6 +20,7 @@ from jaxtyping import Array, Key, Shaped, UInt32
 from specjax import programs
 from specjax.programs import one_at_a_time
 from specjax.sizes import Size
+from specjax.sweep import concrete
 from specjax.sweep.grid import Coordinates, Grid
 from specjax.sweep.progress import logger
 from specjax.sweep.xla_options import xla_options
@@ -96,11 +97,16 @@ class Measurement:
         """The measurement at one point of the program of a grid, whichever: traced once for all grids whose programs take the same."""
         return self._at(grid).traced
 
+    def retraced(self, grid: Grid) -> jax.stages.Traced:
+        """`traced_at_point` once more, from the beginning."""
+        return Measurement(self.measure, self.key).traced_at_point(grid)
+
     def _at(self, grid: Grid) -> "_AtPoint":
         scalars = jax.tree.map(lambda array: jax.ShapeDtypeStruct((), array.dtype), grid.coordinates)
         taken, dtypes = jax.tree.structure(scalars), (scalar.dtype for scalar in jax.tree.leaves(scalars))
         largest = (max(points) for dim in grid.wide for points in dim.widths.values())
-        kind = (taken, *dtypes, *largest)
+        chosen = (m.points for dim in grid.wide if dim.alone for m in dim.members.values() if m.kind == "choices")
+        kind = (taken, *dtypes, *largest, *chosen)
         if kind not in self._at_point:
 
             def at_point(key: Array, coordinates: Coordinates) -> dict[str, Array]:
@@ -157,16 +163,19 @@ def flat_outputs(measure: Measure, key: Key[Array, ""], point: Mapping[str, Any]
     Raises:
         ValueError: the result is no (nested) dict of arrays with string keys, is empty, or has a name twice.
         TypeError: as `measure` raises it, with a note where a padded size may be the reason.
+        ConcreteValueError: `measure` asks for the number behind a value that is traced.
     """
     outputs: dict[str, Array] = {}
     try:
         measured = measure(key, **point)
-    except TypeError as error:
+    except (TypeError, jax.errors.TracerBoolConversionError) as error:
         if padded := [name for name, value in point.items() if isinstance(value, Size)]:
             error.add_note(
                 f"In this program {' and '.join(padded)} is a padded Size, not an int: draw with specjax.sizes.normal(key, (rows, "
                 "columns)), write sizes.active(width) in formulas, or take plan='exact', which passes ints."
             )
+        elif told := concrete.refusal(error):
+            raise concrete.ConcreteValueError(told) from error
         raise
     _flatten(measured, "", outputs)
     return outputs

@@ -17,6 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from specjax import keeping
+from specjax.blas import one_blas_thread
 from specjax.diagnostics import first_not_finite
 from specjax.jaxlib import cpu_options
 from specjax.spectral.scaling import at_least_float32
@@ -164,7 +165,9 @@ def train(
     if mesh is not None:
         run = jax.device_put(run, NamedSharding(mesh, PartitionSpec()))
     while int(run.step) < steps:
-        run = stretch(recorded(run))
+        with one_blas_thread():
+            run = stretch(recorded(run))
+            run.step.block_until_ready()
         if not bool(run.finite):
             raise Diverged(
                 f"The training stopped being finite at step {int(run.step)}, first in {culprit(run)}; lower the learning rate or "

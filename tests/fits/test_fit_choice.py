@@ -1,4 +1,4 @@
-"""The choice between three models: its distances are scipy's, its tests calibrated under coupling, its rule the stated one."""
+"""The choice between four models: its distances are scipy's, its tests calibrated under coupling, its rule the stated one."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,14 @@ def test_misfits_are_scipys_chi_square_with_the_whole_covariance(make):
         "offset": (lambda x, e, a, b: e + a * x**b, (0.1, 10, -1)),
     }
     choice = choose_model(data, "d")
-    for candidate in choice.candidates:
+    *powers, logarithm = choice.candidates
+    # The logarithm of that model is linear.
+    columns = np.stack([np.ones_like(X), np.log(X), np.log(np.log(X))], axis=1)
+    inverse = np.linalg.inv(covariance / np.outer(means, means))
+    best = np.linalg.solve(columns.T @ inverse @ columns, columns.T @ inverse @ np.log(means))
+    residual = np.log(means) - columns @ best
+    assert logarithm.misfit == pytest.approx(residual @ inverse @ residual, rel=1e-4)
+    for candidate in powers:
         function, start = models[candidate.model]
         best, _ = curve_fit(function, X, means, p0=start, sigma=covariance, maxfev=10_000)
         residual = means - function(X, *best)
@@ -53,15 +60,24 @@ def test_the_model_that_made_the_data_is_chosen(make, seeds, truth):
 def test_an_offset_is_told_from_a_subleading_term_with_enough_seeds():
     choice = choose_model(coupled(np.random.default_rng(3), 4000, lambda x: 1 + 30 / x**0.5), "d")
     assert choice.model == "offset"
-    assert choice.reason.endswith("the other model is contradicted.")
+    assert choice.reason.endswith("all others are contradicted.")
 
 
-def test_a_curve_that_is_none_of_the_three_is_said_to_be_none():
+def test_a_logarithm_is_found_where_powers_are_contradicted():
+    """The case d / log d: a power of 0.88 was confirmed, and 1 refuted, by a fit that its own test rejected."""
+    d = 2.0 ** np.arange(5, 15)
+    noise = 1 + 0.1 * np.random.default_rng(0).standard_normal((10, 2000))
+    choice = choose_model(array((d / np.log(d))[:, None] * noise, d), "d")
+    assert choice.model == "logarithm"
+    assert [candidate.p_misfit < 1e-30 for candidate in choice.candidates] == [True, True, True, False]
+
+
+def test_a_curve_that_is_none_of_the_four_is_said_to_be_none():
     choice = choose_model(
         coupled(np.random.default_rng(4), 100, lambda x: x**-0.5 * (1 + 0.3 * np.sin(3 * np.log(x)))), "d"
     )
     assert choice.model is None
-    assert "so are both models with a term more" in choice.reason
+    assert "so are all models with a term more" in choice.reason
 
 
 @pytest.mark.integration
@@ -85,22 +101,26 @@ def test_tests_are_exact_for_normal_data():
     assert stats.kstest(stats.chi2.sf(misfits, 4), "uniform").pvalue < 1e-6
 
 
-def _candidates(plain, subleading, offset):
+def _candidates(plain, subleading, offset, logarithm=(2.0, 0.5, 0.5)):
     return (
         Candidate("power law", 20.0, plain, None),
         Candidate("subleading", *subleading),
         Candidate("offset", *offset),
+        Candidate("logarithm", *logarithm),
     )
 
 
 @pytest.mark.parametrize(
     ("candidates", "model"),
     [
-        (_candidates(0.017, (9.0, 0.01, 0.017), (5.0, 0.2, 0.017)), "power law"),
-        (_candidates(0.016, (9.0, 0.2, 0.5), (5.0, 0.3, 0.5)), "offset"),
-        (_candidates(0.5, (5.0, 0.2, 0.016), (9.0, 0.1, 0.5)), "subleading"),
+        (_candidates(0.0126, (9.0, 0.01, 0.0126), (5.0, 0.2, 0.0126)), "power law"),
+        (_candidates(0.0124, (9.0, 0.2, 0.5), (5.0, 0.3, 0.5)), "offset"),
+        (_candidates(0.5, (5.0, 0.2, 0.0124), (9.0, 0.1, 0.5)), "subleading"),
+        (_candidates(0.5, (5.0, 0.2, 0.5), (9.0, 0.1, 0.5), (2.0, 0.5, 0.0124)), "subleading"),
         (_candidates(0.001, (5.0, 0.049, 0.5), (9.0, 0.05, 0.5)), "offset"),
-        (_candidates(0.001, (5.0, 0.049, 0.001), (9.0, 0.01, 0.001)), None),
+        # With the smallest misfit a logarithm is still the last to be taken.
+        (_candidates(0.001, (5.0, 0.049, 0.001), (9.0, 0.01, 0.001)), "logarithm"),
+        (_candidates(0.001, (5.0, 0.049, 0.001), (9.0, 0.01, 0.001), (2.0, 0.01, 0.001)), None),
     ],
 )
 def test_the_rule(candidates, model):

@@ -116,7 +116,8 @@ REFUSED = [
     (lambda u: u[-1], "The function takes the place d - 1; entries are followed at places that are numbers from 0 on."),
     (
         lambda u: u.ravel(),
-        "The function makes an axis of size d*k; sizes of axes are names or numbers, so keep axes apart.",
+        "The function makes an axis of size d*k; sizes of axes are names or numbers, so keep axes apart: "
+        "jnp.sum(a * b) in place of jnp.vdot(a, b).",
     ),
     (lambda u: u * jnp.arange(u.shape[1], dtype=u.dtype)[None], "The function is not followed through"),
     (

@@ -141,6 +141,7 @@ def test_a_shape_that_depends_on_a_width_is_named_with_both_shapes():
         run(measure, {"rows": widths(3, 4), "columns": widths(4, 2, 6)}, seeds=2, key=KEY)
 
 
+@pytest.mark.filterwarnings("ignore::specjax.sweep.EqualSeedsWarning")
 def test_names_that_depend_on_a_width_are_refused():
     def measure(key, d):
         return {f"at_{sizes.padded(d)}": jnp.ones(())}

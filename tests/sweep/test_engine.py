@@ -140,6 +140,7 @@ def test_product_of_widths_and_values_in_the_order_of_over():
         np.testing.assert_allclose(data["y"].sel(m=m, lr=lr, n=n, power=power, seed=3), lr**power * total, rtol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore::specjax.sweep.EqualSeedsWarning")
 def test_values_arrive_as_scalars_of_the_default_dtypes():
     seen = {}
 

@@ -41,6 +41,7 @@ def test_without_failed_drops_a_seed_everywhere():
     assert kept["y"].sizes["d"] == 2
 
 
+@pytest.mark.filterwarnings("ignore::specjax.sweep.EqualSeedsWarning")
 def test_an_inner_nan_of_one_output_fails_the_seed():
     def measure(key, d):
         return {"fine": jnp.zeros(()), "vector": jnp.array([1.0, jnp.nan, 2.0])}

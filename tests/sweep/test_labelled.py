@@ -10,8 +10,9 @@ from specjax import sweep
 
 @pytest.fixture(scope="module")
 def data():
-    def measure(key, x):  # noqa: ARG001
-        return {"loss": x * jnp.arange(6.0).reshape(2, 3), "rate": x * jnp.ones(2), "curve": jnp.ones(4), "mean": x}
+    def measure(key, x):
+        shapes = {"loss": x * jnp.arange(6.0).reshape(2, 3), "rate": x * jnp.ones(2), "curve": jnp.ones(4), "mean": x}
+        return shapes | {"noise": jax.random.normal(key)}
 
     return sweep.run(measure, {"x": sweep.values(1.0, 2.0)}, seeds=2, key=jax.random.key(0))
 

@@ -31,7 +31,7 @@ class Always(Relation):
         """The two sides exchanged, which holds as well where rounding hides what is between them, or nothing is."""
         return {"the two sides exchanged": replace(self, smaller=self.larger, larger=self.smaller)}
 
-    def judge(self, rivals: Mapping[str, Number]) -> Finding:
+    def _judge(self, rivals: Mapping[str, Number]) -> Finding:
         """Confirmed if no draw violates the bound and one violates the tightened bound; refuted if one violates the bound."""
         margins = self._margins()
         smallest = float(margins.min()) - self.rounding

@@ -1,13 +1,13 @@
 """What a quantity does as a size grows: vanish, stay bounded, approach a limit, or grow like a power; rivals of one another.
 
-Growth and limits are told by the curves that the data do not contradict (`specjax.fits.ends`), of two models: E + A xᵇ, and
-a xᵇ (1 + c/x). A model that the data contradict says nothing, and where they contradict both nothing is decided. What vanishes or stays
-bounded has a local exponent between the two largest sizes, which a fit to all sizes would blur; neither is confirmed where the
-curves say otherwise.
+Growth and limits follow from the curves that the data do not contradict (`specjax.fits.ends`), of three models: E + A xᵇ,
+a xᵇ (1 + c x⁻ᵍ) and a xᵇ (log x)ᶜ. A model that the data contradict says nothing, and where they contradict all nothing is decided. What
+vanishes or stays bounded has a local exponent between the two largest sizes, which a fit to all sizes would blur; neither is confirmed
+where the curves say otherwise.
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,13 +17,19 @@ from matplotlib.axes import Axes
 from specjax import fits
 from specjax.lab import finding
 from specjax.lab.drawing import draw_estimates, draw_power
-from specjax.lab.estimates import TAIL, Estimate, Number, draw_dim, estimate, known, student
+from specjax.lab.estimates import TAIL, Estimate, Number, draw_dim, estimate, known, require_sizes, student
 from specjax.lab.finding import Distance, Finding, Verdict
 from specjax.lab.relations.relation import Relation
 
 DECAY = -0.25
 """Local exponents of what vanishes are below it: halfway between a constant and 1/√size, the slowest rate at which fluctuations of a
 random matrix vanish."""
+LEAST_GROWTH = 0.01
+"""What grows has exponents above it: terms that no model has move the exponent of what settles by as much."""
+SLOWEST_GROWTH = 0.1
+"""What approaches a limit must not grow, or vanish, as fast as size^0.1 by a power law with a correction: no data exclude all."""
+SLOWEST_APPROACH = 0.25
+"""The least power of the correction of such a law; one that is slower is a logarithm to data."""
 _MISFIT = 2 * TAIL
 
 
@@ -33,6 +39,7 @@ class _Ends(Relation):
 
     draws: xr.DataArray
     dim: str
+    by: fits.By = "mean"
 
     @property
     def seeds(self) -> int:
@@ -60,11 +67,11 @@ class _Local(_Ends):
     def otherwise(self) -> Finding:
         """What the curves say of the other behaviour."""
 
-    def judge(self, rivals: Mapping[str, Number]) -> Finding:
+    def _judge(self, rivals: Mapping[str, Number]) -> Finding:
         """Confirmed if the whole interval of the local exponent lies in the range, unless the curves confirm the other behaviour."""
         reason, (low, high) = "", self.range
         try:
-            fit = fits.fit_power_law(self.draws, self.dim)
+            fit = fits.fit_power_law(self.draws, self.dim, by=self.by)
             exponent, half = float(fit.local_exponents[-1]), student(self.seeds) * float(fit.local_stderrs[-1])
         except ValueError as error:
             exponent, half, reason = np.nan, np.inf, str(error)
@@ -110,7 +117,7 @@ class Vanishes(_Local):
 
     def otherwise(self) -> Finding:
         """Whether they approach a limit."""
-        return Saturates(self.draws, self.dim).judge({})
+        return Saturates(self.draws, self.dim, self.by).judge({})
 
     def _contradicted(self, other: Finding) -> tuple[Verdict, str]:
         limit = other.deciding
@@ -136,7 +143,7 @@ class Settles(_Local):
 
     def otherwise(self) -> Finding:
         """Whether they grow."""
-        return Grows(self.draws, self.dim).judge({})
+        return Grows(self.draws, self.dim, self.by).judge({})
 
     def _contradicted(self, other: Finding) -> tuple[Verdict, str]:
         return _it_grows(other)
@@ -146,7 +153,7 @@ class Settles(_Local):
 class Bounded(_Local):
     """See `bounded`."""
 
-    slower_than: float
+    slower_than: float = np.inf
 
     _unless = "refuted as well if the curves that the data allow grow without end"
 
@@ -161,7 +168,7 @@ class Bounded(_Local):
 
     def otherwise(self) -> Finding:
         """Whether they grow."""
-        return Grows(self.draws, self.dim).judge({})
+        return Grows(self.draws, self.dim, self.by).judge({})
 
     def _contradicted(self, other: Finding) -> tuple[Verdict, str]:
         return _it_grows(other)
@@ -174,10 +181,10 @@ def _it_grows(other: Finding) -> tuple[Verdict, str]:
 class _Curves(_Ends):
     """What the curves say, of those models that the data bear."""
 
-    def judge(self, rivals: Mapping[str, Number]) -> Finding:
+    def _judge(self, rivals: Mapping[str, Number]) -> Finding:
         """The verdict of the curves that the data do not contradict."""
         try:
-            both = fits.ends(self.draws, self.dim, significance=_MISFIT)
+            models = fits.ends(self.draws, self.dim, significance=_MISFIT, slowest=self._slowest, by=self.by)
         except ValueError as error:
             nothing = known(np.nan, -np.inf, np.inf, self.seeds)
             return Finding(
@@ -188,8 +195,8 @@ class _Curves(_Ends):
                 (),
                 str(error),
             )
-        borne = [end for end in both if end.p_misfit >= _MISFIT]
-        found, distances = self._estimated(both)
+        borne = [end for end in models if end.p_misfit >= _MISFIT]
+        found, distances = self._estimated(models)
         verdict = self._decided(borne) if borne else "inconclusive"
         return Finding(
             verdict,
@@ -198,61 +205,78 @@ class _Curves(_Ends):
             finding.points(found, 0.0, first=found.value),
             self.seeds,
             distances,
-            "" if verdict != "inconclusive" else " ".join((_OPENINGS[bool(borne)], *map(_told, both))),
+            "" if verdict != "inconclusive" else " ".join((_OPENINGS[bool(borne)], *map(_told, models))),
         )
 
     _rule: str
+    _slowest = fits.SLOWEST
 
     @abstractmethod
     def _decided(self, borne: list[fits.End]) -> Verdict: ...
 
     @abstractmethod
-    def _estimated(self, both: tuple[fits.End, fits.End]) -> tuple[Estimate, tuple[Distance, ...]]: ...
+    def _estimated(self, models: tuple[fits.End, ...]) -> tuple[Estimate, tuple[Distance, ...]]: ...
 
 
 _OPENINGS = {
     True: "The models that the data bear do not decide.",
-    False: "The data bear neither model: more sizes, or larger ones, may.",
+    False: "The data contradict all models: more sizes, or larger ones, may bear one.",
 }
-_FORMULAS = {"offset": "E + A xᵇ", "subleading": "a xᵇ (1 + c/x)"}
+_FORMULAS = {"offset": "E + A xᵇ", "subleading": "a xᵇ (1 + c x⁻ᵍ)", "logarithm": "a xᵇ (log x)ᶜ"}
 
 
 def _told(end: fits.End) -> str:
     limit = "" if end.limits is None else f", E from {end.limits[0]:.3g} to {end.limits[1]:.3g}"
+    power = "" if end.powers is None else f", c from {end.powers[0]:.3g} to {end.powers[1]:.3g}"
     low, high = end.exponents
-    return f"{_FORMULAS[end.model]}: b from {low:.3g} to {high:.3g}{limit} (misfit p = {end.p_misfit:.2g})."
+    return f"{_FORMULAS[end.model]}: b from {low:.3g} to {high:.3g}{limit}{power} (misfit p = {end.p_misfit:.2g})."
+
+
+def _powers_and_logarithm(borne: Sequence[fits.End]) -> tuple[list[fits.End], fits.End | None]:
+    """The models with powers alone, and that with a power of the logarithm, None where the data contradict it."""
+    powers = [end for end in borne if end.model != "logarithm"]
+    return powers, next((end for end in borne if end.model == "logarithm"), None)
 
 
 class Grows(_Curves):
     """See `grows`."""
 
     _rule = (
-        "confirmed if all curves of every model that the data bear rise with an exponent b > 0; refuted if those of none do and those of "
-        "one have b < 0 or fall"
+        "confirmed if all curves of the models E + A xᵇ and a xᵇ (1 + c x⁻ᵍ) that the data bear rise with an exponent b > 0.01, or those "
+        "with a logarithm where they bear no other, and none with a logarithm has b = 0; refuted if those of none do and those of one "
+        "have b < 0 or fall"
     )
 
     def _decided(self, borne: list[fits.End]) -> Verdict:
-        growing = [end.rises and end.exponents[0] > 0 for end in borne]
-        if all(growing):
+        powers, logarithm = _powers_and_logarithm(borne)
+        growing = [end.rises and end.exponents[0] > LEAST_GROWTH for end in powers]
+        slow = logarithm is not None and logarithm.exponents[0] <= 0 <= logarithm.exponents[1]
+        fast = logarithm is not None and logarithm.rises and logarithm.exponents[0] > LEAST_GROWTH
+        if all(growing) and not slow and (powers or fast):
             return "confirmed"
-        ending = any(end.exponents[1] < 0 or (end.exponents[0] > 0 and not end.rises) for end in borne)
-        return "refuted" if ending and not any(growing) else "inconclusive"
+        ending = any(end.exponents[1] < 0 or (end.exponents[0] > 0 and not end.rises) for end in powers)
+        return "refuted" if ending and not any(growing) and not fast else "inconclusive"
 
-    def _estimated(self, both: tuple[fits.End, fits.End]) -> tuple[Estimate, tuple[Distance, ...]]:
-        borne = [end for end in both if end.p_misfit >= _MISFIT] or list(both)
+    def _estimated(self, models: tuple[fits.End, ...]) -> tuple[Estimate, tuple[Distance, ...]]:
+        borne, _ = _powers_and_logarithm([end for end in models if end.p_misfit >= _MISFIT])
         # The one that is nearest to the other verdict.
-        last = min(borne, key=lambda end: end.exponents[0])
-        limit = Distance("a limit", last.from_zero, last.exponents[0] > 0)
-        return known(last.exponent, *last.exponents, self.seeds), (limit,)
+        last = min(borne or models[:2], key=lambda end: end.exponents[0])
+        limit = Distance("a limit", last.from_zero, last.exponents[0] > LEAST_GROWTH)
+        log = models[2]
+        apart = log.p_misfit < _MISFIT or not log.exponents[0] <= 0 <= log.exponents[1]
+        logarithm = Distance("a power of the logarithm alone", _from(models, log.misfit + log.from_zero**2), apart)
+        return known(last.exponent, *last.exponents, self.seeds), (limit, logarithm)
 
 
 class Saturates(_Curves):
     """See `saturates`."""
 
     _rule = (
-        "confirmed if the curves E + A xᵇ that the data allow have a limit E with a finite interval above 0, and those of a xᵇ (1 + c/x), "
-        "if the data bear it, have exponents on both sides of 0; refuted if those of no model that the data bear have such a limit"
+        "confirmed if the curves E + A xᵇ that the data allow have a limit E with a finite interval above 0, those of a xᵇ (1 + c x⁻ᵍ), "
+        "if the data bear it, an exponent of 0 and none of 0.1 or more that goes on as they do, and those of a xᵇ (log x)ᶜ, if the data "
+        "bear it, no c of 1/2 or more that does; refuted if those of no model that the data bear have a limit above 0"
     )
+    _slowest = SLOWEST_APPROACH
 
     def perturbed(self) -> dict[str, Relation]:
         """The data with growth put in, which hides where a term that falls is larger."""
@@ -260,87 +284,117 @@ class Saturates(_Curves):
 
     def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
         """Means against the size, and the limit with its interval."""
-        draw_estimates(axes, estimate(self.draws), self.dim)
+        draw_estimates(axes, estimate(self.draws, self.by), self.dim)
         limit = self.judge(rivals).deciding
         if np.isfinite([limit.low, limit.high]).all():
             axes.axhspan(limit.low, limit.high, color="black", alpha=0.15, label="limit")
         axes.set_ylabel(str(self.draws.name or "mean"))
 
     def _decided(self, borne: list[fits.End]) -> Verdict:
-        approaching = [_may_approach(end) for end in borne]
-        if not any(approaching):
+        powers, logarithm = _powers_and_logarithm(borne)
+        if powers and not any(map(_may_approach, borne)):
             return "refuted"
-        limited = any(end.limits is not None and end.limits[0] > 0 and end.limits[1] < np.inf for end in borne)
-        return "confirmed" if limited and all(approaching) else "inconclusive"
+        offset = next((end for end in powers if end.model == "offset"), None)
+        if offset is None or offset.limits is None or not (offset.limits[0] > 0 and offset.limits[1] < np.inf):
+            return "inconclusive"
+        goes_on = [_goes_on(end, offset.rises) for end in powers if end is not offset]
+        unending = any(goes_on) or (logarithm is not None and _is_unending(logarithm))
+        return "confirmed" if all(map(_may_approach, powers)) and not unending else "inconclusive"
 
-    def _estimated(self, both: tuple[fits.End, fits.End]) -> tuple[Estimate, tuple[Distance, ...]]:
-        offset, _ = both
+    def _estimated(self, models: tuple[fits.End, ...]) -> tuple[Estimate, tuple[Distance, ...]]:
+        offset, _, log = models
         assert offset.limit is not None
         assert offset.limits is not None
         assert offset.from_no_limit is not None
+        assert log.with_logarithm is not None
         growth = Distance("growth", offset.from_zero if offset.exponent < 0 else 0.0, offset.exponents[1] < 0)
         nothing = Distance("a limit of 0", offset.from_no_limit, offset.limits[0] > 0)
-        return known(offset.limit, *offset.limits, self.seeds), (growth, nothing)
+        apart = log.p_misfit < _MISFIT or not _is_unending(log)
+        logarithm = Distance("a power of the logarithm", _from(models, log.with_logarithm), apart)
+        return known(offset.limit, *offset.limits, self.seeds), (growth, nothing, logarithm)
+
+
+def _from(models: tuple[fits.End, ...], misfit: float) -> float:
+    """How far a curve with that misfit is from the nearest one, in standard errors."""
+    return float(np.sqrt(max(misfit - min(end.misfit for end in models), 0.0)))
 
 
 def _may_approach(end: fits.End) -> bool:
-    """Whether some curve that the data allow has a limit above 0; a xᵇ (1 + c/x) has one at b = 0."""
+    """Whether some curve that the data allow has a limit above 0; but for E + A xᵇ they have one at b = 0 alone, without a logarithm."""
     if end.limits is None:
-        return end.exponents[0] <= 0 <= end.exponents[1]
+        constant = end.powers is None or end.powers[0] <= 0 <= end.powers[1]
+        return constant and end.exponents[0] <= 0 <= end.exponents[1]
     return end.exponents[0] < 0 < end.limits[1]
 
 
-def vanishes(draws: xr.DataArray, dim: str) -> Vanishes:
+def _goes_on(end: fits.End, rises: bool) -> bool:
+    """Whether some curve grows, where the means do, or vanishes, where they fall, as size^0.1 at least."""
+    return end.exponents[1] >= SLOWEST_GROWTH if rises else end.exponents[0] <= -SLOWEST_GROWTH
+
+
+def _is_unending(log: fits.End) -> bool:
+    """Whether some curve has a power of the logarithm of 1/2 at least that its other power does not turn at larger sizes."""
+    assert log.powers is not None
+    assert log.power is not None
+    if log.powers[0] > -fits.LEAST_LOGARITHM and log.powers[1] < fits.LEAST_LOGARITHM:
+        return False
+    turned = log.exponents[1] < 0 if log.power > 0 else log.exponents[0] > 0
+    return not turned
+
+
+def vanishes(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Vanishes:
     """The mean of `draws`, positive, tends to zero as the size `dim` grows: faster than size^(-1/4) at the end, and to no other limit.
 
     Args:
         draws: Dimensions exactly `dim` and "seed" or "batch"; at least 3 sizes, and 5 for limits to be looked for.
         dim: The size.
+        by: What vanishes: the mean, the median, or the geometric mean ("log").
 
     Raises:
-        ValueError: other dimensions, or fewer sizes.
+        ValueError: other dimensions, fewer sizes, or sizes that are no positive numbers.
     """
-    return Vanishes(_over(draws, dim, "vanishes", 3), dim)
+    return Vanishes(_over(draws, dim, "vanishes", 3), dim, by)
 
 
-def settles(draws: xr.DataArray, dim: str) -> Settles:
+def settles(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Settles:
     """The mean of `draws`, positive, neither vanishes nor grows at the end: its local exponent there is between -1/4 and 1/4.
 
     It says less than `saturates`, which has an interval for the limit, and needs less. Dimensions and sizes as for `vanishes`.
     """
-    return Settles(_over(draws, dim, "settles", 3), dim)
+    return Settles(_over(draws, dim, "settles", 3), dim, by)
 
 
-def bounded(draws: xr.DataArray, dim: str, *, slower_than: float | int) -> Bounded:
+def bounded(draws: xr.DataArray, dim: str, *, slower_than: float | int, by: fits.By = "mean") -> Bounded:
     """The mean of `draws`, positive, stays bounded as the size `dim` grows: no growth without end, and none of size^`slower_than`.
 
     Args:
         draws: Dimensions exactly `dim` and "seed" or "batch"; at least 5 sizes, and more seeds than sizes.
         dim: The size.
         slower_than: The slowest growth that counts: local exponents above it at the end are to be excluded, since no data exclude all.
+        by: What stays bounded: the mean, the median, or the geometric mean ("log").
 
     Raises:
         ValueError: other dimensions, fewer sizes, or `slower_than` not above 0.
     """
     if not slower_than > 0:
         raise ValueError(f"The slowest growth that counts is a positive exponent, got {slower_than}.")
-    return Bounded(_over(draws, dim, "stays bounded", 5), dim, float(slower_than))
+    return Bounded(_over(draws, dim, "stays bounded", 5), dim, by, float(slower_than))
 
 
-def saturates(draws: xr.DataArray, dim: str) -> Saturates:
+def saturates(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Saturates:
     """The mean of `draws`, positive, approaches a finite limit above 0 as the size `dim` grows; its rivals are growth and the limit 0.
 
     The limit has an interval, which is finite exactly where growth is excluded. Dimensions and sizes as for `bounded`.
     """
-    return Saturates(_over(draws, dim, "saturates", 5), dim)
+    return Saturates(_over(draws, dim, "saturates", 5), dim, by)
 
 
-def grows(draws: xr.DataArray, dim: str) -> Grows:
+def grows(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Grows:
     """The mean of `draws`, positive, grows like a power of the size `dim` without end; its rival is a limit.
 
     Dimensions and sizes as for `bounded`.
     """
-    return Grows(_over(draws, dim, "grows", 5), dim)
+    return Grows(_over(draws, dim, "grows", 5), dim, by)
 
 
 def _over(draws: xr.DataArray, dim: str, behaviour: str, least: int) -> xr.DataArray:
@@ -351,4 +405,5 @@ def _over(draws: xr.DataArray, dim: str, behaviour: str, least: int) -> xr.DataA
         )
     if draws.sizes[dim] < least:
         raise ValueError(f"What {behaviour} as {dim!r} grows needs at least {least} sizes, got {draws.sizes[dim]}.")
+    require_sizes(draws, dim)
     return draws.sortby(dim)

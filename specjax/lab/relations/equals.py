@@ -32,7 +32,7 @@ class Equals(Relation):
         """With the rival in the place of the form, which then is a rival itself: no resolution is needed."""
         return replace(self, form=rival, resolution=None)
 
-    def judge(self, rivals: Mapping[str, Number]) -> Finding:
+    def _judge(self, rivals: Mapping[str, Number]) -> Finding:
         """Confirmed if the form lies in every interval and each rival outside of one; refuted if the form lies outside of one."""
         if not rivals and self.resolution is None:
             raise ValueError(

@@ -21,7 +21,7 @@ class Identity(Relation):
     error: xr.DataArray
     tolerance: float
 
-    def judge(self, rivals: Mapping[str, Number]) -> Finding:
+    def _judge(self, rivals: Mapping[str, Number]) -> Finding:
         """Confirmed if no error is larger than the tolerance, refuted if one is."""
         dim = draw_dim(self.error)
         largest = self.error.max(dim)

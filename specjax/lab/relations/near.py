@@ -32,7 +32,7 @@ class Near(Relation):
         """With the rival as target."""
         return replace(self, target=rival)
 
-    def judge(self, rivals: Mapping[str, Number]) -> Finding:
+    def _judge(self, rivals: Mapping[str, Number]) -> Finding:
         """Confirmed if every interval lies within the margin; refuted if one lies beyond it."""
         found = estimate(self.draws, self.by)
         for number in (self.target, self.within):

@@ -20,9 +20,21 @@ class Relation(ABC):
     relation itself knows to be others: one that its own rule excludes, as a threshold beyond the estimate, would be no attack.
     """
 
-    @abstractmethod
     def judge(self, rivals: Mapping[str, Number]) -> Finding:
-        """The verdict on these data, by the one rule of the relation."""
+        """The verdict on these data, by the one rule of the relation.
+
+        Raises:
+            ValueError: rivals that have no names.
+        """
+        if not isinstance(rivals, Mapping):
+            raise ValueError(
+                f"Rivals are a dict of predictions by name, got a {type(rivals).__name__}; write e.g. {{'the printed one': 1.5}}."
+            )
+        return self._judge(rivals)
+
+    @abstractmethod
+    def _judge(self, rivals: Mapping[str, Number]) -> Finding:
+        """The verdict, for rivals by name."""
 
     def perturbed(self) -> dict[str, "Relation"]:
         """Relations to other data that must not be confirmed where this one is, by what was done; most have none but controls."""

@@ -25,7 +25,7 @@ class OnOneSide(Relation):
     by: Estimator | None
     """What is estimated; None for the share of draws that are true."""
 
-    def judge(self, rivals: Mapping[str, Number]) -> Finding:
+    def _judge(self, rivals: Mapping[str, Number]) -> Finding:
         """Confirmed if every interval lies on the side, refuted if one lies on the other."""
         found = self._estimate()
         found.require_points_of(self.threshold)

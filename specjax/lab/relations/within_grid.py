@@ -20,7 +20,7 @@ class WithinGrid(Relation):
     chosen: xr.DataArray
     count: int
 
-    def judge(self, rivals: Mapping[str, Number]) -> Finding:
+    def _judge(self, rivals: Mapping[str, Number]) -> Finding:
         """The finding of the relation, but inconclusive where something was chosen at an end of its grid, which the reason names."""
         found = self.relation.judge(rivals)
         ends = {0: "smallest", self.count - 1: "largest"}

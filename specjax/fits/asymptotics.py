@@ -1,0 +1,161 @@
+"""The exponent of a quantity at large sizes: every one that some curve has which the data do not contradict.
+
+A power law with one correction x⁻ᵍ and one above an offset are fitted; the exponent is inside of the intervals of those that the data
+bear. Neither is the whole of a law: the interval is lengthened by the shift of the exponent when the smallest size, where further terms are
+largest, is left out. A power of the logarithm moves exponents too, and is excluded or counted.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+
+from specjax.fits import log_models
+from specjax.fits.bootstrap import By, Sample, sample_of
+from specjax.fits.ends import LEAST_LOGARITHM, SLOWEST, TOLERANCE, End, ends_of
+from specjax.fits.misfit import whitened
+
+_FEWEST = {1: 5, 2: 6}  # sizes, at which a model of so many corrections can be contradicted
+
+
+@dataclass(frozen=True)
+class Asymptotics:
+    """What data say of the exponent in a size at large sizes.
+
+    Attributes:
+        exponent: That of the nearest power law with a correction or an offset; NaN where the data contradict all of them.
+        within: The interval of the exponents of such curves that are not contradicted, lengthened by the shift.
+        interval: Of all curves: those with a logarithm, and those that settle at a limit, whose exponent is 0, if not excluded.
+        from_logarithm: Standard errors between the nearest curve and the nearest with a power of the logarithm of 1/2 at least.
+        logarithm: Whether such a curve is not excluded.
+        limit: Whether a curve with a limit above 0 is as near, where the mean falls or rises.
+        curve: In words, the nearest curve with such a logarithm where it is not excluded, or else the nearest one.
+        left_out: How many of the smallest sizes were left out, at which the data contradict every power law.
+    """
+
+    exponent: float
+    within: tuple[float, float]
+    interval: tuple[float, float]
+    from_logarithm: float
+    logarithm: bool
+    limit: bool
+    curve: str
+    left_out: int
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether the data contradict every power law."""
+        return bool(np.isnan(self.exponent))
+
+
+def asymptotics(data: xr.DataArray, dim: str, *, significance: float, by: By = "mean") -> Asymptotics:
+    """The exponents at large `dim` that `data` do not contradict at `significance`.
+
+    Where every power law with one correction is contradicted, two terms of a series of corrections are fitted, and where that is as well
+    the smallest sizes are left out, as long as 5 are left. Data, errors and warnings are those of `fits.ends`.
+    """
+    sample = sample_of(data, dim, least=_FEWEST[1], by=by)
+    last: tuple[End, End, End] | None = None
+    for left_out in range(len(sample.x) - _FEWEST[1] + 1):
+        part = sample.at(slice(left_out, None))
+        for terms, fewest in _FEWEST.items():
+            if len(part.x) < fewest:
+                continue
+            models = ends_of(part, significance, terms=terms)
+            if any(model.p_misfit >= significance for model in models[:2]):
+                return _exponents(part, models, significance, left_out, terms)
+            if last is None or models[2].p_misfit > last[2].p_misfit:
+                last = models
+    assert last is not None
+    log = last[2]
+    borne = log.p_misfit >= significance
+    everything = (-np.inf, np.inf)
+    return Asymptotics(
+        np.nan,
+        everything,
+        log.exponents if borne else everything,
+        np.nan,
+        borne,
+        False,
+        _curve(log) if borne else "",
+        0,
+    )
+
+
+def _exponents(
+    part: Sample, models: tuple[End, End, End], significance: float, left_out: int, terms: int
+) -> Asymptotics:
+    offset, corrected, log = models
+    intervals = [model.exponents for model in (corrected,) if model.p_misfit >= significance]
+    limit = False
+    if offset.p_misfit >= significance:
+        limit, leading = _leading(offset)
+        intervals += [] if limit and intervals else [leading]
+    nearest = corrected if corrected.p_misfit >= significance else offset
+    shift = _shift(part, corrected, significance, terms) if nearest is corrected else 0.0
+    # A correction may be that of another of the two models, unless one is contradicted.
+    within = intervals[0][0] - shift, intervals[0][1] + shift
+    assert log.powers is not None
+    borne = log.p_misfit >= significance
+    # A curve with a smaller power of the logarithm is a rival by its exponent alone, where a power law would not do.
+    counted = borne and not log.powers[0] <= 0 <= log.powers[1]
+    unresolved = (borne and not _excluded(log)) or _is_logarithm(offset, significance)
+    every = [
+        *intervals,
+        *([log.exponents] if borne and (counted or unresolved) else []),
+        *([(0.0, 0.0)] if limit else []),
+    ]
+    # How far it moves the exponent says how much the unknown form does.
+    spread = max(shift, abs(log.exponent - nearest.exponent)) if counted and unresolved else shift
+    interval = min(low for low, _ in every) - spread, max(high for _, high in every) + spread
+    least = min(model.misfit for model in models)
+    assert log.with_logarithm is not None
+    away = float(np.sqrt(max(log.with_logarithm - least, 0.0)))
+    shown = log if borne and unresolved else nearest
+    return Asymptotics(nearest.exponent, within, interval, away, unresolved, limit, _curve(shown), left_out)
+
+
+def _excluded(log: End) -> bool:
+    assert log.powers is not None
+    return log.powers[0] > -LEAST_LOGARITHM and log.powers[1] < LEAST_LOGARITHM
+
+
+def _is_logarithm(offset: End, significance: float) -> bool:
+    """Whether E + A log x is a curve that is not contradicted, and mostly a logarithm at the largest x."""
+    assert offset.logarithmic is not None
+    return offset.p_misfit >= significance and abs(offset.logarithmic) >= LEAST_LOGARITHM
+
+
+def _leading(offset: End) -> tuple[bool, tuple[float, float]]:
+    """Whether curves above an offset approach a limit above 0 and no other, and the exponents of their leading term."""
+    assert offset.limits is not None
+    (low, high), rising = offset.exponents, offset.rises
+    if rising:
+        # A negative b approaches a limit from below.
+        return high < 0, (max(low, 0.0), max(high, 0.0))
+    settled = offset.limits[0] > 0
+    return settled, (0.0, 0.0) if settled else (low, min(high, 0.0))
+
+
+def _shift(part: Sample, found: End, significance: float, terms: int) -> float:
+    """How far the exponent moves without the smallest size: with the same power of the correction, and with any, beyond its noise."""
+    rest = whitened(part.at(slice(1, None)), significance, TOLERANCE)
+    if terms == 1:
+        free = log_models.corrected(rest, significance, SLOWEST)
+        same = log_models.corrected(rest, significance, SLOWEST, power=found.power)
+        fixed = abs(same.exponent - found.exponent)
+    else:
+        free, fixed = log_models.corrected_twice(rest, significance, SLOWEST), 0.0
+    moved = abs(free.exponent - found.exponent)
+    noise = max(free.exponents[1] - free.exponent, free.exponent - free.exponents[0])
+    # Of terms that leaving out the smallest size at least halves there was twice the shift before.
+    return max(fixed, 2 * (moved - noise))
+
+
+def _curve(model: End) -> str:
+    b = f"{model.exponent:.3g}"
+    if model.model == "logarithm":
+        return f"x^{b} (log x)^{model.power:.2g}"
+    if model.logarithmic and abs(model.logarithmic) >= LEAST_LOGARITHM:
+        return "E + A log x"
+    return f"E + A x^{b}" if model.model == "offset" else f"x^{b} (1 + c x^-{model.power:.2g})"

@@ -1,0 +1,229 @@
+"""Models that are linear in the logarithm of the means but for one or two parameters, with all of their curves that data do not contradict.
+
+The squared distance T² is that of `specjax.fits.misfit`, here between log means and the logarithm of a curve, with the covariance of log
+means to first order in their noise. For given shape parameters the exponent b and the prefactor, and what else is linear, have closed
+forms; so the b that are not contradicted are the union over the shapes of those within the room that is left.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from specjax.fits.misfit import Whitened
+from specjax.fits.regression import LEAST_S, log_of
+
+FASTEST = 2.0
+"""The largest power g of a correction x⁻ᵍ."""
+_POWERS = 25  # of corrections, and as many closer and closer to the nearest at either side
+_CLOSEST = 1e-7
+_SHAPES = 65  # sizes of a correction for each power, and as many about the nearest
+_CLOSER = 3  # grids of powers about the one of the farthest exponent
+_REACH = 1.5  # of the radius within which a parabola stays below the level
+
+
+@dataclass(frozen=True, eq=False)
+class Curves:
+    """The curves of a model that are not contradicted: T² and parameters of the nearest, and the interval of each.
+
+    `power` is that of the correction of the nearest curve, and `correction` what it adds to the logarithm at each x; `logarithm` that of a
+    power of the logarithm and `logarithms` its interval, with `logarithm_error` its standard error.
+    """
+
+    misfit: float
+    parameters: int
+    exponent: float
+    exponents: tuple[float, float]
+    stderr: float
+    power: float = np.nan
+    correction: Float[np.ndarray, " n"] | float = 0.0
+    logarithm: float = 0.0
+    logarithms: tuple[float, float] = (0.0, 0.0)
+    logarithm_error: float = np.nan
+
+
+def plain(means: Whitened, significance: float) -> Curves:
+    """y = a xᵇ."""
+    logs = np.log(means.sample.x)
+    return _linear(means, significance, np.stack([np.ones_like(logs), logs], axis=1)[None], np.array([np.nan]), 2)
+
+
+def logarithmic(means: Whitened, significance: float) -> Curves:
+    """y = a xᵇ (log x)ᶜ."""
+    x = means.sample.x
+    columns = np.stack([np.ones_like(x), np.log(x), np.log(log_of(x))], axis=1)
+    return _linear(means, significance, columns[None], np.array([np.nan]), 3, logarithm=2)
+
+
+def corrected_twice(means: Whitened, significance: float, slowest: float) -> Curves:
+    """y = a xᵇ exp(p x⁻ᵍ + q x⁻²ᵍ), two terms of a series in x⁻ᵍ."""
+    x = means.sample.x
+    powers = np.linspace(slowest, FASTEST, 4 * _POWERS)
+    term = (x[0] / x) ** powers[:, None]
+    base = np.broadcast_to(np.stack([np.ones_like(x), np.log(x)], axis=1), (len(powers), len(x), 2))
+    columns = np.concatenate([base, term[..., None], term[..., None] ** 2], axis=2)
+    return _linear(means, significance, columns, powers, 5)
+
+
+def logarithmic_corrected(means: Whitened, significance: float, slowest: float) -> Curves:
+    """y = a xᵇ (log x)ᶜ exp(p x⁻ᵍ)."""
+    x = means.sample.x
+    powers = np.linspace(slowest, FASTEST, 4 * _POWERS)
+    term = (x[0] / x) ** powers[:, None]
+    columns = np.stack([np.ones_like(x), np.log(x), np.log(log_of(x))], axis=1)
+    columns = np.broadcast_to(columns, (len(powers), len(x), 3))
+    return _linear(means, significance, np.concatenate([columns, term[..., None]], axis=2), powers, 5, logarithm=2)
+
+
+def corrected(means: Whitened, significance: float, slowest: float, power: float | None = None) -> Curves:
+    """y = a xᵇ (1 + c x⁻ᵍ), positive, with a correction that is smaller than the leading term at the largest x.
+
+    The power g is between `slowest` and 2, or the given `power`.
+    """
+    parameters = 4 if power is None else 3
+    powers = np.linspace(slowest, FASTEST, _POWERS) if power is None else np.array([power])
+    misfits, shapes = _nearest_shapes(means, powers)
+    for _ in range(3 if power is None else 0):
+        # Precise data leave less room than there is between two points of a grid.
+        best = powers[np.argmin(misfits)]
+        width = (FASTEST - slowest) / _POWERS
+        closer = best + np.concatenate([[0.0], *(side * np.geomspace(_CLOSEST, width, _POWERS) for side in (-1, 1))])
+        closer = closer[(closer >= slowest) & (closer <= FASTEST)]
+        more, more_shapes = _nearest_shapes(means, closer)
+        powers, misfits = np.concatenate([powers, closer]), np.concatenate([misfits, more])
+        shapes = np.concatenate([shapes, more_shapes])
+    least = int(np.argmin(misfits))
+    top = misfits[least] + means.room(misfits[least], significance, parameters)
+    near = misfits <= top
+    interval = _exponents_below(means, powers[near], shapes[near], top)
+    _, nearest, _ = _of_shapes(means, powers[[least], None], shapes[[least], None])
+    x = means.sample.x
+    correction = np.log1p(np.expm1(shapes[least]) * (x[0] / x) ** powers[least])
+    return Curves(
+        float(misfits[least]),
+        parameters,
+        float(nearest[0, 0]),
+        interval,
+        float(np.sqrt(np.sum(means.log_basis[0][1] ** 2))),
+        float(powers[least]),
+        correction,
+    )
+
+
+def _exponents_below(
+    means: Whitened, powers: Float[np.ndarray, " sets"], shapes: Float[np.ndarray, " sets"], top: float
+) -> tuple[float, float]:
+    """The least and the largest exponent of a curve whose T² is at most `top`, from powers of which some are near to its power."""
+    ends = []
+    for side in (-1, 1):
+        tried, nearest, best = powers, shapes, -np.inf
+        for _ in range(_CLOSER):
+            misfits, exponents, stderr = _of_shapes(means, tried[:, None], _shapes_about(means, tried, nearest, top))
+            reach = side * exponents + stderr * np.sqrt(np.clip(top - misfits, 0, None))
+            farthest = np.max(np.where(misfits <= top, reach, -np.inf), axis=1)
+            place = int(np.argmax(farthest))
+            best = max(best, float(farthest[place]))
+            # The next powers lie between the neighbours of the one whose exponent is farthest.
+            ordered = np.sort(tried)
+            at = int(np.searchsorted(ordered, tried[place]))
+            tried = np.linspace(ordered[max(at - 1, 0)], ordered[min(at + 1, len(ordered) - 1)], _POWERS)
+            _, nearest = _nearest_shapes(means, tried)
+        ends.append(side * best)
+    return ends[0], ends[1]
+
+
+def _of_shapes(
+    means: Whitened, powers: Float[np.ndarray, "sets _"], shapes: Float[np.ndarray, "sets shapes"]
+) -> tuple[Float[np.ndarray, "sets shapes"], Float[np.ndarray, "sets shapes"], float]:
+    """T², the exponent and its standard error for corrections 1 + (eˢ - 1)(x₀/x)ᵍ."""
+    x, (inverse, across) = means.sample.x, means.log_basis
+    term = (x[0] / x) ** np.broadcast_to(powers, shapes.shape)[..., None]
+    left = means.log_target - means.of_logs(np.log1p(np.expm1(shapes)[..., None] * term))
+    return np.sum((left @ across) ** 2, axis=-1), left @ inverse[1], float(np.sqrt(np.sum(inverse[1] ** 2)))
+
+
+def _bounds(
+    means: Whitened, powers: Float[np.ndarray, " sets"]
+) -> tuple[Float[np.ndarray, " sets"], Float[np.ndarray, " sets"]]:
+    x = means.sample.x
+    return np.full(powers.shape, LEAST_S), np.log1p((x[-1] / x[0]) ** powers)
+
+
+def _nearest_shapes(
+    means: Whitened, powers: Float[np.ndarray, " sets"]
+) -> tuple[Float[np.ndarray, " sets"], Float[np.ndarray, " sets"]]:
+    """The least T² for each power of a correction, and its shape s."""
+    low, high = _bounds(means, powers)
+    rows = np.arange(len(powers))
+    lows, highs, best, place = low, high, np.full(powers.shape, np.inf), low
+    for _ in range(8):
+        step = (highs - lows) / 24
+        grid = lows[:, None] + step[:, None] * np.arange(25)
+        misfits, _, _ = _of_shapes(means, powers[:, None], grid)
+        least = np.argmin(misfits, axis=1)
+        place = np.where(misfits[rows, least] < best, grid[rows, least], place)
+        best = np.minimum(best, misfits[rows, least])
+        lows, highs = np.maximum(place - step, low), np.minimum(place + step, high)
+    return best, place
+
+
+def _shapes_about(
+    means: Whitened,
+    powers: Float[np.ndarray, " sets"],
+    shapes: Float[np.ndarray, " sets"],
+    top: float,
+) -> Float[np.ndarray, "sets shapes"]:
+    """Shapes for each power, over all of their range and about the nearest one as far as T² stays below `top`."""
+    low, high = _bounds(means, powers)
+    everywhere = low[:, None] + (high - low)[:, None] * np.linspace(0, 1, _SHAPES)
+    # By the largest distance below `top` among ever larger ones: a misfit need not be a parabola.
+    around = np.geomspace(1e-9, 1.0, 4 * _SHAPES)
+    grids = [everywhere, shapes[:, None]]
+    for side in (-1, 1):
+        trial = np.clip(shapes[:, None] + side * around * (high - low)[:, None], low[:, None], high[:, None])
+        found, _, _ = _of_shapes(means, powers[:, None], trial)
+        below = np.where(found <= top, np.abs(trial - shapes[:, None]), 0.0).max(axis=1)
+        radius = _REACH * np.maximum(below, 1e-9 * (high - low))
+        grids.append(shapes[:, None] + side * radius[:, None] * np.linspace(0, 1, _SHAPES))
+    return np.clip(np.concatenate(grids, axis=1), low[:, None], high[:, None])
+
+
+def _linear(
+    means: Whitened,
+    significance: float,
+    columns: Float[np.ndarray, "sets n k"],
+    powers: Float[np.ndarray, " sets"],
+    parameters: int,
+    logarithm: int | None = None,
+) -> Curves:
+    """The curves of a model of which each of several sets of columns of its logarithm is linear; the second column is log x."""
+    white = np.swapaxes(means.of_logs(np.swapaxes(columns, 1, 2)), 1, 2)
+    scale = np.sqrt(np.sum(white**2, axis=1, keepdims=True))
+    inverse = np.linalg.pinv(white / scale, rcond=1e-13) / np.swapaxes(scale, 1, 2)
+    coefficients = inverse @ means.log_target
+    left = means.log_target - np.einsum("snk,sk->sn", white, coefficients)
+    misfits, errors = np.sum(left**2, axis=1), np.sqrt(np.sum(inverse**2, axis=2))
+    least = int(np.argmin(misfits))
+    room = np.clip(misfits[least] + means.room(misfits[least], significance, parameters) - misfits, 0, None)
+    inside = room > 0
+
+    def interval(place: int) -> tuple[float, float]:
+        reach = np.sqrt(room[inside]) * errors[inside, place]
+        return float(np.min(coefficients[inside, place] - reach)), float(np.max(coefficients[inside, place] + reach))
+
+    extra = coefficients[least].copy()
+    extra[:2] = 0.0
+    if logarithm is not None:
+        extra[logarithm] = 0.0
+    return Curves(
+        float(misfits[least]),
+        parameters,
+        float(coefficients[least, 1]),
+        interval(1),
+        float(errors[least, 1]),
+        float(powers[least]),
+        columns[least] @ extra,
+        0.0 if logarithm is None else float(coefficients[least, logarithm]),
+        (0.0, 0.0) if logarithm is None else interval(logarithm),
+        np.nan if logarithm is None else float(errors[least, logarithm]),
+    )
