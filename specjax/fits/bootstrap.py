@@ -17,6 +17,7 @@ from specjax.fits.center import By, centered
 from specjax.fits.tails import warn_of_heavy_tails
 from specjax.sweep.replicates import BATCH, SEED, present, replicate_dim
 
+ROUNDING = 1e-9  # a narrower interval of an exponent is one of rounding
 FEW = 10  # replicates below which a standard error is itself uncertain by a quarter, and a bootstrap rough
 
 
@@ -78,6 +79,20 @@ class Sample:
 def noise_told(stderr: float, level: float, resampled: str) -> str:
     """What the interval of a fit is made of, as its printed line says."""
     return f"{100 * level:g} %, bootstrap of {resampled}" if stderr > 0 else "no seed noise"
+
+
+def told(value: float, low: float, high: float, noise: str = "", *, rounding: float = 0.0) -> str:
+    """A number with its interval, by as many digits as tell its ends apart, and what the interval is made of.
+
+    Of an interval no wider than `rounding` as many digits are shown as rounding leaves.
+    """
+    digits = 3
+    largest = max(abs(low), abs(high))
+    if high - low <= rounding:
+        value, low, high = (round(part, 9) + 0.0 for part in (value, low, high))
+    elif np.isfinite([low, high]).all() and high > low:
+        digits = int(np.clip(np.floor(np.log10(largest)) - np.floor(np.log10(high - low)) + 1, 3, 15))
+    return f"{value:.{digits}g} ({low:.{digits}g} to {high:.{digits}g}{f', {noise}' if noise else ''})"
 
 
 def sample_of(data: xr.DataArray, dim: str, least: int, by: By = "mean") -> Sample:

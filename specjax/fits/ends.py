@@ -142,8 +142,8 @@ def _offset(means: Whitened, significance: float) -> End:
         (low, high),
         bool(slope[1] > 0),
         other,
-        limit=limit,
-        limits=limits,
+        limit=limit * means.unit,
+        limits=(limits[0] * means.unit, limits[1] * means.unit),
         from_no_limit=from_no_limit,
         logarithmic=logarithmic,
     )

@@ -67,10 +67,12 @@ class Fit:
         noise = bootstrap.noise_told(self.stderr, self.level, self.resampled)
         if np.isfinite(self.shift):
             noise = f"4 standard errors and a shift of {abs(self.shift):.2g}"
-        low, high = self.offset_interval
-        offset = f"offset {self.offset:.3g} ({low:.3g} to {high:.3g}), " if self.model == "offset" else ""
-        low, high = self.interval
-        return f"{offset}exponent {self.exponent:.3g} ({low:.3g} to {high:.3g}, {noise}), R² {self.r_squared:.4g}"
+        offset = f"offset {bootstrap.told(self.offset, *self.offset_interval)}, " if self.model == "offset" else ""
+        power = ""
+        if self.model == "logarithm":
+            power = f", power of the logarithm {bootstrap.told(self.logarithm, *self.logarithm_interval)}"
+        exponent = bootstrap.told(self.exponent, *self.interval, noise, rounding=bootstrap.ROUNDING)
+        return f"{offset}exponent {exponent}{power}, R² {self.r_squared:.4g}"
 
     def predict(self, x: ArrayLike) -> Float[np.ndarray, "..."]:
         """The fitted curve at `x`, any shape."""

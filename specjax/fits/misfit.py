@@ -24,13 +24,17 @@ _ALONE = 1e-10  # share of its variance that a width has for itself at least, fo
 
 @dataclass(frozen=True, eq=False)
 class Whitened:
-    """The `target`: means in units in which they are independent and of variance 1, to which `units` takes (widths, k); from n `seeds`."""
+    """The `target`: means in units in which they are independent and of variance 1, to which `units` takes (widths, k); from n `seeds`.
+
+    `means` and what `units` takes are in units of `unit`.
+    """
 
     sample: Sample
     target: Float[np.ndarray, " n"]
     units: Callable[[np.ndarray], np.ndarray]
     seeds: int
     means: Float[np.ndarray, " n"]
+    unit: float
 
     def of_logs(self, logs: Float[np.ndarray, "*sets n"]) -> Float[np.ndarray, "*sets n"]:
         """What is added to the logarithms of the means, in the same units to first order."""
@@ -143,6 +147,9 @@ def whitened(sample: Sample, significance: float, tolerance: float = 0.0) -> Whi
     counts = sample.counts[:, None]
     influence = sample.deviations(means) / np.sqrt(counts * (counts - 1.0)) / stderrs[:, None]
     correlation = influence @ influence.T
+    # In units in which the largest mean is of order 1: squares of others may be none.
+    unit = float(np.ldexp(1.0, int(np.clip(np.frexp(np.max(np.abs(means)))[1], -1000, 1000))))
+    means, stderrs = means / unit, stderrs / unit
     try:
         factor = np.linalg.cholesky(correlation)
     except np.linalg.LinAlgError:
@@ -168,7 +175,7 @@ def whitened(sample: Sample, significance: float, tolerance: float = 0.0) -> Whi
     def units(columns: np.ndarray) -> np.ndarray:
         return inverse @ (columns / stderrs[:, None])
 
-    return Whitened(sample, units(means[:, None])[:, 0], units, n, means)
+    return Whitened(sample, units(means[:, None])[:, 0], units, n, means, unit)
 
 
 def beside(

@@ -31,6 +31,7 @@ _TOLD: dict[Place, str] = {
     "beside divergence": "next to one that is not finite in some seed",
 }
 _LEVEL = 0.95
+_PARTS = 10
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -45,12 +46,20 @@ class Optimum:
     `exponent` is that of the optimum in the size, by least squares in logarithms with equal weights, over the sizes that have one; NaN
     where fewer than two do. `stderr` is its bootstrap standard error, `shift` how far other parabolas move it, and `interval` its 95 %
     bootstrap interval, longer by `shift` at both ends. `labels` are those of scalar and data with their units.
+
+    Of a point that is chosen and judged by the same seeds the mean is too low. So `values` are means at points that are chosen without the
+    seeds that judge them, a tenth of all at a time, and `biases` what the minima are above them. `value_exponent`, with its 95 % interval
+    `value_interval`, is that of the values in the size, over the same sizes; NaN where one is not positive.
     """
 
     sizes: Float[np.ndarray, " n"]
     optima: Float[np.ndarray, " n"]
     intervals: Float[np.ndarray, "n 2"]
     minima: Float[np.ndarray, " n"]
+    values: Float[np.ndarray, " n"]
+    biases: Float[np.ndarray, " n"]
+    value_exponent: float
+    value_interval: tuple[float, float]
     places: tuple[Place, ...]
     best: Int[np.ndarray, " n"]
     grid: Float[np.ndarray, " points"]
@@ -67,12 +76,27 @@ class Optimum:
     labels: tuple[str, str]
 
     def __repr__(self) -> str:
+        if np.isnan(self.exponent):
+            return (
+                f"{self.over} of least {self.name}: no exponent in {self.dim}, since fewer than two sizes have their least point inside of "
+                f"the grid from {self.grid[0]:g} to {self.grid[-1]:g}; sweep beyond its ends"
+            )
         low, high = self.interval
         noise = bootstrap.noise_told(self.stderr, _LEVEL, self.resampled)
-        told = f"{self.over} of least {self.name}: exponent {self.exponent:.3g} in {self.dim} ({low:.3g} to {high:.3g}, {noise}"
+        noise = f"{noise} and a shift of {self.shift:.2f}"
+        exponent = bootstrap.told(self.exponent, low, high, noise, rounding=bootstrap.ROUNDING)
+        told = f"{self.over} of least {self.name}: exponent {exponent.replace(' (', f' in {self.dim} (', 1)}"
         left_out = [f"{size:g}" for size, place in zip(self.sizes, self.places, strict=True) if place in _ENDS]
         without = f", without {self.dim} {', '.join(left_out)}, where it is an end of the grid" if left_out else ""
-        return f"{told} and a shift of {self.shift:.2f}){without}"
+        low, high = self.value_interval
+        value = (
+            ""
+            if np.isnan(self.value_exponent)
+            else (
+                f"; {self.name} there: exponent {bootstrap.told(self.value_exponent, low, high, rounding=bootstrap.ROUNDING)}"
+            )
+        )
+        return f"{told}{without}{value}"
 
     def table(self) -> str:
         """A line for each size: the optimum, its interval, the least mean, and where the least point lies."""
@@ -136,12 +160,21 @@ def optimum(data: xr.DataArray, over: str, dim: str) -> Optimum:
             part.tolist() for part in bootstrap.intervals(slopes, degrees_of_freedom(sample, resampled, slopes), _LEVEL)
         )
         interval = lower - shift, upper + shift
+    minima = _on_grid(means, usable).min(axis=1)
+    values = _judged_by_others(sample, usable)
+    # Resampled minima are too low by as much again, which _power takes out.
+    drawn_minima = _on_grid(resampled, usable).min(axis=2)
+    value_exponent, value_interval = _power(sizes, values, drawn_minima, known, sample, resampled)
     grid_means, grid_stderrs = _on_grid(means, usable), _on_grid(stderrs, usable)
     return Optimum(
         sizes=sizes,
         optima=np.where(known, np.exp(middle), np.nan),
         intervals=np.exp(np.stack([low, high], axis=1)),
-        minima=grid_means.min(axis=1),
+        minima=minima,
+        values=values,
+        biases=minima - values,
+        value_exponent=value_exponent,
+        value_interval=value_interval,
         places=tuple(places.tolist()),
         best=best,
         grid=grid,
@@ -157,6 +190,40 @@ def optimum(data: xr.DataArray, over: str, dim: str) -> Optimum:
         dim=dim,
         labels=sample.labels,
     )
+
+
+def _judged_by_others(sample: bootstrap.Sample, usable: Bool[np.ndarray, "n points"]) -> Float[np.ndarray, " n"]:
+    """At each size the mean of seeds at the point that is best for all other seeds, over at most ten parts of the seeds."""
+    part = np.arange(sample.y.shape[1]) % min(_PARTS, int(sample.counts.min()))
+    total, count = sample.y.sum(axis=1), sample.counts
+    found, judged = np.zeros(len(usable)), np.zeros(len(usable))
+    for each in range(int(part.max()) + 1):
+        own, number = sample.y[:, part == each].sum(axis=1), sample.present[:, part == each].sum(axis=1)
+        others = (total - own) / np.maximum(count - number, 1)
+        best = np.argmin(_on_grid(others, usable), axis=1)[:, None]
+        # What no seed is there for at a point is judged by none.
+        found += np.take_along_axis(np.where(usable, _on_grid(own, usable), 0.0), best, axis=1)[:, 0]
+        judged += np.take_along_axis(np.where(usable, _on_grid(number.astype(float), usable), 0.0), best, axis=1)[:, 0]
+    return found / np.maximum(judged, 1)
+
+
+def _power(
+    sizes: Float[np.ndarray, " n"],
+    values: Float[np.ndarray, " n"],
+    drawn: Float[np.ndarray, "resamples n"],
+    known: Bool[np.ndarray, " n"],
+    sample: bootstrap.Sample,
+    resampled: Float[np.ndarray, "resamples usable"],
+) -> tuple[float, tuple[float, float]]:
+    """The exponent of values in the sizes that are known, and its interval by the spread of resampled ones about their mean."""
+    if known.sum() < 2 or not (values[known] > 0).all() or not (drawn[:, known] > 0).all():
+        return np.nan, (-np.inf, np.inf)
+    x = np.log(sizes[known]) - np.log(sizes[known]).mean()
+    weights = x / np.sum(x**2)
+    exponent, slopes = float(np.log(values[known]) @ weights), (np.log(drawn[:, known]) @ weights)[:, None]
+    slopes = slopes - slopes.mean() + exponent
+    _, ((low, high),) = bootstrap.intervals(slopes, degrees_of_freedom(sample, resampled, slopes), _LEVEL)
+    return exponent, (float(low), float(high))
 
 
 def _vertices(

@@ -98,6 +98,9 @@ def fit_curve(
     E + A xᵇ is written p + q u(x) with u = (xᵇ - x₀ᵇ)/(xₘᵇ - x₀ᵇ) between 0 and 1, which stays a good basis at b = 0, where it is
     the line in log x.
     """
+    # Squares of numbers near either end of the range of floats are none.
+    scale = np.ldexp(1.0, int(np.clip(np.frexp(np.max(np.abs(y)))[1], -1000, 1000)))
+    y = y / scale
 
     def residual(b: np.ndarray) -> np.ndarray:
         return _without_line(rise(x, b), y, weights)
@@ -111,7 +114,8 @@ def fit_curve(
     p, q = _line(rise(x, b), y, weights)
     with np.errstate(divide="ignore"):
         share = q / np.expm1(b * np.log(x[-1] / x[0]))
-    return Curves(b, share * x[0] ** -b, np.zeros(len(y)), p - share, undetermined, np.zeros(len(y)))
+    zero = np.zeros(len(y))
+    return Curves(b, scale * share * x[0] ** -b, zero, scale * (p - share), undetermined, zero)
 
 
 def exponent_bounds(x: Float[np.ndarray, " n"]) -> tuple[float, float]:

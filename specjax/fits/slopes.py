@@ -5,12 +5,27 @@ from collections.abc import Callable
 import numpy as np
 import xarray as xr
 
+from specjax.fits.bootstrap import require_real
+
 
 def slopes(logs: xr.DataArray, dim: str) -> xr.DataArray:
-    """The slope of the straight line through `logs` over log `dim`, in every draw and at every other point."""
+    """The slope of the straight line through `logs` over log `dim`, in every draw and at every other point.
+
+    Where sizes have their own numbers of seeds, those seeds are taken that all sizes have. A draw that is not finite at one size has no
+    slope: it is NaN.
+
+    Raises:
+        ValueError: sizes that are no positive numbers.
+    """
+    require_real(logs)
+    require_real(logs[dim])
+    if not bool((logs[dim] > 0).all()):
+        raise ValueError(f"A slope over log {dim!r} needs positive sizes, got {logs[dim].values.tolist()}.")
+    if "seeds" in logs.coords:
+        logs = logs.isel(seed=slice(int(logs["seeds"].min()))).drop_vars("seeds")
     x = np.log(logs[dim].astype(float))
     x = x - x.mean()
-    return ((x * logs).sum(dim) / (x**2).sum()).rename(f"slope of {logs.name}")
+    return ((x * logs).sum(dim, skipna=False) / (x**2).sum()).rename(f"slope of {logs.name}")
 
 
 def jackknife(draws: xr.DataArray, of: Callable[[xr.DataArray], xr.DataArray]) -> xr.DataArray:
@@ -20,8 +35,12 @@ def jackknife(draws: xr.DataArray, of: Callable[[xr.DataArray], xr.DataArray]) -
     "seed", or with the means that leave one seed out along it.
 
     Raises:
-        ValueError: fewer than two seeds.
+        ValueError: fewer than two seeds, or another number of seeds at each size.
     """
+    if "seeds" in draws.coords:
+        raise ValueError(
+            "A jackknife leaves out one seed at every size, and these have numbers of their own; take the same."
+        )
     n, values = draws.sizes["seed"], draws.astype(float)
     if n < 2:
         raise ValueError(f"A jackknife leaves out one draw of two or more, got {n}.")
