@@ -5,7 +5,7 @@ bear. Neither is the whole of a law: the interval is lengthened by the shift of 
 largest, is left out. A power of the logarithm moves exponents too, and is excluded or counted.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import xarray as xr
@@ -18,34 +18,57 @@ from specjax.fits.misfit import whitened
 _FEWEST = {1: 5, 2: 6}  # sizes, at which a model of so many corrections can be contradicted
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Asymptotics:
     """What data say of the exponent in a size at large sizes.
 
     Attributes:
         exponent: That of the nearest power law with a correction or an offset; NaN where the data contradict all of them.
         within: The interval of the exponents of such curves that are not contradicted, lengthened by the shift.
-        interval: Of all curves: those with a logarithm, and those that settle at a limit, whose exponent is 0, if not excluded.
-        from_logarithm: Standard errors between the nearest curve and the nearest with a power of the logarithm of 1/2 at least.
-        logarithm: Whether such a curve is not excluded.
+        powers: The same of both models, with 0 where a curve above an offset settles at a limit.
+        interval: Of all curves, those with a logarithm as well.
         limit: Whether a curve with a limit above 0 is as near, where the mean falls or rises.
-        curve: In words, the nearest curve with such a logarithm where it is not excluded, or else the nearest one.
+        curve: In words, the nearest curve of all; empty where the data contradict all models.
         left_out: How many of the smallest sizes were left out, at which the data contradict every power law.
     """
 
     exponent: float
     within: tuple[float, float]
+    powers: tuple[float, float]
     interval: tuple[float, float]
-    from_logarithm: float
-    logarithm: bool
     limit: bool
     curve: str
     left_out: int
+    _models: tuple[End, End, End] = field(repr=False)
+    _significance: float = field(repr=False)
 
     @property
     def contradicted(self) -> bool:
         """Whether the data contradict every power law."""
         return bool(np.isnan(self.exponent))
+
+    def from_logarithm(self, exponent: float) -> tuple[float, bool]:
+        """Standard errors to the nearest xᵇ (log x)ᶜ with this b and a c of 1/2 or more up or down, and whether all of these are excluded.
+
+        At 0 E + A log x is one of them, if it is mostly a logarithm at the largest size.
+        """
+        offset, _, log = self._models
+        assert log.logs is not None
+        assert offset.logarithmic is not None
+        misfit = log.logs.misfit_with(exponent, LEAST_LOGARITHM)
+        excluded = log.p_misfit < self._significance or misfit > log.logs.top
+        if exponent == 0 and offset.p_misfit >= self._significance and abs(offset.logarithmic) >= LEAST_LOGARITHM:
+            excluded = False
+        least = min(model.misfit for model in self._models)
+        return float(np.sqrt(max(misfit - least, 0.0))), excluded
+
+    def logarithm(self, exponent: float) -> str:
+        """The nearest curve with this exponent and a logarithm, in words."""
+        offset, _, log = self._models
+        assert log.logs is not None
+        if exponent == 0 and offset.logarithmic and abs(offset.logarithmic) >= LEAST_LOGARITHM:
+            return "E + A log x"
+        return f"x^{exponent:.3g} (log x)^{log.logs.power_with(exponent, LEAST_LOGARITHM):.2g}"
 
 
 def asymptotics(data: xr.DataArray, dim: str, *, significance: float, by: By = "mean") -> Asymptotics:
@@ -67,19 +90,9 @@ def asymptotics(data: xr.DataArray, dim: str, *, significance: float, by: By = "
             if last is None or models[2].p_misfit > last[2].p_misfit:
                 last = models
     assert last is not None
-    log = last[2]
-    borne = log.p_misfit >= significance
     everything = (-np.inf, np.inf)
-    return Asymptotics(
-        np.nan,
-        everything,
-        log.exponents if borne else everything,
-        np.nan,
-        borne,
-        False,
-        _curve(log) if borne else "",
-        0,
-    )
+    curve = _curve(last[2]) if last[2].p_misfit >= significance else ""
+    return Asymptotics(np.nan, everything, everything, everything, False, curve, 0, last, significance)
 
 
 def _exponents(
@@ -95,35 +108,19 @@ def _exponents(
     shift = _shift(part, corrected, significance, terms) if nearest is corrected else 0.0
     # A correction may be that of another of the two models, unless one is contradicted.
     within = intervals[0][0] - shift, intervals[0][1] + shift
+    powers = _reaching([*intervals, *([(0.0, 0.0)] if limit else [])], shift)
+    interval = powers
     assert log.powers is not None
-    borne = log.p_misfit >= significance
-    # A curve with a smaller power of the logarithm is a rival by its exponent alone, where a power law would not do.
-    counted = borne and not log.powers[0] <= 0 <= log.powers[1]
-    unresolved = (borne and not _excluded(log)) or _is_logarithm(offset, significance)
-    every = [
-        *intervals,
-        *([log.exponents] if borne and (counted or unresolved) else []),
-        *([(0.0, 0.0)] if limit else []),
-    ]
-    # How far it moves the exponent says how much the unknown form does.
-    spread = max(shift, abs(log.exponent - nearest.exponent)) if counted and unresolved else shift
-    interval = min(low for low, _ in every) - spread, max(high for _, high in every) + spread
-    least = min(model.misfit for model in models)
-    assert log.with_logarithm is not None
-    away = float(np.sqrt(max(log.with_logarithm - least, 0.0)))
-    shown = log if borne and unresolved else nearest
-    return Asymptotics(nearest.exponent, within, interval, away, unresolved, limit, _curve(shown), left_out)
+    if log.p_misfit >= significance and not log.powers[0] <= 0 <= log.powers[1]:
+        # A logarithm does better than none: how far it moves the exponent says how much the unknown form does.
+        interval = _reaching([powers, log.exponents], max(shift, abs(log.exponent - nearest.exponent)))
+    return Asymptotics(
+        nearest.exponent, within, powers, interval, limit, _curve(nearest), left_out, models, significance
+    )
 
 
-def _excluded(log: End) -> bool:
-    assert log.powers is not None
-    return log.powers[0] > -LEAST_LOGARITHM and log.powers[1] < LEAST_LOGARITHM
-
-
-def _is_logarithm(offset: End, significance: float) -> bool:
-    """Whether E + A log x is a curve that is not contradicted, and mostly a logarithm at the largest x."""
-    assert offset.logarithmic is not None
-    return offset.p_misfit >= significance and abs(offset.logarithmic) >= LEAST_LOGARITHM
+def _reaching(intervals: list[tuple[float, float]], farther: float) -> tuple[float, float]:
+    return min(low for low, _ in intervals) - farther, max(high for _, high in intervals) + farther
 
 
 def _leading(offset: End) -> tuple[bool, tuple[float, float]]:

@@ -16,7 +16,7 @@ from scipy import optimize
 
 from specjax.fits import log_models
 from specjax.fits.bootstrap import By, Sample, sample_of
-from specjax.fits.log_models import FASTEST, Curves
+from specjax.fits.log_models import FASTEST, Curves, Logarithms
 from specjax.fits.misfit import Whitened, beside, whitened
 from specjax.fits.regression import log_of, rise
 
@@ -41,7 +41,7 @@ class End:
     `limit` and `limits` are E for b < 0, of the model "offset", with infinite ends where b may be 0 or above, and `from_no_limit` is the
     distance of the nearest curve with E = 0 and b < 0; `logarithmic` is the local power of the logarithm of E + A log x at the largest x, 0
     if b = 0 is contradicted. `power` is g of "subleading" and c of "logarithm"; `powers` is the interval of all
-    c, and `with_logarithm` T² of the nearest curve with a c of 1/2 or more in magnitude. What a model lacks is None.
+    c, and `logs` has all curves with one. What a model lacks is None.
     """
 
     model: Literal["offset", "subleading", "logarithm"]
@@ -53,7 +53,7 @@ class End:
     from_zero: float
     power: float | None = None
     powers: tuple[float, float] | None = None
-    with_logarithm: float | None = None
+    logs: Logarithms | None = None
     limit: float | None = None
     limits: tuple[float, float] | None = None
     from_no_limit: float | None = None
@@ -168,8 +168,7 @@ def _of_curves(model: Literal["subleading", "logarithm"], means: Whitened, found
     )
     if model == "subleading":
         return end
-    lacking = max(LEAST_LOGARITHM - abs(found.logarithm), 0.0) / found.logarithm_error
-    return replace(end, power=found.logarithm, powers=found.logarithms, with_logarithm=float(found.misfit + lacking**2))
+    return replace(end, power=found.logarithm, powers=found.logarithms, logs=found.logs)
 
 
 def _profile(

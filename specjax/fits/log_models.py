@@ -15,9 +15,10 @@ from specjax.fits.regression import LEAST_S, log_of
 
 FASTEST = 2.0
 """The largest power g of a correction x⁻ᵍ."""
-_POWERS = 25  # of corrections, and as many closer and closer to the nearest at either side
+_LARGEST = 3.0  # power of a logarithm
+_POWERS = 17  # of corrections, and as many closer and closer to the nearest at either side
 _CLOSEST = 1e-7
-_SHAPES = 65  # sizes of a correction for each power, and as many about the nearest
+_SHAPES = 41  # sizes of a correction for each power, and as many about the nearest
 _CLOSER = 3  # grids of powers about the one of the farthest exponent
 _REACH = 1.5  # of the radius within which a parabola stays below the level
 
@@ -27,7 +28,7 @@ class Curves:
     """The curves of a model that are not contradicted: T² and parameters of the nearest, and the interval of each.
 
     `power` is that of the correction of the nearest curve, and `correction` what it adds to the logarithm at each x; `logarithm` that of a
-    power of the logarithm and `logarithms` its interval, with `logarithm_error` its standard error.
+    power of the logarithm and `logarithms` its interval, and `logs` has all curves with one.
     """
 
     misfit: float
@@ -39,7 +40,47 @@ class Curves:
     correction: Float[np.ndarray, " n"] | float = 0.0
     logarithm: float = 0.0
     logarithms: tuple[float, float] = (0.0, 0.0)
-    logarithm_error: float = np.nan
+    logs: "Logarithms | None" = None
+
+
+@dataclass(frozen=True, eq=False)
+class Logarithms:
+    """Curves with a power of the logarithm: T² by the exponent and that power, for each of several shapes.
+
+    It is least at `centers`, where it is `misfits`, and `inverses` are the inverses of the covariance of the two. A curve counts if
+    T² is at most `top`.
+    """
+
+    misfits: Float[np.ndarray, " shapes"]
+    centers: Float[np.ndarray, "shapes 2"]
+    inverses: Float[np.ndarray, "shapes 2 2"]
+    top: float
+
+    def misfit_with(self, exponent: float | None, least: float) -> float:
+        """T² of the nearest curve with this exponent, or with any, and a power of the logarithm from `least` to 3, up or down."""
+        return self._nearest(exponent, least)[0]
+
+    def power_with(self, exponent: float | None, least: float) -> float:
+        """The power of the logarithm of that curve."""
+        return self._nearest(exponent, least)[1]
+
+    def _nearest(self, exponent: float | None, least: float) -> tuple[float, float]:
+        (bb, bc), (_, cc) = np.moveaxis(self.inverses, 0, -1)
+        found, at = np.inf, np.nan
+        for side in (-1, 1):
+            if exponent is None:
+                away, free = None, self.centers[:, 1]
+            else:
+                away = exponent - self.centers[:, 0]
+                free = self.centers[:, 1] - bc / cc * away
+            powers = side * np.clip(side * free, least, _LARGEST)
+            moved = powers - self.centers[:, 1]
+            away = -bc / bb * moved if away is None else away
+            misfits = self.misfits + bb * away**2 + 2 * bc * away * moved + cc * moved**2
+            place = int(np.argmin(misfits))
+            if misfits[place] < found:
+                found, at = float(misfits[place]), float(powers[place])
+        return found, at
 
 
 def plain(means: Whitened, significance: float) -> Curves:
@@ -58,7 +99,7 @@ def logarithmic(means: Whitened, significance: float) -> Curves:
 def corrected_twice(means: Whitened, significance: float, slowest: float) -> Curves:
     """y = a xᵇ exp(p x⁻ᵍ + q x⁻²ᵍ), two terms of a series in x⁻ᵍ."""
     x = means.sample.x
-    powers = np.linspace(slowest, FASTEST, 4 * _POWERS)
+    powers = np.linspace(slowest, FASTEST, 6 * _POWERS)
     term = (x[0] / x) ** powers[:, None]
     base = np.broadcast_to(np.stack([np.ones_like(x), np.log(x)], axis=1), (len(powers), len(x), 2))
     columns = np.concatenate([base, term[..., None], term[..., None] ** 2], axis=2)
@@ -68,7 +109,7 @@ def corrected_twice(means: Whitened, significance: float, slowest: float) -> Cur
 def logarithmic_corrected(means: Whitened, significance: float, slowest: float) -> Curves:
     """y = a xᵇ (log x)ᶜ exp(p x⁻ᵍ)."""
     x = means.sample.x
-    powers = np.linspace(slowest, FASTEST, 4 * _POWERS)
+    powers = np.linspace(slowest, FASTEST, 6 * _POWERS)
     term = (x[0] / x) ** powers[:, None]
     columns = np.stack([np.ones_like(x), np.log(x), np.log(log_of(x))], axis=1)
     columns = np.broadcast_to(columns, (len(powers), len(x), 3))
@@ -177,7 +218,7 @@ def _shapes_about(
     low, high = _bounds(means, powers)
     everywhere = low[:, None] + (high - low)[:, None] * np.linspace(0, 1, _SHAPES)
     # By the largest distance below `top` among ever larger ones: a misfit need not be a parabola.
-    around = np.geomspace(1e-9, 1.0, 4 * _SHAPES)
+    around = np.geomspace(1e-9, 1.0, 2 * _SHAPES)
     grids = [everywhere, shapes[:, None]]
     for side in (-1, 1):
         trial = np.clip(shapes[:, None] + side * around * (high - low)[:, None], low[:, None], high[:, None])
@@ -225,5 +266,19 @@ def _linear(
         columns[least] @ extra,
         0.0 if logarithm is None else float(coefficients[least, logarithm]),
         (0.0, 0.0) if logarithm is None else interval(logarithm),
-        np.nan if logarithm is None else float(errors[least, logarithm]),
+        None
+        if logarithm is None
+        else _logarithms(misfits, coefficients, inverse, logarithm, misfits[least] + room[least]),
     )
+
+
+def _logarithms(
+    misfits: Float[np.ndarray, " shapes"],
+    coefficients: Float[np.ndarray, "shapes k"],
+    inverse: Float[np.ndarray, "shapes k n"],
+    logarithm: int,
+    top: float,
+) -> Logarithms:
+    rows = inverse[:, [1, logarithm]]
+    covariances = rows @ np.swapaxes(rows, 1, 2)
+    return Logarithms(misfits, coefficients[:, [1, logarithm]], np.linalg.inv(covariances), float(top))

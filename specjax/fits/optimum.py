@@ -194,10 +194,11 @@ def optimum(data: xr.DataArray, over: str, dim: str) -> Optimum:
 
 def _judged_by_others(sample: bootstrap.Sample, usable: Bool[np.ndarray, "n points"]) -> Float[np.ndarray, " n"]:
     """At each size the mean of seeds at the point that is best for all other seeds, over at most ten parts of the seeds."""
-    part = np.arange(sample.y.shape[1]) % min(_PARTS, int(sample.counts.min()))
+    parts = min(_PARTS, int(sample.counts.min()))
+    part = np.arange(sample.y.shape[1]) % parts
     total, count = sample.y.sum(axis=1), sample.counts
     found, judged = np.zeros(len(usable)), np.zeros(len(usable))
-    for each in range(int(part.max()) + 1):
+    for each in range(parts):
         own, number = sample.y[:, part == each].sum(axis=1), sample.present[:, part == each].sum(axis=1)
         others = (total - own) / np.maximum(count - number, 1)
         best = np.argmin(_on_grid(others, usable), axis=1)[:, None]

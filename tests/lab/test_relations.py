@@ -171,7 +171,12 @@ def test_what_saturates_is_no_power_and_does_not_grow_by_any_relation(power):
     limit = lab.saturates(y, "width").judge({})
     assert limit.deciding.low < 20 < limit.deciding.high
     assert limit.deciding.high - limit.deciding.low < 1
-    assert all(rival.excluded and rival.standard_errors > 4 for rival in limit.rivals)
+    growth, nothing, logarithm = limit.rivals
+    assert growth.excluded
+    assert nothing.excluded
+    assert min(growth.standard_errors, nothing.standard_errors) > 4
+    # One that its other power turns at larger widths may be nearer.
+    assert logarithm.excluded
 
 
 @pytest.mark.parametrize("mean", [3 * WIDTHS**0.2, WIDTHS**0.2 * (1 + 20 / WIDTHS), 60 + WIDTHS, np.sqrt(WIDTHS)])
@@ -590,8 +595,7 @@ def test_no_exponent_is_confirmed_where_a_logarithm_describes_the_data():
     for exponent, other in ((0.88, 1.0), (1.0, 0.88)):
         found = lab.scales_as(y, "x", exponent).judge({"other": other})
         assert found.verdict == "inconclusive"
-        assert "x^0.99" in found.reason or "x^1.0" in found.reason
-        assert "(log x)^-" in found.reason
+        assert "The data allow x^1 (log x)^-0.99 as well." in found.reason or "x^1 (log x)^-1" in found.reason
     # Few data, to which a power fits, exclude the logarithm no more.
     few = of_law(lambda x: x**1.5 / np.log(x), 50, 0.1)
     for rivals in ({}, {"three halves": 1.5}, {"one": 1.0}):

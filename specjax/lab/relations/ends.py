@@ -306,11 +306,13 @@ class Saturates(_Curves):
         assert offset.limit is not None
         assert offset.limits is not None
         assert offset.from_no_limit is not None
-        assert log.with_logarithm is not None
+        assert log.logs is not None
         growth = Distance("growth", offset.from_zero if offset.exponent < 0 else 0.0, offset.exponents[1] < 0)
         nothing = Distance("a limit of 0", offset.from_no_limit, offset.limits[0] > 0)
         apart = log.p_misfit < _MISFIT or not _is_unending(log)
-        logarithm = Distance("a power of the logarithm", _from(models, log.with_logarithm), apart)
+        logarithm = Distance(
+            "a power of the logarithm", _from(models, log.logs.misfit_with(None, fits.LEAST_LOGARITHM)), apart
+        )
         return known(offset.limit, *offset.limits, self.seeds), (growth, nothing, logarithm)
 
 

@@ -20,7 +20,9 @@ Fit = Literal["power law", "asymptotic"]
 RESOLUTION = 0.1
 """How far an exponent is that has to be excluded where no rival is named."""
 LOGARITHM = "a power of the logarithm"
-"""The rival that every exponent has: x^b (log x)^c with a c of 1/2 or more in magnitude, and any b."""
+"""The rival that every exponent has: x^b (log x)^c with a c of 1/2 or more up or down, and for b the exponent itself, a named rival or any
+multiple of 1/2."""
+_HALVES = 0.5 * np.arange(-8, 9)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,30 +50,46 @@ class ScalesAs(Relation):
     def _judge(self, rivals: Mapping[str, Number]) -> Finding:
         """Confirmed if every power law that the data bear has the exponent, and no rival is the exponent of any curve that they bear."""
         fitted = self._fitted
-        found = fitted.every
+        found, tried = fitted.every, rivals or self._nearby()
         away = found.distance(self.exponent)
-        distances = finding.distances(found, rivals or self._nearby())
-        logarithm = Distance(
-            f"{LOGARITHM} of {self.dim}", float(fitted.from_logarithm.min()), bool((~fitted.logarithm).all())
-        )
-        decided = bool((fitted.reasons == "").all())
+        distances = finding.distances(fitted.powers, tried)
+        logarithm, curves = self._logarithms(fitted, tried)
         verdict: Verdict = "inconclusive"
         # A point that does not follow the model has an exponent that says nothing.
         if bool((~found.contains(self.exponent) & (fitted.reasons == "")).any()):
             verdict = "refuted"
-        elif decided and bool(fitted.within.contains(self.exponent).all()):
+        elif bool((fitted.reasons == "").all()) and bool(fitted.within.contains(self.exponent).all()):
             verdict = "confirmed" if all(each.excluded for each in (*distances, logarithm)) else "inconclusive"
         return Finding(
             verdict,
             f"exponent in {self.dim} of {_MEANING[self.fit]}: confirmed if at every point the interval has the prediction inside, "
-            f"every rival lies outside of one, and {LOGARITHM} of 1/2 or more is excluded; refuted if the prediction lies outside of the "
-            f"exponents of all curves that the data allow; inconclusive where the data {_CONTRADICTED[self.fit]}",
+            f"every rival lies outside of one, and {LOGARITHM} of 1/2 or more beside the exponent, a rival or a multiple of 1/2 is "
+            "excluded; refuted if the prediction lies outside of the exponents of all curves that the data allow; inconclusive where they "
+            f"{_CONTRADICTED[self.fit]}",
             finding.points(found, self.exponent, first=away),
             found.draws,
             (*distances, logarithm),
-            self._reason(fitted, distances) if verdict == "inconclusive" else "",
+            self._reason(fitted, distances, curves) if verdict == "inconclusive" else "",
             away=float(away.max()),
         )
+
+    def _logarithms(self, fitted: "_Fitted", rivals: Mapping[str, Number]) -> tuple[Distance, list[str]]:
+        """How far the nearest power of the logarithm is at the point where it is nearest, and the curves with one that the data allow."""
+        nearest, curves = np.inf, []
+        numbers = [xr.broadcast(fitted.reasons, xr.DataArray(n))[1] for n in (self.exponent, *rivals.values())]
+        for place, found in enumerate(fitted.found):
+            if found is None:
+                nearest = 0.0
+                continue
+            halves = _HALVES + np.round(2 * found.exponent) / 2
+            own = [float(np.atleast_1d(n.values.ravel())[place]) for n in numbers if n.size == len(fitted.found)]
+            tried = {b: found.from_logarithm(b) for b in (*own, *halves)}
+            nearest = min(nearest, *(far for far, _ in tried.values()))
+            allowed = [b for b, (_, excluded) in tried.items() if not excluded]
+            if allowed:
+                curves.append(found.logarithm(min(allowed, key=lambda b: tried[b][0])))
+        all_found = all(found is not None for found in fitted.found)
+        return Distance(f"{LOGARITHM} of {self.dim}", float(nearest), all_found and not curves), curves
 
     def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
         """Means against the size with the fitted power law, on logarithmic axes, for each point."""
@@ -82,13 +100,15 @@ class ScalesAs(Relation):
     def _nearby(self) -> dict[str, Number]:
         return {f"the exponent {step:+g}": self.exponent + step for step in (self.resolution, -self.resolution)}
 
-    def _reason(self, fitted: "_Fitted", distances: tuple[Distance, ...]) -> str:
+    def _reason(self, fitted: "_Fitted", distances: tuple[Distance, ...], curves: list[str]) -> str:
         """Why nothing is decided: a contradicted model, curves with a logarithm or a limit, or a rival that is not excluded."""
         reasons = list(dict.fromkeys(filter(None, fitted.reasons.values.ravel().tolist())))
-        if not reasons:
-            reasons = list(dict.fromkeys(filter(None, fitted.others.values.ravel().tolist())))
-            reasons += [f"The data do not exclude {each.rival}." for each in distances if not each.excluded]
-        return " ".join(reasons)
+        if reasons:
+            return " ".join(reasons)
+        reasons = [f"The data allow {curve} as well." for curve in dict.fromkeys(curves)]
+        if self.fit == "asymptotic" and any(found is not None and found.limit for found in fitted.found):
+            reasons.append("The data allow a curve that settles at a limit as well.")
+        return " ".join(reasons + [f"The data do not exclude {each.rival}." for each in distances if not each.excluded])
 
     def _points(self) -> list[dict[str, int]]:
         dims = [str(dim) for dim in self.draws.dims if dim not in (self.dim, draw_dim(self.draws))]
@@ -99,85 +119,67 @@ class ScalesAs(Relation):
         """The exponents at each point."""
         dim = draw_dim(self.draws)
         frame = self.draws.isel({self.dim: 0, dim: 0}, drop=True)
-        parts = zip(*(self._fitted_at(self.draws.isel(point)) for point in self._points()), strict=True)
-        arrays = [frame.copy(data=np.reshape(np.array(part), frame.shape)) for part in parts]
-        value, low, high, inner_low, inner_high, from_logarithm, logarithm, reasons, others = arrays
-        draws = self.draws.sizes[dim]
+        at = [self._fitted_at(self.draws.isel(point)) for point in self._points()]
+
+        def array(values: list[float] | list[str]) -> xr.DataArray:
+            return frame.copy(data=np.reshape(np.array(values), frame.shape))
+
+        def interval(ends: list[tuple[float, float]]) -> Estimate:
+            low, high = (array(list(part)) for part in zip(*ends, strict=True))
+            return Estimate(array([each.value for each in at]), low, high, self.draws.sizes[dim])
+
         return _Fitted(
-            Estimate(value, low, high, draws),
-            Estimate(value, inner_low, inner_high, draws),
-            from_logarithm,
-            logarithm.astype(bool),
-            reasons,
-            others,
+            interval([each.every for each in at]),
+            interval([each.powers for each in at]),
+            interval([each.within for each in at]),
+            array([each.reason for each in at]),
+            tuple(each.found for each in at),
         )
 
     def _fitted_at(self, draws: xr.DataArray) -> "_At":
+        everything = (-np.inf, np.inf)
         try:
             found = fits.asymptotics(draws, self.dim, significance=2 * TAIL, by=self.by)
             if self.fit == "power law":
                 return self._of_pure_power(draws, found)
         except ValueError as error:
             # A mean within noise of zero, say, has no logarithm: more draws are needed, and nothing is decided.
-            return _At(np.nan, -np.inf, np.inf, -np.inf, np.inf, 0.0, True, str(error), "")
+            return _At(np.nan, everything, everything, everything, str(error), None)
+        reason = ""
         if found.contradicted:
             reason = "The data contradict every power law with a correction and every one above an offset"
             reason += f"; {found.curve} would do." if found.curve else ", with a power of the logarithm as well."
-            return _At(np.nan, -np.inf, np.inf, -np.inf, np.inf, 0.0, True, reason, "")
-        return _At(
-            found.exponent, *found.interval, *found.within, found.from_logarithm, found.logarithm, "", _told(found)
-        )
+        return _At(found.exponent, found.interval, found.powers, found.within, reason, found)
 
     def _of_pure_power(self, draws: xr.DataArray, found: fits.Asymptotics) -> "_At":
         line = fits.fit_power_law(draws, self.dim, by=self.by)
         half = student(draws.sizes[draw_dim(draws)]) * line.stderr
-        low, high = line.exponent - half, line.exponent + half
+        interval = line.exponent - half, line.exponent + half
         choice = fits.choose_model(draws, self.dim, significance=2 * TAIL, by=self.by)
         reason = "" if choice.model == "power law" else choice.reason
-        return _At(
-            line.exponent,
-            low,
-            high,
-            low,
-            high,
-            found.from_logarithm,
-            found.logarithm,
-            reason,
-            _told(found, limits=False),
-        )
+        return _At(line.exponent, interval, interval, interval, reason, None if found.contradicted else found)
 
 
 @dataclass(frozen=True)
 class _Fitted:
-    """At each point: the exponents of all curves, those of power laws alone, what is known of a logarithm, why nothing is, and of what."""
+    """At each point: the exponents of all curves, of power laws, and of the nearest of these, why nothing is known, and what was found."""
 
     every: Estimate
+    powers: Estimate
     within: Estimate
-    from_logarithm: xr.DataArray
-    logarithm: xr.DataArray
     reasons: xr.DataArray
-    others: xr.DataArray
+    found: tuple[fits.Asymptotics | None, ...]
 
 
 class _At(NamedTuple):
     """The same at one point."""
 
     value: float
-    low: float
-    high: float
-    inner_low: float
-    inner_high: float
-    from_logarithm: float
-    logarithm: bool
+    every: tuple[float, float]
+    powers: tuple[float, float]
+    within: tuple[float, float]
     reason: str
-    other: str
-
-
-def _told(found: fits.Asymptotics, limits: bool = True) -> str:
-    """Which other curves the data allow, empty where there are none."""
-    if found.logarithm:
-        return f"The data allow {found.curve} as well."
-    return "The data allow a curve that settles at a limit as well." if limits and found.limit else ""
+    found: fits.Asymptotics | None
 
 
 _CONTRADICTED: dict[Fit, str] = {
