@@ -47,6 +47,7 @@ def test_every_benchmark_is_tested():
         "polar.py",
         "recovery.py",
         "roofline.py",
+        "verdicts.py",
         "scaling.py",
     }
 
@@ -127,3 +128,12 @@ def test_the_coordinate_check_measures_what_that_of_mup_does():
     pytest.importorskip("mup")
     printed = smoke("coordinates.py", warnings="default")
     assert len(re.findall(r"^(?:sgd|adam), (?:standard|μP), (?:first|hidden|last) ", printed, re.MULTILINE)) == 12
+
+
+def test_the_verdicts_of_laws_confirm_nothing_false():
+    printed = smoke("verdicts.py")
+    shares = [line for line in printed.splitlines() if re.match(r"(true|false): .* confirmed", line)]
+    assert len(shares) == 11
+    for line in shares:
+        if line.startswith("false"):
+            assert all(count == "0" for count in re.findall(r"(\d+) of \d+ confirmed", line)), line

@@ -134,7 +134,10 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=200)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--laws", nargs="*", default=list(LAWS))
+    parser.add_argument("--smoke", action="store_true", help="one sample of each law")
     args = parser.parse_args()
+    if args.smoke:
+        args.repetitions = 1
     jobs = [(name, seeds, r) for name in args.laws for seeds in SEEDS for r in range(args.repetitions)]
     with ProcessPoolExecutor(args.processes) as pool:
         counts = sum(pool.map(counted, *zip(*jobs, strict=True), chunksize=10), Counter())
