@@ -53,7 +53,7 @@ class ScalesAs(Relation):
         found, tried = fitted.every, rivals or self._nearby()
         away = found.distance(self.exponent)
         distances = finding.distances(fitted.powers, tried)
-        logarithm, curves = self._logarithms(fitted, tried)
+        logarithm, curves = self._logarithms(fitted, rivals)
         verdict: Verdict = "inconclusive"
         # A point that does not follow the model has an exponent that says nothing.
         if bool((~found.contains(self.exponent) & (fitted.reasons == "")).any()):
