@@ -10,6 +10,7 @@ from specjax.fits.asymptotics import Asymptotics as Asymptotics
 from specjax.fits.asymptotics import asymptotics as asymptotics
 from specjax.fits.bootstrap import RoughFitWarning as RoughFitWarning
 from specjax.fits.bootstrap import require_real as require_real
+from specjax.fits.bootstrap import require_sizes as require_sizes
 from specjax.fits.center import By as By
 from specjax.fits.drawing import draw_fit as draw_fit
 from specjax.fits.drawing import draw_optimum as draw_optimum

@@ -5,6 +5,7 @@ bear. Neither is the whole of a law: the interval is lengthened by the shift of 
 largest, is left out. A power of the logarithm moves exponents too, and is excluded or counted.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,10 +13,10 @@ import xarray as xr
 
 from specjax.fits import log_models
 from specjax.fits.bootstrap import By, Sample, sample_of
-from specjax.fits.ends import LEAST_LOGARITHM, SLOWEST, TOLERANCE, End, ends_of
+from specjax.fits.ends import LEAST_LOGARITHM, SLOWEST, TOLERANCE, End, Ends, ends_of, with_another_term
 from specjax.fits.misfit import whitened
 
-_FEWEST = {1: 5, 2: 6}  # sizes, at which a model of so many corrections can be contradicted
+_FEWEST = 5  # sizes, at which a model with one correction can be contradicted; with two it takes one size more
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +29,7 @@ class Asymptotics:
         powers: The same of both models, with 0 where a curve above an offset settles at a limit.
         interval: Of all curves, those with a logarithm as well.
         limit: Whether a curve with a limit above 0 is as near, where the mean falls or rises.
-        curve: In words, the nearest curve of all; empty where the data contradict all models.
+        curve: In words, the nearest power law; where the data contradict them, the nearest with a logarithm, or nothing.
         left_out: How many of the smallest sizes were left out, at which the data contradict every power law.
     """
 
@@ -39,7 +40,7 @@ class Asymptotics:
     limit: bool
     curve: str
     left_out: int
-    _models: tuple[End, End, End] = field(repr=False)
+    _models: Ends = field(repr=False)
     _significance: float = field(repr=False)
 
     @property
@@ -54,10 +55,9 @@ class Asymptotics:
         """
         offset, _, log = self._models
         assert log.logs is not None
-        assert offset.logarithmic is not None
         misfit = log.logs.misfit_with(exponent, LEAST_LOGARITHM)
         excluded = log.p_misfit < self._significance or misfit > log.logs.top
-        if exponent == 0 and offset.p_misfit >= self._significance and abs(offset.logarithmic) >= LEAST_LOGARITHM:
+        if exponent == 0 and offset.p_misfit >= self._significance and offset.is_logarithm:
             excluded = False
         least = min(model.misfit for model in self._models)
         return float(np.sqrt(max(misfit - least, 0.0))), excluded
@@ -66,7 +66,7 @@ class Asymptotics:
         """The nearest curve with this exponent and a logarithm, in words."""
         offset, _, log = self._models
         assert log.logs is not None
-        if exponent == 0 and offset.logarithmic and abs(offset.logarithmic) >= LEAST_LOGARITHM:
+        if exponent == 0 and offset.is_logarithm:
             return "E + A log x"
         return f"x^{exponent:.3g} (log x)^{log.logs.power_with(exponent, LEAST_LOGARITHM):.2g}"
 
@@ -77,14 +77,11 @@ def asymptotics(data: xr.DataArray, dim: str, *, significance: float, by: By = "
     Where every power law with one correction is contradicted, two terms of a series of corrections are fitted, and where that is as well
     the smallest sizes are left out, as long as 5 are left. Data, errors and warnings are those of `fits.ends`.
     """
-    sample = sample_of(data, dim, least=_FEWEST[1], by=by)
-    last: tuple[End, End, End] | None = None
-    for left_out in range(len(sample.x) - _FEWEST[1] + 1):
+    sample = sample_of(data, dim, least=_FEWEST, by=by)
+    last: Ends | None = None
+    for left_out in range(len(sample.x) - _FEWEST + 1):
         part = sample.at(slice(left_out, None))
-        for terms, fewest in _FEWEST.items():
-            if len(part.x) < fewest:
-                continue
-            models = ends_of(part, significance, terms=terms)
+        for terms, models in enumerate(_ever_more_terms(part, significance), start=1):
             if any(model.p_misfit >= significance for model in models[:2]):
                 return _exponents(part, models, significance, left_out, terms)
             if last is None or models[2].p_misfit > last[2].p_misfit:
@@ -95,9 +92,15 @@ def asymptotics(data: xr.DataArray, dim: str, *, significance: float, by: By = "
     return Asymptotics(np.nan, everything, everything, everything, False, curve, 0, last, significance)
 
 
-def _exponents(
-    part: Sample, models: tuple[End, End, End], significance: float, left_out: int, terms: int
-) -> Asymptotics:
+def _ever_more_terms(part: Sample, significance: float) -> Iterator[Ends]:
+    """The models with one correction, and with two where there are sizes enough to contradict them."""
+    models = ends_of(part, significance)
+    yield models
+    if len(part.x) > _FEWEST:
+        yield with_another_term(part, significance, models[0])
+
+
+def _exponents(part: Sample, models: Ends, significance: float, left_out: int, terms: int) -> Asymptotics:
     offset, corrected, log = models
     intervals = [model.exponents for model in (corrected,) if model.p_misfit >= significance]
     limit = False
@@ -153,6 +156,6 @@ def _curve(model: End) -> str:
     b = f"{model.exponent:.3g}"
     if model.model == "logarithm":
         return f"x^{b} (log x)^{model.power:.2g}"
-    if model.logarithmic and abs(model.logarithmic) >= LEAST_LOGARITHM:
+    if model.is_logarithm:
         return "E + A log x"
     return f"E + A x^{b}" if model.model == "offset" else f"x^{b} (1 + c x^-{model.power:.2g})"

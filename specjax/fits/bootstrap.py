@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from scipy import stats
 
 from specjax.fits.center import By, centered
+from specjax.fits.float_range import unit_of
 from specjax.fits.tails import warn_of_heavy_tails
 from specjax.sweep.replicates import BATCH, SEED, present, replicate_dim
 
@@ -60,10 +61,10 @@ class Sample:
         least = np.where(self.present, self.y, np.inf).min(axis=1)
         same = least == np.where(self.present, self.y, -np.inf).max(axis=1)
         # Of numbers near either end of the range of floats a sum or a square is none.
-        scale = _scale_of(self.y)
+        scale = unit_of(self.y, axis=1)
         means = np.where(same, least, np.sum(self.y / scale, axis=1) / self.counts * scale[:, 0])
         deviations = self.deviations(means)
-        spread = _scale_of(deviations)
+        spread = unit_of(deviations, axis=1)
         variances = np.sum((deviations / spread) ** 2, axis=1) / (self.counts - 1)
         return means, np.where(same, 0.0, np.sqrt(variances / self.counts) * spread[:, 0])
 
@@ -148,14 +149,7 @@ def sample_over(data: xr.DataArray, *dims: str, least: int) -> Sample:
         raise ValueError(
             f"This fit needs at least {least} points along {dim!r}, got {data.sizes[dim]}; sweep more of them."
         )
-    require_real(data)
-    for each in dims:
-        require_real(data[each])
-        x = np.asarray(data[each].values, np.float64)
-        if each not in data.coords or not (np.isfinite(x).all() and (x > 0).all()) or len(np.unique(x)) < len(x):
-            raise ValueError(
-                f"A power law in {each!r} needs a coordinate of positive, different numbers, got {data[each].values.tolist()}."
-            )
+    require_sizes(data, *dims)
     data = data.sortby(list(dims)).transpose(*dims, replicate)
     y, there = data.values.astype(np.float64), present(data, replicate)
     found = np.ones(y.shape, bool) if there is None else there.broadcast_like(data).transpose(*data.dims).values
@@ -192,7 +186,7 @@ def resample(
     rng = np.random.default_rng(seed)
     n = sample.y.shape[1]
     deviations, there = sample.deviations(means), sample.present.astype(np.float64)
-    scale = _scale_of(deviations)
+    scale = unit_of(deviations, axis=1)
     deviations = deviations / scale
     # One product for the sums of all three.
     columns = np.concatenate([there, deviations, deviations**2]).T
@@ -214,6 +208,18 @@ def resample(
     return resampled, spread
 
 
+def require_sizes(data: xr.DataArray, *dims: str) -> None:
+    """Raises a ValueError for data that are no real numbers, or coordinates that are no positive, finite and different ones."""
+    require_real(data)
+    for dim in dims:
+        require_real(data[dim])
+        x = np.asarray(data[dim].values, np.float64)
+        if dim not in data.coords or not (np.isfinite(x).all() and (x > 0).all()) or len(np.unique(x)) < len(x):
+            raise ValueError(
+                f"A power law in {dim!r} needs a coordinate of positive, different numbers, got {data[dim].values.tolist()}."
+            )
+
+
 def require_real(values: xr.DataArray) -> None:
     """Raises a ValueError for data or coordinates that are no real numbers: text, dates, objects or complex numbers."""
     if values.dtype.kind not in "biuf":
@@ -226,12 +232,6 @@ def require_real(values: xr.DataArray) -> None:
         if what in ("dates", "times"):
             way = "give what has passed since the start as a number"
         raise ValueError(f"{values.name!r} needs to be real numbers, got {what} ({values.dtype}); {way}.")
-
-
-def _scale_of(values: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n 1"]:
-    """The power of two of the largest finite magnitude in each row, 1 where there is none but 0: division by it is exact."""
-    largest = np.max(np.where(np.isfinite(values), np.abs(values), 0.0), axis=1, keepdims=True)
-    return np.where(largest > 0, np.ldexp(1.0, np.clip(np.frexp(largest)[1], -1000, 1000)), 1.0)
 
 
 def weights(

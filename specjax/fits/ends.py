@@ -16,12 +16,12 @@ from scipy import optimize
 
 from specjax.fits import log_models
 from specjax.fits.bootstrap import By, Sample, sample_of
-from specjax.fits.log_models import FASTEST, Curves, Logarithms
+from specjax.fits.log_models import FASTEST, Allowed, Logarithms
 from specjax.fits.misfit import Whitened, beside, whitened
 from specjax.fits.regression import log_of, rise
 
 SLOWEST = 0.5
-"""The least one: 1/√x, the slowest rate at which fluctuations of a random matrix vanish."""
+"""The least power g of a correction x⁻ᵍ: 1/√x is the slowest rate at which fluctuations of a random matrix vanish."""
 TOLERANCE = 3e-4
 """The relative error by which a model may miss a mean: all laws have more terms than models, and precise data would contradict any."""
 LEAST_LOGARITHM = 0.5
@@ -59,6 +59,15 @@ class End:
     from_no_limit: float | None = None
     logarithmic: float | None = None
 
+    @property
+    def is_logarithm(self) -> bool:
+        """Whether E + A log x is not contradicted within the model "offset", and is mostly a logarithm at the largest x."""
+        return self.logarithmic is not None and abs(self.logarithmic) >= LEAST_LOGARITHM
+
+
+Ends = tuple[End, End, End]
+"""Those of the models "offset", "subleading" and "logarithm"."""
+
 
 def ends(
     data: xr.DataArray,
@@ -68,7 +77,7 @@ def ends(
     slowest: float = SLOWEST,
     tolerance: float = TOLERANCE,
     by: By = "mean",
-) -> tuple[End, End, End]:
+) -> Ends:
     """The curves of the models "offset", "subleading" and "logarithm" that `data` do not contradict at `significance`.
 
     If a model is right, each of its intervals leaves the truth out with that probability. Data, errors and warnings are those of
@@ -85,25 +94,25 @@ def ends(
     return ends_of(sample_of(data, dim, least=5, by=by), significance, slowest, tolerance)
 
 
-def ends_of(
-    sample: Sample, significance: float, slowest: float = SLOWEST, tolerance: float = TOLERANCE, terms: int = 1
-) -> tuple[End, End, End]:
-    """Those of a sample, with so many terms of a series of corrections: with 2, the model "logarithm" has one besides.
-
-    Raises:
-        ValueError: the means cannot be tested (`whitened`), or `slowest` is outside of (0, 2].
-    """
+def ends_of(sample: Sample, significance: float, slowest: float = SLOWEST, tolerance: float = TOLERANCE) -> Ends:
+    """Those of a sample; raises a ValueError where the means cannot be tested (`whitened`), or for `slowest` outside of (0, 2]."""
     if not 0 < slowest <= FASTEST:
         raise ValueError(f"The least power of a correction needs to be above 0 and at most {FASTEST:g}, got {slowest}.")
     means = whitened(sample, significance, tolerance)
-    if terms == 1:
-        corrected = log_models.corrected(means, significance, slowest)
-        logarithm = log_models.logarithmic(means, significance)
-    else:
-        corrected = log_models.corrected_twice(means, significance, slowest)
-        logarithm = log_models.logarithmic_corrected(means, significance, slowest)
     return (
         _offset(means, significance),
+        _of_curves("subleading", means, log_models.corrected(means, significance, slowest), significance),
+        _of_curves("logarithm", means, log_models.logarithmic(means, significance), significance),
+    )
+
+
+def with_another_term(sample: Sample, significance: float, offset: End) -> Ends:
+    """Those of a sample with two terms of a series of corrections, and one beside the logarithm; the `offset` has none and stays."""
+    means = whitened(sample, significance, TOLERANCE)
+    corrected = log_models.corrected_twice(means, significance, SLOWEST)
+    logarithm = log_models.logarithmic_corrected(means, significance, SLOWEST)
+    return (
+        offset,
         _of_curves("subleading", means, corrected, significance),
         _of_curves("logarithm", means, logarithm, significance),
     )
@@ -149,9 +158,9 @@ def _offset(means: Whitened, significance: float) -> End:
     )
 
 
-def _of_curves(model: Literal["subleading", "logarithm"], means: Whitened, found: Curves, significance: float) -> End:
+def _of_curves(model: Literal["subleading", "logarithm"], means: Whitened, found: Allowed, significance: float) -> End:
     x = means.sample.x
-    curve = x**found.exponent * np.exp(found.correction) * log_of(x) ** found.logarithm
+    curve = x**found.exponent * np.exp(found.correction) * log_of(x, x[0]) ** found.logarithm
     low, high = found.exponents
     # Standard errors from 0, of which there are as many between the exponent and the end of its interval as the room allows.
     reach = abs((low if found.exponent > 0 else high) - found.exponent)

@@ -9,7 +9,7 @@ from scipy import stats
 
 from specjax.fits import bootstrap
 from specjax.fits.bootstrap import Sample
-from specjax.fits.regression import Curves
+from specjax.fits.regression import Curves, log_of
 
 Model = Literal["power law", "subleading", "offset", "logarithm"]
 """y = a xᵇ, y = a xᵇ (1 + c/x), y = E + a xᵇ and y = a xᵇ (log x)ᶜ."""
@@ -146,7 +146,7 @@ class Fit:
 
     def _log_of(self, x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
         """The logarithm that was fitted; NaN where it is not positive."""
-        logs = np.log(x) if self.widths[0] >= 2 else 1 + np.log(x / self.widths[0])
+        logs = log_of(x, self.widths[0])
         return np.where(logs > 0, logs, np.nan)
 
     def _on_axis(self, y: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:

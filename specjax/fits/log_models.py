@@ -5,7 +5,7 @@ means to first order in their noise. For given shape parameters the exponent b a
 forms; so the b that are not contradicted are the union over the shapes of those within the room that is left.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
@@ -24,7 +24,7 @@ _REACH = 1.5  # of the radius within which a parabola stays below the level
 
 
 @dataclass(frozen=True, eq=False)
-class Curves:
+class Allowed:
     """The curves of a model that are not contradicted: T² and parameters of the nearest, and the interval of each.
 
     `power` is that of the correction of the nearest curve, and `correction` what it adds to the logarithm at each x; `logarithm` that of a
@@ -35,7 +35,6 @@ class Curves:
     parameters: int
     exponent: float
     exponents: tuple[float, float]
-    stderr: float
     power: float = np.nan
     correction: Float[np.ndarray, " n"] | float = 0.0
     logarithm: float = 0.0
@@ -83,40 +82,29 @@ class Logarithms:
         return found, at
 
 
-def plain(means: Whitened, significance: float) -> Curves:
+def plain(means: Whitened, significance: float) -> Allowed:
     """y = a xᵇ."""
-    logs = np.log(means.sample.x)
-    return _linear(means, significance, np.stack([np.ones_like(logs), logs], axis=1)[None], np.array([np.nan]), 2)
+    return _linear(means, significance, _columns(means))
 
 
-def logarithmic(means: Whitened, significance: float) -> Curves:
+def logarithmic(means: Whitened, significance: float) -> Allowed:
     """y = a xᵇ (log x)ᶜ."""
-    x = means.sample.x
-    columns = np.stack([np.ones_like(x), np.log(x), np.log(log_of(x))], axis=1)
-    return _linear(means, significance, columns[None], np.array([np.nan]), 3, logarithm=2)
+    return _linear(means, significance, _columns(means, _log_log(means)), has_logarithm=True)
 
 
-def corrected_twice(means: Whitened, significance: float, slowest: float) -> Curves:
+def corrected_twice(means: Whitened, significance: float, slowest: float) -> Allowed:
     """y = a xᵇ exp(p x⁻ᵍ + q x⁻²ᵍ), two terms of a series in x⁻ᵍ."""
-    x = means.sample.x
-    powers = np.linspace(slowest, FASTEST, 6 * _POWERS)
-    term = (x[0] / x) ** powers[:, None]
-    base = np.broadcast_to(np.stack([np.ones_like(x), np.log(x)], axis=1), (len(powers), len(x), 2))
-    columns = np.concatenate([base, term[..., None], term[..., None] ** 2], axis=2)
-    return _linear(means, significance, columns, powers, 5)
+    powers, term = _corrections(means, slowest)
+    return _linear(means, significance, _columns(means, term, term**2), powers)
 
 
-def logarithmic_corrected(means: Whitened, significance: float, slowest: float) -> Curves:
+def logarithmic_corrected(means: Whitened, significance: float, slowest: float) -> Allowed:
     """y = a xᵇ (log x)ᶜ exp(p x⁻ᵍ)."""
-    x = means.sample.x
-    powers = np.linspace(slowest, FASTEST, 6 * _POWERS)
-    term = (x[0] / x) ** powers[:, None]
-    columns = np.stack([np.ones_like(x), np.log(x), np.log(log_of(x))], axis=1)
-    columns = np.broadcast_to(columns, (len(powers), len(x), 3))
-    return _linear(means, significance, np.concatenate([columns, term[..., None]], axis=2), powers, 5, logarithm=2)
+    powers, term = _corrections(means, slowest)
+    return _linear(means, significance, _columns(means, _log_log(means), term), powers, has_logarithm=True)
 
 
-def corrected(means: Whitened, significance: float, slowest: float, power: float | None = None) -> Curves:
+def corrected(means: Whitened, significance: float, slowest: float, power: float | None = None) -> Allowed:
     """y = a xᵇ (1 + c x⁻ᵍ), positive, with a correction that is smaller than the leading term at the largest x.
 
     The power g is between `slowest` and 2, or the given `power`.
@@ -140,12 +128,11 @@ def corrected(means: Whitened, significance: float, slowest: float, power: float
     _, nearest, _ = _of_shapes(means, powers[[least], None], shapes[[least], None])
     x = means.sample.x
     correction = np.log1p(np.expm1(shapes[least]) * (x[0] / x) ** powers[least])
-    return Curves(
+    return Allowed(
         float(misfits[least]),
         parameters,
         float(nearest[0, 0]),
         interval,
-        float(np.sqrt(np.sum(means.log_basis[0][1] ** 2))),
         float(powers[least]),
         correction,
     )
@@ -229,56 +216,63 @@ def _shapes_about(
     return np.clip(np.concatenate(grids, axis=1), low[:, None], high[:, None])
 
 
+def _columns(means: Whitened, *extra: Float[np.ndarray, "*sets n"]) -> Float[np.ndarray, "sets n k"]:
+    """1, log x and further columns of the logarithm of a model, one set of them for each set of the further ones."""
+    x = means.sample.x
+    parts = [np.atleast_2d(part) for part in (np.ones_like(x), np.log(x), *extra)]
+    return np.stack(np.broadcast_arrays(*parts), axis=-1)
+
+
+def _log_log(means: Whitened) -> Float[np.ndarray, " n"]:
+    return np.log(log_of(means.sample.x, means.sample.x[0]))
+
+
+def _corrections(means: Whitened, slowest: float) -> tuple[Float[np.ndarray, " sets"], Float[np.ndarray, "sets n"]]:
+    """Powers g of a correction, and (x₀/x)ᵍ for each."""
+    powers = np.linspace(slowest, FASTEST, 6 * _POWERS)
+    return powers, (means.sample.x[0] / means.sample.x) ** powers[:, None]
+
+
 def _linear(
     means: Whitened,
     significance: float,
     columns: Float[np.ndarray, "sets n k"],
-    powers: Float[np.ndarray, " sets"],
-    parameters: int,
-    logarithm: int | None = None,
-) -> Curves:
-    """The curves of a model of which each of several sets of columns of its logarithm is linear; the second column is log x."""
+    powers: Float[np.ndarray, " sets"] | None = None,
+    *,
+    has_logarithm: bool = False,
+) -> Allowed:
+    """The curves of a model whose logarithm is linear in each of several sets of `_columns`, of which the third may be log log x.
+
+    The sets differ in the power of a correction, which is one parameter more.
+    """
     white = np.swapaxes(means.of_logs(np.swapaxes(columns, 1, 2)), 1, 2)
     scale = np.sqrt(np.sum(white**2, axis=1, keepdims=True))
     inverse = np.linalg.pinv(white / scale, rcond=1e-13) / np.swapaxes(scale, 1, 2)
     coefficients = inverse @ means.log_target
     left = means.log_target - np.einsum("snk,sk->sn", white, coefficients)
     misfits, errors = np.sum(left**2, axis=1), np.sqrt(np.sum(inverse**2, axis=2))
-    least = int(np.argmin(misfits))
-    room = np.clip(misfits[least] + means.room(misfits[least], significance, parameters) - misfits, 0, None)
-    inside = room > 0
-
-    def interval(place: int) -> tuple[float, float]:
-        reach = np.sqrt(room[inside]) * errors[inside, place]
-        return float(np.min(coefficients[inside, place] - reach)), float(np.max(coefficients[inside, place] + reach))
-
-    extra = coefficients[least].copy()
-    extra[:2] = 0.0
-    if logarithm is not None:
-        extra[logarithm] = 0.0
-    return Curves(
+    least, parameters = int(np.argmin(misfits)), columns.shape[2] + (powers is not None)
+    top = misfits[least] + means.room(misfits[least], significance, parameters)
+    reach = np.sqrt(np.clip(top - misfits, 0, None))[:, None] * errors
+    inside = misfits < top
+    lows, highs = (np.asarray(coefficients + side * reach)[inside] for side in (-1, 1))
+    # What is added to log a + b log x, but for the logarithm.
+    first = 3 if has_logarithm else 2
+    found = Allowed(
         float(misfits[least]),
         parameters,
         float(coefficients[least, 1]),
-        interval(1),
-        float(errors[least, 1]),
-        float(powers[least]),
-        columns[least] @ extra,
-        0.0 if logarithm is None else float(coefficients[least, logarithm]),
-        (0.0, 0.0) if logarithm is None else interval(logarithm),
-        None
-        if logarithm is None
-        else _logarithms(misfits, coefficients, inverse, logarithm, misfits[least] + room[least]),
+        (float(lows[:, 1].min()), float(highs[:, 1].max())),
+        np.nan if powers is None else float(powers[least]),
+        columns[least, :, first:] @ coefficients[least, first:],
     )
-
-
-def _logarithms(
-    misfits: Float[np.ndarray, " shapes"],
-    coefficients: Float[np.ndarray, "shapes k"],
-    inverse: Float[np.ndarray, "shapes k n"],
-    logarithm: int,
-    top: float,
-) -> Logarithms:
-    rows = inverse[:, [1, logarithm]]
+    if not has_logarithm:
+        return found
+    rows = inverse[:, 1:3]
     covariances = rows @ np.swapaxes(rows, 1, 2)
-    return Logarithms(misfits, coefficients[:, [1, logarithm]], np.linalg.inv(covariances), float(top))
+    return replace(
+        found,
+        logarithm=float(coefficients[least, 2]),
+        logarithms=(float(lows[:, 2].min()), float(highs[:, 2].max())),
+        logs=Logarithms(misfits, coefficients[:, 1:3], np.linalg.inv(covariances), float(top)),
+    )

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from scipy import linalg, optimize, stats
 
 from specjax.fits.bootstrap import Sample
+from specjax.fits.float_range import unit_of
 from specjax.fits.regression import exponent_bounds, rise, s_bounds
 
 _GRID = 401
@@ -148,7 +149,7 @@ def whitened(sample: Sample, significance: float, tolerance: float = 0.0) -> Whi
     influence = sample.deviations(means) / np.sqrt(counts * (counts - 1.0)) / stderrs[:, None]
     correlation = influence @ influence.T
     # In units in which the largest mean is of order 1: squares of others may be none.
-    unit = float(np.ldexp(1.0, int(np.clip(np.frexp(np.max(np.abs(means)))[1], -1000, 1000))))
+    unit = unit_of(means).item()
     means, stderrs = means / unit, stderrs / unit
     try:
         factor = np.linalg.cholesky(correlation)

@@ -19,7 +19,7 @@ import xarray as xr
 from jaxtyping import Bool, Float, Int, Shaped
 
 from specjax.fits import bootstrap
-from specjax.fits.bootstrap import degrees_of_freedom, resample, sample_over, tail_of
+from specjax.fits.bootstrap import Sample, degrees_of_freedom, resample, sample_over, tail_of
 
 Place = Literal["inside", "smallest", "largest", "beside divergence"]
 """Where the least point lies: inside of the grid, at an end of it, or next to a point at which some seed is not finite."""
@@ -137,8 +137,9 @@ def optimum(data: xr.DataArray, over: str, dim: str) -> Optimum:
     means, stderrs = sample.means_and_stderrs()
     resampled, _ = resample(sample, 1000, 0)
 
-    best, middle, others = _vertices(np.log(grid), _on_grid(means, usable))
-    drawn_best, drawn, _ = _vertices(np.log(grid), _on_grid(resampled, usable))
+    grid_means, drawn_means = _on_grid(means, usable), _on_grid(resampled, usable)
+    best, middle, others = _vertices(np.log(grid), grid_means)
+    drawn_best, drawn, _ = _vertices(np.log(grid), drawn_means)
     freedom = degrees_of_freedom(sample, resampled, drawn)
     places = _places(best, drawn_best, usable, tail_of(_LEVEL, freedom))
     known = ~np.isin(places, _ENDS)
@@ -150,22 +151,14 @@ def optimum(data: xr.DataArray, over: str, dim: str) -> Optimum:
 
     exponent, stderr, shift, interval = np.nan, np.nan, np.nan, (-np.inf, np.inf)
     if known.sum() > 1:
-        # Least squares: the slope is the sum of these weights with y.
-        centered = np.where(known, np.log(sizes) - np.log(sizes)[known].mean(), 0.0)
-        weights = centered / np.sum(centered**2)
+        weights = _slope_weights(sizes, known)
         exponent = float(middle @ weights)
         shift = float(np.max(np.abs(others @ weights - exponent)))
-        slopes = drawn @ weights[:, None]
-        ((stderr,), ((lower, upper),)) = (
-            part.tolist() for part in bootstrap.intervals(slopes, degrees_of_freedom(sample, resampled, slopes), _LEVEL)
-        )
+        stderr, (lower, upper) = _interval(drawn @ weights, sample, resampled)
         interval = lower - shift, upper + shift
-    minima = _on_grid(means, usable).min(axis=1)
-    values = _judged_by_others(sample, usable)
-    # Resampled minima are too low by as much again, which _power takes out.
-    drawn_minima = _on_grid(resampled, usable).min(axis=2)
-    value_exponent, value_interval = _power(sizes, values, drawn_minima, known, sample, resampled)
-    grid_means, grid_stderrs = _on_grid(means, usable), _on_grid(stderrs, usable)
+    minima, values = grid_means.min(axis=1), _judged_by_others(sample, usable)
+    value_exponent, value_interval = _power(sizes, values, drawn_means.min(axis=2), known, sample, resampled)
+    grid_stderrs = _on_grid(stderrs, usable)
     return Optimum(
         sizes=sizes,
         optima=np.where(known, np.exp(middle), np.nan),
@@ -192,7 +185,7 @@ def optimum(data: xr.DataArray, over: str, dim: str) -> Optimum:
     )
 
 
-def _judged_by_others(sample: bootstrap.Sample, usable: Bool[np.ndarray, "n points"]) -> Float[np.ndarray, " n"]:
+def _judged_by_others(sample: Sample, usable: Bool[np.ndarray, "n points"]) -> Float[np.ndarray, " n"]:
     """At each size the mean of seeds at the point that is best for all other seeds, over at most ten parts of the seeds."""
     parts = min(_PARTS, int(sample.counts.min()))
     part = np.arange(sample.y.shape[1]) % parts
@@ -208,23 +201,40 @@ def _judged_by_others(sample: bootstrap.Sample, usable: Bool[np.ndarray, "n poin
     return found / np.maximum(judged, 1)
 
 
+def _slope_weights(sizes: Float[np.ndarray, " n"], known: Bool[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """The weights of which the sum with y is the slope of y over log size, by least squares over the sizes that are known."""
+    centered = np.where(known, np.log(sizes) - np.log(sizes)[known].mean(), 0.0)
+    return centered / np.sum(centered**2)
+
+
+def _interval(
+    slopes: Float[np.ndarray, " resamples"], sample: Sample, resampled: Float[np.ndarray, "resamples usable"]
+) -> tuple[float, tuple[float, float]]:
+    """The standard error of a slope and its interval."""
+    column = slopes[:, None]
+    freedom = degrees_of_freedom(sample, resampled, column)
+    ((stderr,), ((low, high),)) = (part.tolist() for part in bootstrap.intervals(column, freedom, _LEVEL))
+    return stderr, (low, high)
+
+
 def _power(
     sizes: Float[np.ndarray, " n"],
     values: Float[np.ndarray, " n"],
     drawn: Float[np.ndarray, "resamples n"],
     known: Bool[np.ndarray, " n"],
-    sample: bootstrap.Sample,
+    sample: Sample,
     resampled: Float[np.ndarray, "resamples usable"],
 ) -> tuple[float, tuple[float, float]]:
-    """The exponent of values in the sizes that are known, and its interval by the spread of resampled ones about their mean."""
+    """The exponent of values in the sizes that are known, and its interval by the spread of resampled minima about their mean.
+
+    These are too low by choosing anew, which their mean takes out.
+    """
     if known.sum() < 2 or not (values[known] > 0).all() or not (drawn[:, known] > 0).all():
         return np.nan, (-np.inf, np.inf)
-    x = np.log(sizes[known]) - np.log(sizes[known]).mean()
-    weights = x / np.sum(x**2)
-    exponent, slopes = float(np.log(values[known]) @ weights), (np.log(drawn[:, known]) @ weights)[:, None]
-    slopes = slopes - slopes.mean() + exponent
-    _, ((low, high),) = bootstrap.intervals(slopes, degrees_of_freedom(sample, resampled, slopes), _LEVEL)
-    return exponent, (float(low), float(high))
+    weights = _slope_weights(sizes, known)
+    exponent = float(np.log(np.where(known, values, 1.0)) @ weights)
+    slopes = np.log(np.where(known, drawn, 1.0)) @ weights
+    return exponent, _interval(slopes - slopes.mean() + exponent, sample, resampled)[1]
 
 
 def _vertices(

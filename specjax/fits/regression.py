@@ -14,6 +14,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
+from specjax.fits.float_range import unit_of
+
 # c = x_min (eˢ - 1), so that every finite s keeps 1 + c/x > 0 on all x ≥ x_min. At s = -8 the model has a zero at x_min.
 LEAST_S = -8.0
 # From one x to the next the term A xᵇ changes at most by e⁸: a larger |b| is a step at one end, and no exponent.
@@ -56,7 +58,7 @@ def fit_log(
         log_prefactor, exponent = _line(log_x, log_y, weights)
         return Curves(exponent, np.exp(log_prefactor), zero, zero, zero > 0, zero)
     if model == "logarithm":
-        logs = np.broadcast_to(np.log(log_of(x)), log_y.shape)
+        logs = np.broadcast_to(np.log(log_of(x, x[0])), log_y.shape)
         across, left = _without_line(log_x, logs, weights), _without_line(log_x, log_y, weights)
         power = np.sum(weights * across * left, axis=-1) / np.sum(weights * across**2, axis=-1)
         log_prefactor, exponent = _line(log_x, log_y - power[:, None] * logs, weights)
@@ -85,9 +87,9 @@ def s_bounds(x: Float[np.ndarray, " n"]) -> tuple[float, float]:
     return LEAST_S, float(np.log1p(x[-1] / x[0]))
 
 
-def log_of(x: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """The logarithm of a log-corrected power: log x, and where x begins below 2, 1 + log(x/x₀), which is positive there too."""
-    return np.log(x) if x[0] >= 2 else 1 + np.log(x / x[0])
+def log_of(x: Float[np.ndarray, "*n"], smallest: float | np.float64) -> Float[np.ndarray, "*n"]:
+    """The logarithm of a log-corrected power: log x, and where the `smallest` x fitted is below 2, 1 + log(x/x₀), positive there too."""
+    return np.log(x) if smallest >= 2 else 1 + np.log(x / smallest)
 
 
 def fit_curve(
@@ -99,7 +101,7 @@ def fit_curve(
     the line in log x.
     """
     # Squares of numbers near either end of the range of floats are none.
-    scale = np.ldexp(1.0, int(np.clip(np.frexp(np.max(np.abs(y)))[1], -1000, 1000)))
+    scale = unit_of(y).item()
     y = y / scale
 
     def residual(b: np.ndarray) -> np.ndarray:

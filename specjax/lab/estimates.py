@@ -112,15 +112,6 @@ def estimate(draws: xr.DataArray, by: Estimator = "mean") -> Estimate:
     return _quantile(draws, dim, q)
 
 
-def require_sizes(draws: xr.DataArray, dim: str) -> None:
-    """Raises ValueError for sizes that are no positive, finite and different numbers, and for draws that are no real numbers."""
-    fits.require_real(draws)
-    fits.require_real(draws[dim])
-    sizes = draws[dim].values.astype(float)
-    if not (np.isfinite(sizes).all() and (sizes > 0).all() and len(np.unique(sizes)) == len(sizes)):
-        raise ValueError(f"The sizes {dim!r} need to be positive, different numbers, got {draws[dim].values.tolist()}.")
-
-
 def known(value: float, low: float, high: float, draws: int) -> Estimate:
     """An estimate of one number that was made otherwise, by a fit say."""
     return Estimate(xr.DataArray(value), xr.DataArray(low), xr.DataArray(high), draws)

@@ -4,10 +4,10 @@ What JAX may rename from one version to the next is read here and nowhere else: 
 equations, and how a loop is spelled.
 """
 
-from specjax.programs.constants import numbers as numbers
-from specjax.programs.constants import reached as reached
 from specjax.programs.decompositions import DECOMPOSITIONS as DECOMPOSITIONS
 from specjax.programs.decompositions import decomposes as decomposes
+from specjax.programs.dependence import are_alike as are_alike
+from specjax.programs.dependence import reached as reached
 from specjax.programs.evaluation import evaluate as evaluate
 from specjax.programs.evaluation import interpret as interpret
 from specjax.programs.evaluation import scoped as scoped

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import sizes
-from specjax.programs import Program, UnreadableProgramError, numbers, reached
+from specjax.programs import Program, UnreadableProgramError, reached
 from specjax.sweep.dataset import trailing_dims
 from specjax.sweep.failures import FIRST_FAILED
 from specjax.sweep.grid import OWN_NAMES, Grid, check_positive_int
@@ -58,7 +58,7 @@ def traced(
 
     Raises:
         ValueError: the result is no dict of arrays, an output has a name that is taken, its shape depends on a swept width, or
-            the moments of complex numbers are asked for; or `measure` is not pure.
+            the moments of complex numbers are asked for.
 
     Warns:
         EqualSeedsWarning: no output depends on the key.
@@ -67,7 +67,6 @@ def traced(
     largest = measurement.traced_at_point(top)
     shapes = dict(largest.out_info)
     _check_names(shapes, grid, reduce)
-    check_pure(measurement, top, largest)
     if grid.seeds > 1:
         warn_of_equal_seeds(largest, grid.seeds)
     for at_choice in grid.chosen:
@@ -77,22 +76,6 @@ def traced(
         low, high = (corner.dims[dim].described(0) for corner in (bottom[dim], top))
         _check_same(shapes, dict(at_corner.out_info), low, high)
     return largest, narrow
-
-
-def check_pure(measurement: Measurement, point: Grid, traced: jax.stages.Traced) -> None:
-    """Raises ValueError where a second trace of `measure` at a point has other operations or numbers than the first.
-
-    So have draws of numpy.random and counters outside of it: each program would have another one, the same for all its seeds.
-    """
-    try:
-        same = numbers(Program.of(measurement.retraced(point))) == numbers(Program.of(traced))
-    except UnreadableProgramError:
-        return
-    if not same:
-        raise ValueError(
-            "measure is not the same function when it is called again with the same arguments, as with numpy.random or a counter in it; "
-            "draw with jax.random from the key that it gets, and pass what changes as an argument."
-        )
 
 
 class EqualSeedsWarning(UserWarning):

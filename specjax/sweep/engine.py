@@ -85,9 +85,9 @@ def run(
         counts the seeds of each batch and `failed` those left out.
 
     Raises:
-        ValueError: anything above is violated, `measure` is not pure, or the store holds another sweep; raised before compilation. Or one
-            seed does not fit in `memory`; raised before the program that it does not fit runs. Or padding changes an output; raised after
-            the first call of the first program, before anything is kept.
+        ValueError: anything above is violated, or the store holds another sweep; raised before compilation. Or one seed does not
+            fit in `memory`; raised before the program that it does not fit runs. Or padding changes an output, or seems to since `measure`
+            is not pure; raised after the first call of the first program, before anything is kept.
         StoreError: the store cannot be written. Finished blocks are intact.
 
     Warns:

@@ -163,8 +163,9 @@ class Grid:
     @property
     def chosen(self) -> list["Grid"]:
         """The points of `corners` at each choice of each dimension that has some: no shape may depend on them."""
-        every = {dim.name: [int(np.argmax(dim.volumes))] for dim in self.wide}
-        return [self.at({**every, dim.name: [i]}) for dim in self.wide if dim.is_chosen for i in range(len(dim))]
+        return [
+            self.at({**self._largest, dim.name: [i]}) for dim in self.wide if dim.is_chosen for i in range(len(dim))
+        ]
 
     @property
     def coordinates(self) -> Coordinates:
@@ -182,9 +183,14 @@ class Grid:
         }
 
     @property
+    def _largest(self) -> dict[str, list[int]]:
+        """The place of the largest volume on each dimension that is cut."""
+        return {dim.name: [int(np.argmax(dim.volumes))] for dim in self.wide}
+
+    @property
     def corners(self) -> tuple["Grid", dict[str, "Grid"]]:
         """The point where all volumes are largest, and for each dimension of several volumes that where it alone has its smallest."""
-        top = {dim.name: [int(np.argmax(dim.volumes))] for dim in self.wide}
+        top = self._largest
         bottom = {dim.name: [int(np.argmin(dim.volumes))] for dim in self.wide if len(set(dim.volumes)) > 1}
         return self.at(top), {dim: self.at({**top, dim: place}) for dim, place in bottom.items()}
 

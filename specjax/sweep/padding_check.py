@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.programs import UnreadableProgramError, UnreadableProgramWarning
+from specjax.programs import Program, UnreadableProgramError, UnreadableProgramWarning, are_alike
 from specjax.sweep.calls import Calls
 from specjax.sweep.compilation_cache import persistent
 from specjax.sweep.devices import agreed
@@ -27,6 +27,10 @@ Outputs = Mapping[str, np.ndarray]
 
 SEEDS = 4
 """How many seeds a difference must be seen at before it is refused, where the first call has as many."""
+IMPURE = (
+    "measure is not the same function when it is called again with the same arguments, as with numpy.random or a counter in it; draw with "
+    "jax.random from the key that it gets, and pass what changes as an argument."
+)
 _STREAMS = 8  # ways of moving the last bits
 # A difference is beyond rounding if it is this many times the largest that moving the last bits makes, each bit moved by eight units
 # where rounding moves it by a half.
@@ -126,7 +130,20 @@ def _judged(
             stacklevel=2,
         )
         return None
-    return _refusal(padded, in_ways, names, bucket, alone, int(seeds[0]))
+    told = _refusal(padded, in_ways, names, bucket, alone, int(seeds[0]))
+    return told if told is None or is_pure(measurement, alone) else IMPURE
+
+
+def is_pure(measurement: Measurement, point: Grid) -> bool:
+    """Whether another trace of `measure` at a point has the same operations and numbers; true where these cannot be read.
+
+    With numpy.random or a counter in it each program has another number, the same for all its seeds, which looks like padding.
+    """
+    try:
+        programs = (Program.of(each.traced_at_point(point)) for each in (measurement, measurement.anew()))
+        return are_alike(*programs)
+    except UnreadableProgramError:
+        return True
 
 
 def _refusal(padded: Outputs, moved: Outputs, names: Sequence[str], bucket: Grid, alone: Grid, seed: int) -> str | None:

@@ -97,9 +97,9 @@ class Measurement:
         """The measurement at one point of the program of a grid, whichever: traced once for all grids whose programs take the same."""
         return self._at(grid).traced
 
-    def retraced(self, grid: Grid) -> jax.stages.Traced:
-        """`traced_at_point` once more, from the beginning."""
-        return Measurement(self.measure, self.key).traced_at_point(grid)
+    def anew(self) -> "Measurement":
+        """The same measurement, of which nothing is traced yet."""
+        return Measurement(self.measure, self.key)
 
     def _at(self, grid: Grid) -> "_AtPoint":
         scalars = jax.tree.map(lambda array: jax.ShapeDtypeStruct((), array.dtype), grid.coordinates)

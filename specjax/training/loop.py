@@ -164,25 +164,24 @@ def train(
     began, first = perf_counter(), int(run.step)
     if mesh is not None:
         run = jax.device_put(run, NamedSharding(mesh, PartitionSpec()))
-    while int(run.step) < steps:
-        with one_blas_thread():
+    with one_blas_thread():
+        while int(run.step) < steps:
             run = stretch(recorded(run))
-            run.step.block_until_ready()
-        if not bool(run.finite):
-            raise Diverged(
-                f"The training stopped being finite at step {int(run.step)}, first in {culprit(run)}; lower the learning rate or "
-                "clip the gradient.",
-                run,
-            )
-        if int(run.step) == steps:
-            run = recorded(run)
-        if checkpoints is not None:
-            checkpoints.save(int(run.step), run)
-        if progress is not None:
-            progress(run)
-        taken = perf_counter() - began
-        left = taken * (steps - int(run.step)) / (int(run.step) - first)
-        logger.info("step %d of %d, %.0f s left", int(run.step), steps, left, extra={"taken": taken})
+            if not bool(run.finite):
+                raise Diverged(
+                    f"The training stopped being finite at step {int(run.step)}, first in {culprit(run)}; lower the learning rate or "
+                    "clip the gradient.",
+                    run,
+                )
+            if int(run.step) == steps:
+                run = recorded(run)
+            if checkpoints is not None:
+                checkpoints.save(int(run.step), run)
+            if progress is not None:
+                progress(run)
+            taken = perf_counter() - began
+            left = taken * (steps - int(run.step)) / (int(run.step) - first)
+            logger.info("step %d of %d, %.0f s left", int(run.step), steps, left, extra={"taken": taken})
     return run
 
 

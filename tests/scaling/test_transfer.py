@@ -227,6 +227,7 @@ def test_two_scalars_are_trained_as_a_grid_that_widens_in_both():
 
 
 @pytest.mark.integration
+@pytest.mark.filterwarnings("ignore::specjax.sweep.EqualSeedsWarning")
 def test_depths_stand_in_the_place_of_widths():
     def layers(key, depth):
         del key

@@ -94,19 +94,25 @@ def test_a_number_asked_of_a_traced_value_is_answered_with_the_line(measure, wha
     assert str(raised.value).startswith(f"measure {what} at {__file__}:{measure.__code__.co_firstlineno} (")
 
 
-def test_a_measurement_that_is_not_pure_is_refused():
+def test_a_measurement_that_is_not_pure_is_refused_and_padding_is_not_blamed():
     """A draw of numpy.random is the same number for all seeds, and another in each program."""
     counter = iter(range(1000))
 
     def counting(key, d):
-        return {"y": jax.random.normal(key) * d + next(counter)}
+        return {"y": jax.random.normal(key) * jnp.asarray(sizes.active(d), float) + next(counter)}
 
     def drawing(key, d):
-        return {"y": jax.random.normal(key) * d * np.random.default_rng().uniform()}
+        return {"y": jax.random.normal(key) * jnp.asarray(sizes.active(d), float) * np.random.default_rng().uniform()}
 
     for impure in (counting, drawing):
         with pytest.raises(ValueError, match="not the same function when it is called again"):
-            sweep.run(impure, {"d": sweep.values(2.0, 4.0)}, seeds=2, key=KEY)
+            sweep.run(impure, {"d": sweep.widths(2, 4)}, seeds=2, key=KEY, plan="padded")
+
+    def padded(key, d):
+        return {"y": jnp.mean(sizes.normal(key, (d,)))}
+
+    with pytest.raises(ValueError, match="Padding to d=4 changes what measure returns"):
+        sweep.run(padded, {"d": sweep.widths(2, 4)}, seeds=2, key=KEY, plan="padded")
 
 
 @pytest.mark.parametrize(

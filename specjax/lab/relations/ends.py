@@ -8,7 +8,7 @@ where the curves say otherwise.
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import xarray as xr
@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from specjax import fits
 from specjax.lab import finding
 from specjax.lab.drawing import draw_estimates, draw_power
-from specjax.lab.estimates import TAIL, Estimate, Number, draw_dim, estimate, known, require_sizes, student
+from specjax.lab.estimates import TAIL, Estimate, Number, draw_dim, estimate, known, student
 from specjax.lab.finding import Distance, Finding, Verdict
 from specjax.lab.relations.relation import Relation
 
@@ -153,7 +153,7 @@ class Settles(_Local):
 class Bounded(_Local):
     """See `bounded`."""
 
-    slower_than: float = np.inf
+    slower_than: float = field(kw_only=True)
 
     _unless = "refuted as well if the curves that the data allow grow without end"
 
@@ -380,7 +380,7 @@ def bounded(draws: xr.DataArray, dim: str, *, slower_than: float | int, by: fits
     """
     if not slower_than > 0:
         raise ValueError(f"The slowest growth that counts is a positive exponent, got {slower_than}.")
-    return Bounded(_over(draws, dim, "stays bounded", 5), dim, by, float(slower_than))
+    return Bounded(_over(draws, dim, "stays bounded", 5), dim, by, slower_than=float(slower_than))
 
 
 def saturates(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Saturates:
@@ -407,5 +407,5 @@ def _over(draws: xr.DataArray, dim: str, behaviour: str, least: int) -> xr.DataA
         )
     if draws.sizes[dim] < least:
         raise ValueError(f"What {behaviour} as {dim!r} grows needs at least {least} sizes, got {draws.sizes[dim]}.")
-    require_sizes(draws, dim)
+    fits.require_sizes(draws, dim)
     return draws.sortby(dim)

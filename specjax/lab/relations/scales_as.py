@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from specjax import fits
 from specjax.lab import finding
 from specjax.lab.drawing import draw_power
-from specjax.lab.estimates import TAIL, Estimate, Number, draw_dim, require_sizes, student
+from specjax.lab.estimates import TAIL, Estimate, Number, draw_dim, student
 from specjax.lab.finding import Distance, Finding, Verdict
 from specjax.lab.relations.relation import Relation
 
@@ -76,20 +76,19 @@ class ScalesAs(Relation):
     def _logarithms(self, fitted: "_Fitted", rivals: Mapping[str, Number]) -> tuple[Distance, list[str]]:
         """How far the nearest power of the logarithm is at the point where it is nearest, and the curves with one that the data allow."""
         nearest, curves = np.inf, []
-        numbers = [xr.broadcast(fitted.reasons, xr.DataArray(n))[1] for n in (self.exponent, *rivals.values())]
-        for place, found in enumerate(fitted.found):
+        numbers = [_at_points(fitted.reasons, number) for number in (self.exponent, *rivals.values())]
+        for own, found in zip(np.concatenate(numbers, axis=1), fitted.found, strict=True):
             if found is None:
                 nearest = 0.0
                 continue
             halves = _HALVES + np.round(2 * found.exponent) / 2
-            own = [float(np.atleast_1d(n.values.ravel())[place]) for n in numbers if n.size == len(fitted.found)]
-            tried = {b: found.from_logarithm(b) for b in (*own, *halves)}
+            tried = {b: found.from_logarithm(b) for b in map(float, (*own, *halves))}
             nearest = min(nearest, *(far for far, _ in tried.values()))
             allowed = [b for b, (_, excluded) in tried.items() if not excluded]
             if allowed:
                 curves.append(found.logarithm(min(allowed, key=lambda b: tried[b][0])))
-        all_found = all(found is not None for found in fitted.found)
-        return Distance(f"{LOGARITHM} of {self.dim}", float(nearest), all_found and not curves), curves
+        excluded = None not in fitted.found and not curves
+        return Distance(f"{LOGARITHM} of {self.dim}", float(nearest), excluded), curves
 
     def draw(self, axes: Axes, rivals: Mapping[str, Number]) -> None:
         """Means against the size with the fitted power law, on logarithmic axes, for each point."""
@@ -145,11 +144,11 @@ class ScalesAs(Relation):
         except ValueError as error:
             # A mean within noise of zero, say, has no logarithm: more draws are needed, and nothing is decided.
             return _At(np.nan, everything, everything, everything, str(error), None)
-        reason = ""
         if found.contradicted:
             reason = "The data contradict every power law with a correction and every one above an offset"
             reason += f"; {found.curve} would do." if found.curve else ", with a power of the logarithm as well."
-        return _At(found.exponent, found.interval, found.powers, found.within, reason, found)
+            return _At(np.nan, everything, everything, everything, reason, None)
+        return _At(found.exponent, found.interval, found.powers, found.within, "", found)
 
     def _of_pure_power(self, draws: xr.DataArray, found: fits.Asymptotics) -> "_At":
         line = fits.fit_power_law(draws, self.dim, by=self.by)
@@ -180,6 +179,12 @@ class _At(NamedTuple):
     within: tuple[float, float]
     reason: str
     found: fits.Asymptotics | None
+
+
+def _at_points(frame: xr.DataArray, number: Number) -> np.ndarray:
+    """A number at each point of a frame, in its order: a row for each, with as many entries as the number has points besides."""
+    found = xr.DataArray(number).broadcast_like(frame).transpose(*frame.dims, ...)
+    return found.values.astype(float).reshape(frame.size, -1)
 
 
 _CONTRADICTED: dict[Fit, str] = {
@@ -228,7 +233,7 @@ def scales_as(
     dims = list(map(str, draws.dims))
     if dim not in dims:
         raise ValueError(f"A power of {dim!r} needs draws with that dimension, got {sorted(dims)}.")
-    require_sizes(draws, dim)
+    fits.require_sizes(draws, dim)
     if lacking := [str(other) for other in xr.DataArray(exponent).dims if other not in dims]:
         raise ValueError(
             f"The exponents have the dimensions {lacking}, which {draws.name!r} lacks; select or average them first."

@@ -1,6 +1,7 @@
 """What the outputs of a program depend on: the numbers in it, by which two traces of one pure function are the same, and its inputs."""
 
 from collections.abc import Collection, Iterator
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -8,30 +9,34 @@ import numpy as np
 from specjax.programs.program import Program, is_variable
 
 
-def numbers(program: Program) -> tuple[Any, ...]:
-    """The names of all operations of a program in order, with its literals and constants, to be compared with those of another."""
-    return tuple(_numbers(program))
+def are_alike(one: Program, other: Program) -> bool:
+    """Whether two programs have the same operations in the same order, with the same literals and constants."""
+    return all(_is_same(*pair) for pair in zip_longest(_numbers(one), _numbers(other)))
 
 
 def _numbers(program: Program) -> Iterator[Any]:
-    for constant in program.constants:
-        yield _plain(constant)
+    """The constants, the name of each operation, and its literals."""
+    yield from program.constants
     for equation in program.equations:
         yield equation.name
-        for atom in equation.inputs:
-            if not is_variable(atom):
-                yield _plain(atom.val)
+        yield from (atom.val for atom in equation.inputs if not is_variable(atom))
         for body in equation.bodies:
             yield from _numbers(body)
 
 
-def _plain(value: Any) -> Any:
-    """A number as bytes, with its type; the type alone of what is no array of numbers, as a key."""
+def _is_same(one: Any, other: Any) -> bool:
+    # Both traces close over the same arrays, unless these are made anew.
+    if one is other:
+        return True
+    if isinstance(one, str) or isinstance(other, str):
+        return type(one) is type(other) and bool(one == other)
     try:
-        array = np.asarray(value)
+        first, second = np.asarray(one), np.asarray(other)
     except TypeError:
-        return str(type(value))
-    return (str(array.dtype), array.shape, array.tobytes()) if array.dtype.kind in "biufc" else str(array.dtype)
+        return type(one) is type(other)  # keys, which are no numbers
+    if first.dtype != second.dtype or first.shape != second.shape:
+        return False
+    return first.dtype.kind not in "biufc" or first.tobytes() == second.tobytes()
 
 
 def reached(program: Program, places: Collection[int]) -> set[int]:
