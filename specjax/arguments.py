@@ -61,6 +61,12 @@ def check_number(value: Any, name: str, interval: str, by: str) -> None:
         raise refusal
 
 
+def check_count(value: Any, name: str, least: int, by: str) -> None:
+    """Checks that `value` is a whole number of at least `least`; raises ValueError for another value, such as 2.5 or True."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{by} needs a whole number of at least {least} as {name}, got {_shown(value)}.")
+
+
 def _shown(value: Any) -> str:
     """A value as an error shows it: short ones as they are, others by their type."""
     if isinstance(value, float) and not math.isfinite(value):

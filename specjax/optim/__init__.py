@@ -17,6 +17,7 @@ from specjax.optim.orthogonal import normalize_columns as normalize_columns
 from specjax.optim.orthogonal import normalize_rows as normalize_rows
 from specjax.optim.orthogonal import orthogonalize as orthogonalize
 from specjax.optim.orthogonal import spectral_descent as spectral_descent
+from specjax.optim.precision import in_float32 as in_float32
 from specjax.optim.qk_clip import Heads as Heads
 from specjax.optim.qk_clip import qk_clip as qk_clip
 from specjax.optim.routing import Routing as Routing

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import PyTree
 
+from specjax.arguments import REAL, check_number
 from specjax.optim.precision import in_float32
 
 
@@ -30,6 +31,8 @@ def add_cautious_decay(
         ValueError: at update without parameters.
 
     """
+    if not callable(weight_decay):
+        check_number(weight_decay, "weight_decay", REAL, "add_cautious_decay")
     decayed = optax.with_extra_args_support(optax.add_decayed_weights(weight_decay, mask))
 
     def update(updates: PyTree, state: Any, params: PyTree | None = None, **extra_args: Any) -> tuple[PyTree, Any]:

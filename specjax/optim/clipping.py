@@ -16,11 +16,12 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
+from specjax.arguments import check_number
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, matrices_of
 from specjax.optim.orthogonal import stateless
 from specjax.optim.precision import in_float32
 from specjax.optim.scales import Scale, scale_named, shape_factors
-from specjax.spectral import spectral_map, stabilized_sign
+from specjax.spectral import spectral_map
 
 Kind = Literal["hard", "soft"]
 
@@ -85,7 +86,11 @@ def clip_weights(
         matrices_of(updates, dimension_numbers, "clip_weights")
         if params is None:
             raise ValueError("clip_weights needs the parameters: update(updates, state, params).")
-        return jax.tree.map(jnp.subtract, clip(jax.tree.map(jnp.add, params, updates)), params), state
+        moved = jax.tree.map(jnp.add, params, updates)
+        # What is not clipped keeps the update, without the rounding of a difference of weights.
+        return jax.tree.map(
+            lambda new, old, w, u: jnp.where(new == old, u, new - w), clip(moved), moved, params, updates
+        ), state
 
     return in_float32(optax.GradientTransformation(init, update))
 
@@ -99,8 +104,7 @@ def _clipping(
     sizes: PyTree | None,
 ) -> Callable[[PyTree], PyTree]:
     """The clipping of a tree of matrices."""
-    if isinstance(limit, int | float) and not limit > 0:
-        raise ValueError(f"{name} needs a positive limit, got {limit}.")
+    check_number(limit, "limit", "(0, inf]", name)
     if kind not in ("hard", "soft"):
         raise ValueError(f'Unknown kind {kind!r} of clipping; choose "hard" or "soft".')
     formula = scale_named(scale)
@@ -117,6 +121,13 @@ def _clipping(
 
 
 def _clipped(x: Float[Array, "batch m n"], limit: Float[Array, ""], kind: Kind) -> Float[Array, "batch m n"]:
-    if kind == "hard":
-        return spectral_map(x, lambda s: jnp.minimum(s, limit))
-    return limit * stabilized_sign(x, limit)
+    clipped = jnp.minimum if kind == "hard" else _softly
+    return spectral_map(x, lambda s: clipped(s, limit))
+
+
+def _softly(s: Float[Array, " k"], limit: Float[Array, ""]) -> Float[Array, " k"]:
+    """s / √(1 + s²/c²), without a square of a number above 1."""
+    below = s <= limit
+    small, large = jnp.where(below, s, limit), jnp.where(below, limit, s)
+    part = small / large
+    return small / jnp.sqrt(1 + part**2)

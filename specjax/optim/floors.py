@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
+from specjax.arguments import check_number
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, matrices_of
 from specjax.optim.precision import in_float32
 from specjax.spectral.scaling import frobenius, ratio, scaled
@@ -40,8 +41,7 @@ def lift_to_floor(
             update without parameters.
 
     """
-    if isinstance(floor, int | float) and not floor > 0:
-        raise ValueError(f"lift_to_floor needs a positive floor, got {floor}.")
+    check_number(floor, "floor", "(0, inf)", "lift_to_floor")
     if per not in ("output", "matrix"):
         raise ValueError(f'Unknown per={per!r}; choose "output" or "matrix".')
     axes = (1,) if per == "output" else (1, 2)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PyTree
 
+from specjax.arguments import REAL, check_number
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, matrices_of
 from specjax.optim.precision import in_float32
 from specjax.spectral.scaling import frobenius, ratio, scaled
@@ -46,6 +47,8 @@ def hyperball(
         ValueError: at init and update for a leaf that is not a matrix; at update without parameters.
 
     """
+    if not callable(learning_rate):
+        check_number(learning_rate, "learning_rate", REAL, "hyperball")
 
     def init(params: PyTree) -> HyperballState:
         matrices = matrices_of(params, dimension_numbers, "hyperball")

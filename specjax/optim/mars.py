@@ -13,11 +13,13 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Bool, PyTree
 
+from specjax.arguments import REAL, check_number
+from specjax.optim.precision import check_arrays, kept_dtype
 from specjax.spectral.scaling import at_least_float32
 
 
 class MarsState(NamedTuple):
-    """The last gradient, in the dtypes of the parameters, and whether there was one."""
+    """The last gradient, in the dtypes of the parameters (float32 for float16), and whether there was one."""
 
     previous: PyTree
     started: Bool[Array, ""]
@@ -44,8 +46,8 @@ def mars_correction(
         ValueError: at once for a decay outside [0, 1); at update for a missing `previous_gradient` where it is exact.
 
     """
-    if isinstance(decay, int | float) and not 0 <= decay < 1:
-        raise ValueError(f"mars_correction needs a decay in [0, 1), got {decay}.")
+    check_number(gamma, "gamma", REAL, "mars_correction")
+    check_number(decay, "decay", "[0, 1)", "mars_correction")
 
     def corrected(gradient: Array, before: Array) -> Array:
         now = at_least_float32(gradient)
@@ -53,14 +55,22 @@ def mars_correction(
         return (now + strength * (now - before.astype(now.dtype))).astype(gradient.dtype)
 
     def init(params: PyTree) -> MarsState | optax.EmptyState:
-        return optax.EmptyState() if exact else MarsState(optax.tree.zeros_like(params), jnp.zeros((), bool))
+        check_arrays(params)
+        if exact:
+            return optax.EmptyState()
+        return MarsState(jax.tree.map(lambda x: jnp.zeros_like(x, dtype=kept_dtype(x)), params), jnp.zeros((), bool))
 
     def update(
         updates: PyTree, state: MarsState | optax.EmptyState, params: PyTree | None = None, **extra_args: object
     ) -> tuple[PyTree, MarsState | optax.EmptyState]:
         del params
+        check_arrays(updates)
         if isinstance(state, MarsState):
-            before = jax.tree.map(lambda g, p: jnp.where(state.started, p.astype(g.dtype), g), updates, state.previous)
+            before = jax.tree.map(
+                lambda g, p: jnp.where(state.started, *jnp.broadcast_arrays(p, g.astype(p.dtype))),
+                updates,
+                state.previous,
+            )
             new = MarsState(optax.tree.cast_like(updates, state.previous), jnp.ones((), bool))
             return jax.tree.map(corrected, updates, before), new
         if "previous_gradient" not in extra_args:

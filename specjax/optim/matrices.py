@@ -15,6 +15,7 @@ from jaxtyping import Array, ArrayLike, Inexact, Num, PyTree
 from optax.contrib import MuonDimensionNumbers
 
 from specjax.optim.names import leaf_names
+from specjax.optim.precision import check_arrays
 from specjax.optim.sharded import call_sharded
 from specjax.optim.splits import Interleaved, Splits, by_leaf, checked
 from specjax.sizes import AnySize
@@ -131,11 +132,13 @@ def matrices_of(
         complex_too: Whether the caller takes complex matrices.
 
     Raises:
-        ValueError: for a leaf that is no matrix: fewer than two axes, not a real floating dtype (nor a complex one where these are taken),
-            or None for its dimension numbers; for axes that do not fit the leaf; for dimension numbers that are not a prefix of the tree;
+        ValueError: for a leaf that is not an array, or no matrix: fewer than two axes, not a real floating dtype (nor a complex one where
+            these are taken), or None for its dimension numbers; for axes that do not fit the leaf; for dimension numbers that are not a
+            prefix of the tree;
             for splits of a leaf that there is not, or that do not add up to the leaf's outputs.
 
     """
+    check_arrays(tree)
     leaves, treedef = jax.tree.flatten(tree)
     names = leaf_names(tree)
     specs = prefix_leaves(dimension_numbers, tree, MuonDimensionNumbers, "dimension_numbers")

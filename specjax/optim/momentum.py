@@ -20,6 +20,8 @@ import optax
 from jax.typing import DTypeLike
 from jaxtyping import Array, ArrayLike, Float, Int, Key, PyTree
 
+from specjax.arguments import check_number
+from specjax.optim.precision import check_arrays, kept_dtype
 from specjax.optim.rounding import stochastic_bfloat16
 from specjax.spectral.scaling import at_least_float32
 
@@ -54,21 +56,21 @@ def momentum(
         convention: "ema" (Keller Jordan's and torch's Muon, optax.contrib.muon) or "sgd" (torch's SGD, `optax.trace`).
         nesterov: Whether the gradient is looked ahead.
         bias_correction: Whether the average is divided by the sum of its weights, as optax.contrib.muon and Adam do; "ema" only.
-        dtype: Of the accumulator m, bfloat16, float32 or float64; by default the parameters'.
+        dtype: Of the accumulator m, bfloat16, float32 or float64; by default the parameters', and float32 for those in float16, in which
+            gradients below 1e-7 are zero.
         key: For accumulators in bfloat16, which are then rounded at random, see `specjax.optim.rounding`; needed with that `dtype`.
 
     Returns:
-        A transformation that keeps the sign; its state has the structure and, unless `dtype` is given, the dtypes of the parameters, as its
-        updates have those of the gradients. Half precision is computed in float32 and rounded; what leaves in this step is of the
-        accumulator before it is rounded.
+        A transformation that keeps the sign; its state has the structure of the parameters, its updates have the dtypes of the gradients.
+        Half precision is computed in float32 and rounded; what leaves in this step is of the accumulator before it is rounded. In float16
+        it may round to zero, which `muon`, and `in_float32` around a whole chain, avoid.
 
     Raises:
         ValueError: for an unknown convention, a decay outside [0, 1), a bias correction of the "sgd" sum, another dtype, or bfloat16
-            without a key; at init for a dtype where leaves are complex.
+            without a key; at init for a dtype where leaves are complex, and for a leaf that is not an array.
 
     """
-    if isinstance(decay, int | float) and not 0 <= decay < 1:
-        raise ValueError(f"momentum needs a decay in [0, 1), got {decay}.")
+    check_number(decay, "decay", "[0, 1)", "momentum")
     if convention not in ("ema", "sgd"):
         raise ValueError(f'Unknown momentum convention {convention!r}; choose "ema" or "sgd".')
     if convention == "sgd" and bias_correction:
@@ -88,16 +90,20 @@ def momentum(
         return rest * gradient + beta * moment
 
     def init(params: PyTree) -> MomentumState:
+        check_arrays(params)
         if dtype is not None and any(jnp.issubdtype(x.dtype, jnp.complexfloating) for x in jax.tree.leaves(params)):
             raise ValueError(
                 f"momentum of complex leaves keeps their dtype, got dtype={jnp.dtype(dtype)}; leave it out."
             )
         weight = jnp.zeros((), jnp.result_type(float)) if bias_correction else None
         step = None if key is None else jnp.zeros((), jnp.int32)
-        return MomentumState(optax.tree.zeros_like(params, dtype=dtype), weight, step)
+        return MomentumState(
+            jax.tree.map(lambda x: jnp.zeros_like(x, dtype=dtype or kept_dtype(x)), params), weight, step
+        )
 
     def update(updates: PyTree, state: MomentumState, params: PyTree | None = None) -> tuple[PyTree, MomentumState]:
         del params
+        check_arrays(updates)
         weight = None if state.weight is None else mixed(state.weight, jnp.ones_like(state.weight))
 
         def over(x: Array, weight: Array | None) -> Array:

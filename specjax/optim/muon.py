@@ -11,6 +11,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, ArrayLike, Key, PyTree
 from optax.contrib import MuonDimensionNumbers
 
+from specjax.arguments import REAL, check_number
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, is_matrix, prefix_leaves
 from specjax.optim.momentum import Convention, momentum
 from specjax.optim.names import leaf_names
@@ -53,7 +54,8 @@ def muon(
     them is one compiled program: build the optimizer inside the vmapped function, or use `specjax.optim.inject_hyperparams`
     (optax's own takes `labels` and whatever else is a function for a schedule unless `static_args` names it).
 
-    Updates and the momentum keep the dtypes of the parameters, each its own in a tree of several; AdamW's state is at least float32.
+    Updates and the momentum keep the dtypes of the parameters, each its own in a tree of several. In float16 the momentum and the
+    polar factor are computed in float32, and AdamW's state is at least float32.
 
     Args:
         learning_rate: A number, a scalar array or a schedule.
@@ -81,26 +83,36 @@ def muon(
         A complete optimizer; its state is that of `optax.partition`. `update` needs `params`.
 
     Raises:
-        ValueError: at once for a wrong decay, convention or scale; at init and update for an unknown label, an integer leaf (filter it
-            out: `eqx.filter(params, eqx.is_inexact_array)`), or a leaf labelled "matrix" that is none.
+        ValueError: at once for a number that is not finite, a wrong decay, convention or scale; at init and update for an unknown label,
+            an integer leaf (filter it out: `eqx.filter(params, eqx.is_inexact_array)`), or a leaf labelled "matrix" that is none.
 
     """
-    matrix_steps = optax.chain(
-        momentum(decay, convention, nesterov=nesterov, bias_correction=bias_correction, dtype=momentum_dtype, key=key),
-        orthogonalize(
-            method,
-            scale,
-            adaptive=adaptive,
-            dimension_numbers=dimension_numbers,
-            sizes=sizes,
-            splits=splits,
-            sharding=sharding,
+    if not callable(learning_rate):
+        check_number(learning_rate, "learning_rate", REAL, "muon")
+    check_number(weight_decay, "weight_decay", REAL, "muon")
+    # In float16 a small gradient would be zero before its polar factor is taken.
+    matrix_steps = in_float32(
+        optax.chain(
+            momentum(
+                decay, convention, nesterov=nesterov, bias_correction=bias_correction, dtype=momentum_dtype, key=key
+            ),
+            orthogonalize(
+                method,
+                scale,
+                adaptive=adaptive,
+                dimension_numbers=dimension_numbers,
+                sizes=sizes,
+                splits=splits,
+                sharding=sharding,
+            ),
+            in_float32(
+                optax.chain(
+                    optax.add_decayed_weights(weight_decay, weight_decay_mask),
+                    optax.scale_by_learning_rate(learning_rate),
+                )
+            ),
         ),
-        in_float32(
-            optax.chain(
-                optax.add_decayed_weights(weight_decay, weight_decay_mask), optax.scale_by_learning_rate(learning_rate)
-            )
-        ),
+        only=jnp.float16,
     )
     if other is None:
         # In float16 eps would be 0, and so would the squares of gradients below 2e-4.

@@ -4,6 +4,7 @@ A polar factor has singular values 1, but rows of very different norms. NorMuon 
 over the inputs of each neuron, and divides: Ô_t = O_t / √v_t.
 """
 
+import math
 from typing import Literal, NamedTuple
 
 import jax
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
+from specjax.arguments import check_number
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, Matrices, MatrixView, matrices_of
 from specjax.optim.precision import in_float32
 from specjax.spectral.scaling import frobenius, ratio
@@ -19,9 +21,9 @@ Per = Literal["output", "longer"]
 
 
 class NeuronMomentState(NamedTuple):
-    """For each leaf the second moments v of its neurons: the batch axes of the leaf, then one axis of the neurons; at least float32."""
+    """For each leaf the roots √v of the second moments of its neurons: the batch axes of the leaf, then one axis of the neurons."""
 
-    moment: PyTree
+    rms: PyTree
 
 
 def scale_by_neuron_moment(
@@ -47,8 +49,7 @@ def scale_by_neuron_moment(
         ValueError: at once for a decay outside [0, 1) or an unknown `per`; at init and update for a leaf that is not a matrix.
 
     """
-    if isinstance(decay, int | float) and not 0 <= decay < 1:
-        raise ValueError(f"scale_by_neuron_moment needs a decay in [0, 1), got {decay}.")
+    check_number(decay, "decay", "[0, 1)", "scale_by_neuron_moment")
     if per not in ("output", "longer"):
         raise ValueError(f'Unknown per={per!r}; choose "output" or "longer".')
 
@@ -69,12 +70,12 @@ def scale_by_neuron_moment(
         del params
         matrices = matrices_in(updates)
         moments, steps = [], []
-        for stack, view, moment in zip(matrices.stacks(), matrices.views, jax.tree.leaves(state.moment), strict=True):
-            squares = jnp.mean(stack**2, axis=_reduced(view, per))
-            new = _averaged(moment.reshape(squares.shape), squares, decay)
-            moments.append(new.reshape(moment.shape))
-            per_neuron = jnp.expand_dims(_inverse_root(new), _reduced(view, per))
-            steps.append(_same_norm(stack * per_neuron, stack))
+        for stack, view, old in zip(matrices.stacks(), matrices.views, jax.tree.leaves(state.rms), strict=True):
+            axis = _reduced(view, per)
+            rms = frobenius(stack, axis) / math.sqrt(max(stack.shape[axis], 1))
+            new = _averaged(old.reshape(rms.shape), rms, decay)
+            moments.append(new.reshape(old.shape))
+            steps.append(_same_norm(ratio(stack, jnp.expand_dims(new, axis)), stack))
         return matrices.tree(steps), NeuronMomentState(matrices.treedef.unflatten(moments))
 
     return in_float32(optax.GradientTransformation(init, update))
@@ -90,15 +91,10 @@ def _neurons(view: MatrixView, per: Per) -> int:
     return int(view.fans[2 - _reduced(view, per)])  # type: ignore[arg-type]
 
 
-def _averaged(moment: Array, squares: Array, decay: ArrayLike) -> Array:
-    beta = jnp.asarray(decay, moment.dtype)
-    return beta * moment + (1 - beta) * squares
-
-
-def _inverse_root(moment: Float[Array, "*n"]) -> Float[Array, "*n"]:
-    """1/√v, and 0 for 0, whose neurons have been zero in every step."""
-    zero = moment == 0
-    return jnp.where(zero, 0, 1 / jnp.sqrt(jnp.where(zero, 1, moment)))
+def _averaged(old: Float[Array, "*n"], new: Float[Array, "*n"], decay: ArrayLike) -> Float[Array, "*n"]:
+    """The root of the average of squares."""
+    beta = jnp.asarray(decay, old.dtype)
+    return frobenius(jnp.stack([jnp.sqrt(beta) * old, jnp.sqrt(1 - beta) * new]), axis=0)
 
 
 def _same_norm(x: Float[Array, "batch m n"], like: Float[Array, "batch m n"]) -> Float[Array, "batch m n"]:

@@ -13,6 +13,7 @@ from jax.sharding import NamedSharding
 from jaxtyping import Array, Float, Inexact, PyTree
 
 from specjax import spectral
+from specjax.arguments import check_number
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, matrices_of
 from specjax.optim.precision import in_float32
 from specjax.optim.scales import Scale, scale_named, shape_factors
@@ -112,8 +113,8 @@ def spectral_descent(
         ValueError: at once for a curvature that is not positive; at init and update for a leaf that is not a matrix.
 
     """
-    if isinstance(curvature, int | float) and not curvature > 0:
-        raise ValueError(f"spectral_descent needs a positive curvature, got {curvature}.")
+    if not callable(curvature):
+        check_number(curvature, "curvature", "(0, inf)", "spectral_descent")
     chosen = spectral.SVD() if method is None else method
     require_method(chosen, "spectral_descent")
 

@@ -5,31 +5,62 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
+from jax.typing import DTypeLike
 from jaxtyping import Array, PyTree
 
+from specjax.optim.names import leaf_names
 from specjax.spectral.scaling import at_least_float32
 
 
-def in_float32(inner: optax.GradientTransformation) -> optax.GradientTransformationExtraArgs:
+def in_float32(
+    inner: optax.GradientTransformation, *, only: DTypeLike | None = None
+) -> optax.GradientTransformationExtraArgs:
     """The transformation of updates and parameters in at least float32, its updates rounded to the dtypes they came in.
 
-    So its state is float32 too, and stays so whatever the dtypes of the numbers it was built with.
+    Its state is then float32 too, and stays so whatever the dtypes of the numbers it was built with. Around a chain it keeps what one link
+    hands to the next from being rounded.
+
+    Args:
+        inner: Any transformation.
+        only: The dtype of the leaves to which this is done; by default all in half precision.
+
+    Raises:
+        ValueError: at init and update for a leaf that is not an array.
     """
     step = optax.with_extra_args_support(inner)
 
     def init(params: PyTree) -> Any:
-        return step.init(_wide(params))
+        return step.init(_wide(params, only))
 
     def update(updates: PyTree, state: Any, params: PyTree | None = None, **extra_args: Any) -> tuple[PyTree, Any]:
-        wide, state = step.update(_wide(updates), state, None if params is None else _wide(params), **extra_args)
+        wide_params = None if params is None else _wide(params, only)
+        wide, state = step.update(_wide(updates, only), state, wide_params, **extra_args)
         return optax.tree.cast_like(wide, updates), state
 
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _wide(tree: PyTree) -> PyTree:
+def check_arrays(tree: PyTree) -> None:
+    """Raises ValueError for a tree with a leaf that is not an array."""
+    for name, leaf in zip(leaf_names(tree), jax.tree.leaves(tree), strict=True):
+        if not hasattr(leaf, "dtype"):
+            raise ValueError(
+                f"An optimizer needs arrays as leaves, the leaf {name} is of type {type(leaf).__name__}; take jnp.asarray of it, or "
+                "leave it out with eqx.filter(params, eqx.is_inexact_array)."
+            )
+
+
+def kept_dtype(leaf: Array) -> DTypeLike:
+    """The dtype in which a gradient is kept for the next step: the leaf's, and float32 for float16, whose range gradients leave."""
+    return jnp.float32 if leaf.dtype == jnp.float16 else leaf.dtype
+
+
+def _wide(tree: PyTree, only: DTypeLike | None) -> PyTree:
+    check_arrays(tree)
+
     def wide(leaf: Array) -> Array:
-        # What is no float is for the inner transformation to refuse.
-        return at_least_float32(leaf) if jnp.issubdtype(leaf.dtype, jnp.inexact) else leaf
+        # Leave whole numbers: the inner transformation rejects them.
+        chosen = jnp.issubdtype(leaf.dtype, jnp.inexact) and only in (None, leaf.dtype)
+        return at_least_float32(leaf) if chosen else leaf
 
     return jax.tree.map(wide, tree)

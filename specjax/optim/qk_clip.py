@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
+from specjax.arguments import check_number
 from specjax.optim.matrices import prefix_leaves
 from specjax.optim.names import leaf_names
 from specjax.optim.precision import in_float32
@@ -47,8 +48,7 @@ def qk_clip(threshold: ArrayLike, heads: PyTree) -> optax.GradientTransformation
             for axes that a leaf does not have.
 
     """
-    if isinstance(threshold, int | float) and not threshold > 0:
-        raise ValueError(f"qk_clip needs a positive threshold, got {threshold}.")
+    check_number(threshold, "threshold", "(0, inf]", "qk_clip")
 
     def update(
         updates: PyTree, state: optax.EmptyState, params: PyTree | None = None, **extra_args: object

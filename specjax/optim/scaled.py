@@ -7,8 +7,11 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
+from specjax.arguments import check_number
 from specjax.optim.matrices import IN_OUT, matrices_of
 from specjax.programs.one_at_a_time import compiled_one_at_a_time
+from specjax.spectral.products import product
+from specjax.spectral.scaling import scaled
 
 
 def scale_by_factor_gram(damping: ArrayLike = 0.0) -> optax.GradientTransformationExtraArgs:
@@ -22,8 +25,7 @@ def scale_by_factor_gram(damping: ArrayLike = 0.0) -> optax.GradientTransformati
         ValueError: at once for a negative damping; at init and update for a leaf that is not a matrix; at update without parameters.
 
     """
-    if isinstance(damping, int | float) and not damping >= 0:
-        raise ValueError(f"scale_by_factor_gram needs a damping that is not negative, got {damping}.")
+    check_number(damping, "damping", "[0, inf)", "scale_by_factor_gram")
 
     def init(params: PyTree) -> optax.EmptyState:
         matrices_of(params, IN_OUT, "scale_by_factor_gram")
@@ -46,9 +48,15 @@ def scale_by_factor_gram(damping: ArrayLike = 0.0) -> optax.GradientTransformati
 def _preconditioned(g: Float[Array, "*n d k"], x: Float[Array, "*n d k"], damping: ArrayLike) -> Float[Array, "*n d k"]:
     if not g.size:
         return g
-    dtype = jnp.float32 if g.dtype.itemsize < 4 else g.dtype
-    factor, gradient = x.astype(dtype), g.astype(dtype)
-    ridge = jnp.asarray(damping, dtype) * jnp.eye(x.shape[-1], dtype=dtype)
-    gram = jnp.matmul(factor.mT, factor) + jnp.broadcast_to(ridge, (*x.shape[:-2], *ridge.shape))
+    gradient, power = scaled(g)
+    factor, lengths = scaled(x.astype(gradient.dtype), axis=-2)
+    root = jnp.sqrt(jnp.asarray(damping, gradient.dtype))
+    # With the columns in units D of their size, XᵀX + λ = D (X̂ᵀX̂ + λ D⁻²) D, of which no term is beyond the range of floats.
+    units = jnp.maximum(lengths, root)
+    factor = factor * (lengths / units)
+    gram = product(factor.mT, factor) + (root / units) ** 2 * jnp.eye(x.shape[-1], dtype=gradient.dtype)
     solve = jnp.vectorize(partial(compiled_one_at_a_time, jnp.linalg.solve), signature="(k,k),(k,d)->(k,d)")
-    return solve(gram, gradient.mT).mT.astype(g.dtype)
+    least = jnp.min(units, axis=-1, keepdims=True)
+    solved = solve(gram, (gradient * (least / units)).mT).mT
+    # In this order: XLA makes of a / b / c the quotient of a and b c, which may leave the range.
+    return (solved * (power / least) / units).astype(g.dtype)

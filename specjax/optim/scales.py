@@ -10,9 +10,10 @@ from types import MappingProxyType
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from specjax.arguments import check_count
 from specjax.optim.matrices import Fans, Matrices, prefix_leaves
 from specjax.optim.names import leaf_names
-from specjax.sizes import active
+from specjax.sizes import Size, active
 
 Extent = Float[Array, ""]
 Scale = Callable[[Extent, Extent], float | Array]
@@ -63,7 +64,7 @@ def shape_factors(
     """The scale of every part of every leaf of `tree`, at the active extents where `sizes`, a prefix tree of `Fans`, gives them, else at
     its shape.
 
-    Raises ValueError for a leaf with both sizes and splits.
+    Raises ValueError for a leaf with both sizes and splits, and for an extent that is no positive whole number.
     """
     result = []
     for i, (given, view) in enumerate(zip(prefix_leaves(sizes, tree, Fans, "sizes"), matrices.views, strict=True)):
@@ -71,6 +72,9 @@ def shape_factors(
             raise ValueError(
                 f"The leaf {leaf_names(tree)[i]} has both sizes and splits; split a matrix that is not padded."
             )
+        for name, fan in [] if given is None else given._asdict().items():
+            if not isinstance(fan, Size):
+                check_count(fan, name, 1, "Fans")
         parts = view.parts if given is None else (given,)
         result.append(tuple(scale(*(jnp.asarray(active(fan), float) for fan in fans)) for fans in parts))
     return result

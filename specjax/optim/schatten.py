@@ -12,14 +12,16 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
+from specjax.arguments import check_number
 from specjax.optim.matrices import IN_OUT, DimensionNumbers
 from specjax.optim.orthogonal import scaled_map
 from specjax.optim.scales import Scale
-from specjax.spectral import polar, spectral_norm, spectral_power
+from specjax.spectral import polar, spectral_map, spectral_norm
 from specjax.spectral.scaling import at_least_float32, ratio
 
 RANK_ONE = 2.0**-20
-"""How near to 1 an order p counts as 1: singular values less than 10⁻⁵ below the largest, relatively, are then not told from it."""
+"""How near to 1 an order p counts as 1."""
+_TIE = 64  # roundings, within which a singular value counts as equal to the largest
 
 
 def schatten_direction(
@@ -49,8 +51,7 @@ def schatten_direction(
         ValueError: at once for a p that is not positive or an unknown scale; at init and update for a leaf that is not a matrix.
 
     """
-    if isinstance(p, int | float) and not p > 0:
-        raise ValueError(f"schatten_direction needs a positive order p, got {p}; math.inf is the polar factor.")
+    check_number(p, "p", "(0, inf]", "schatten_direction")
     return scaled_map(
         lambda x: polar(x, lambda wide: _direction(wide, p)), scale, dimension_numbers, sizes, "schatten_direction"
     )
@@ -61,7 +62,14 @@ def _direction(x: Float[Array, "m n"], p: ArrayLike) -> Float[Array, "m n"]:
     order = jnp.asarray(p, wide.dtype)
     # Relative to the largest singular value no power overflows. D does not depend on the scale.
     unit = ratio(wide, spectral_norm(wide))
-    power = spectral_power(unit, 1 / jnp.maximum(order - 1, RANK_ONE))
+    power = spectral_map(unit, lambda s: _powers(s, order))
     # ⟨G, U S^(q-1) Vᵀ⟩ = Σ s^q, at least 1. Its root of order p <= 1 is that of order 1: one pair has every norm 1.
     total = jnp.sum(unit * power)
     return ratio(power, jnp.where(total > 0, total, 1) ** (1 / jnp.maximum(order, 1))).astype(x.dtype)
+
+
+def _powers(s: Float[Array, "..."], order: Float[Array, ""]) -> Float[Array, "..."]:
+    """s^(q-1) of values whose largest is 1, with 1/order + 1/q = 1; for the order 1 those of the values that equal the largest."""
+    first = jnp.where(s >= 1 - _TIE * jnp.finfo(s.dtype).eps, jnp.ones_like(s), 0)
+    exponent = 1 / jnp.maximum(order - 1, RANK_ONE)
+    return jnp.where(order - 1 > RANK_ONE, s**exponent, first)

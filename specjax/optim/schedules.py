@@ -11,6 +11,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Float, Int, Key, PyTree
 
+from specjax.arguments import check_number
+from specjax.optim.precision import check_arrays
+
 
 class PlateauState(NamedTuple):
     """The factor on the updates, the smallest loss seen, and for how many updates none smaller was seen."""
@@ -25,7 +28,8 @@ def geometric(prefactor: ArrayLike, rho: ArrayLike) -> optax.Schedule:
 
     Raises ValueError for a prefactor that is not positive or ρ outside (0, 1), where they are known.
     """
-    _check(rho, prefactor)
+    check_number(prefactor, "prefactor", "(0, inf)", "geometric")
+    check_number(rho, "rho", "(0, 1)", "geometric")
 
     def rate(count: ArrayLike) -> Array:
         c, decay = (jnp.asarray(x, jnp.result_type(float)) for x in (prefactor, rho))
@@ -44,7 +48,8 @@ def random_geometric(
 
     Raises ValueError unless 0 < low <= high and ρ is in (0, 1), where they are known.
     """
-    _check(rho, low, high)
+    for name, value, interval in (("low", low, "(0, inf)"), ("high", high, "(0, inf)"), ("rho", rho, "(0, 1)")):
+        check_number(value, name, interval, "random_geometric")
     if all(isinstance(x, int | float) for x in (low, high)) and low > high:  # type: ignore[operator]
         raise ValueError(f"random_geometric needs low <= high, got low={low} and high={high}; exchange them.")
 
@@ -70,13 +75,11 @@ def decay_on_plateau(factor: ArrayLike = 0.5, patience: ArrayLike = 10) -> optax
     Both may be traced, so that a sweep maps over them. Raises ValueError at once for a factor outside (0, 1) or a patience below 1, where
     they are known.
     """
-    if isinstance(factor, int | float) and not 0 < factor < 1:
-        raise ValueError(f"decay_on_plateau needs a factor in (0, 1), got {factor}.")
-    if isinstance(patience, int | float) and patience < 1:
-        raise ValueError(f"decay_on_plateau needs a patience of at least 1 update, got {patience}.")
+    check_number(factor, "factor", "(0, 1)", "decay_on_plateau")
+    check_number(patience, "patience", "[1, inf)", "decay_on_plateau")
 
     def init(params: PyTree) -> PlateauState:
-        del params
+        check_arrays(params)
         dtype = jnp.result_type(float)
         return PlateauState(jnp.ones((), dtype), jnp.full((), jnp.inf, dtype), jnp.zeros((), jnp.int32))
 
@@ -96,11 +99,3 @@ def decay_on_plateau(factor: ArrayLike = 0.5, patience: ArrayLike = 10) -> optax
         return scaled, PlateauState(scale, jnp.where(improved, value, state.best), jnp.where(stuck, 0, bad))
 
     return optax.GradientTransformationExtraArgs(init, update)
-
-
-def _check(rho: ArrayLike, *prefactors: ArrayLike) -> None:
-    if isinstance(rho, int | float) and not 0 < rho < 1:
-        raise ValueError(f"A geometric schedule needs rho in (0, 1), got {rho}.")
-    for prefactor in prefactors:
-        if isinstance(prefactor, int | float) and not prefactor > 0:
-            raise ValueError(f"A geometric schedule needs positive prefactors, got {prefactor}.")

@@ -12,17 +12,21 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
+from specjax.arguments import check_count, check_number
+from specjax.optim.gram_sums import GramSums, added, no_sums
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, matrices_of
 from specjax.optim.precision import in_float32
+from specjax.spectral.maps import spectral_map
 from specjax.spectral.products import product
-from specjax.spectral.roots import inverse_root
+from specjax.spectral.scaling import scaled
 
 
-class Sides(NamedTuple):
-    """A matrix for each side of each matrix of a leaf."""
+class Roots(NamedTuple):
+    """The inverse roots of both sides of each matrix, of sums in units of `unit`²."""
 
     left: Float[Array, "batch m m"]
     right: Float[Array, "batch n n"]
+    unit: Float[Array, "batch 1 1"]
 
 
 class ShampooState(NamedTuple):
@@ -30,8 +34,8 @@ class ShampooState(NamedTuple):
 
     step: Int[Array, ""]
     weight: Float[Array, ""]
-    sums: list[Sides]
-    roots: list[Sides]
+    sums: list[GramSums]
+    roots: list[Roots]
 
 
 def scale_by_shampoo(
@@ -64,19 +68,15 @@ def scale_by_shampoo(
             is not a matrix.
 
     """
-    if isinstance(decay, int | float) and not 0 <= decay <= 1:
-        raise ValueError(f"scale_by_shampoo needs a decay in [0, 1], got {decay}.")
-    if isinstance(order, int | float) and not order > 0:
-        raise ValueError(f"scale_by_shampoo needs a positive order of its roots, got {order}.")
-    if every < 1:
-        raise ValueError(f"scale_by_shampoo computes its roots every 1 or more steps, got every={every}.")
+    check_number(decay, "decay", "[0, 1]", "scale_by_shampoo")
+    check_number(order, "order", "(0, inf)", "scale_by_shampoo")
+    check_number(damping, "damping", "[0, inf)", "scale_by_shampoo")
+    check_count(every, "every", 1, "scale_by_shampoo")
 
     def init(params: PyTree) -> ShampooState:
-        zeros = [
-            Sides(*(jnp.zeros((stack.shape[0], n, n), stack.dtype) for n in stack.shape[1:]))
-            for stack in matrices_of(params, dimension_numbers, "scale_by_shampoo").stacks()
-        ]
-        return ShampooState(jnp.zeros((), jnp.int32), jnp.zeros((), jnp.result_type(float)), zeros, zeros)
+        stacks = matrices_of(params, dimension_numbers, "scale_by_shampoo").stacks()
+        sums, roots = [no_sums(stack) for stack in stacks], [Roots(*no_sums(stack)) for stack in stacks]
+        return ShampooState(jnp.zeros((), jnp.int32), jnp.zeros((), jnp.result_type(float)), sums, roots)
 
     def update(updates: PyTree, state: ShampooState, params: PyTree | None = None) -> tuple[PyTree, ShampooState]:
         del params
@@ -84,21 +84,40 @@ def scale_by_shampoo(
         stacks = matrices.stacks()
         beta = jnp.asarray(decay, state.weight.dtype)
         weight = beta * state.weight + 1
-        sums = [
-            jax.tree.map(lambda old, new: beta.astype(new.dtype) * old + new, old, squares(stack))
-            for old, stack in zip(state.sums, stacks, strict=True)
-        ]
+        sums = [added(old, g, beta.astype(g.dtype), 1.0) for old, g in zip(state.sums, stacks, strict=True)]
 
-        def compute() -> list[Sides]:
-            return jax.tree.map(lambda h: inverse_root(h / weight.astype(h.dtype), order, damping), sums)
+        def compute() -> list[Roots]:
+            return [_roots(each, weight, order, damping) for each in sums]
 
         roots = jax.lax.cond(state.step % every == 0, compute, lambda: state.roots)
-        steps = [product(product(root.left, stack), root.right) for root, stack in zip(roots, stacks, strict=True)]
+        steps = [_step(root, g, order) for root, g in zip(roots, stacks, strict=True)]
         return matrices.tree(steps), ShampooState(optax.safe_increment(state.step), weight, sums, roots)
 
     return in_float32(optax.GradientTransformation(init, update))
 
 
-def squares(x: Float[Array, "batch m n"]) -> Sides:
-    """x xᵀ and xᵀ x."""
-    return Sides(product(x, x.mT), product(x.mT, x))
+def _roots(sums: GramSums, weight: Array, order: ArrayLike, damping: ArrayLike) -> Roots:
+    """(H/w + damping · I)^(-1/order) of both sides H, times unit^(2/order)."""
+    dtype = sums.left.dtype
+    root_of_damping = jnp.sqrt(jnp.asarray(damping, dtype))
+    unit = jnp.maximum(sums.power, root_of_damping)
+    # Neither squares a number outside of [0, 1], and one of them is 1.
+    of_sums, of_damping = (sums.power / unit) ** 2 / weight.astype(dtype), (root_of_damping / unit) ** 2
+    exponent = -1 / jnp.asarray(order, dtype)
+
+    def root(h: Array, factor: Array, added: Array) -> Array:
+        found = spectral_map(h, lambda s: (factor[0, 0] * s + added[0, 0]) ** exponent)
+        return 0.5 * (found + found.mT)
+
+    left, right = (jax.vmap(root)(h, of_sums, of_damping) for h in (sums.left, sums.right))
+    return Roots(left, right, unit)
+
+
+def _step(roots: Roots, g: Float[Array, "batch m n"], order: ArrayLike) -> Float[Array, "batch m n"]:
+    """The gradient between both roots, L^(-1/order) G R^(-1/order)."""
+    if not g.size:
+        return g
+    direction, power = scaled(g, (1, 2))
+    # unit^(-2/order) for each side; for the order 4 the quotient of two powers is all there is.
+    size = power / roots.unit * roots.unit ** (1 - 4 / jnp.asarray(order, g.dtype))
+    return size * product(product(roots.left, direction), roots.right)

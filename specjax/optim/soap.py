@@ -6,6 +6,10 @@ X' = Q_Lᵀ X Q_R, Adam's second moment V is that of G', and the step is rotated
     u = Q_L (M' / (√V + ε)) Q_Rᵀ.
 
 M is kept in the coordinates of the parameters, V in the eigenbases.
+
+Where L or R lacks rank, as that of the longer side does in the first steps, its null space has no basis that is better than another, and
+entrywise steps depend on the basis. Here V is isotropic there: an entry for a vector of the null space is the mean of all of them. The
+step then depends on the null space alone.
 """
 
 from typing import NamedTuple
@@ -13,22 +17,35 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, ArrayLike, Float, Int, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
+from specjax.arguments import check_count, check_number
 from specjax.linalg import eigh, qr
+from specjax.optim.gram_sums import GramSums, added, no_sums
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, matrices_of
 from specjax.optim.precision import in_float32
-from specjax.optim.shampoo import Sides, squares
 from specjax.spectral.products import product
+from specjax.spectral.scaling import frobenius, ratio, scaled
+
+CUT = 64
+"""How many roundings of the largest an eigenvalue, or an entry of √V, is above zero if it counts."""
+
+
+class Basis(NamedTuple):
+    """The eigenvectors of one side of each matrix, largest eigenvalues first, and which of them span its null space."""
+
+    vectors: Float[Array, "batch n n"]
+    is_null: Bool[Array, "batch n"]
 
 
 class SoapMatrices(NamedTuple):
-    """The state of one leaf: both moments, the averages L and R, and their eigenvectors, largest first."""
+    """The state of one leaf: the first moment M, √V, the averages L and R, and their bases."""
 
     first: Float[Array, "batch m n"]
-    second: Float[Array, "batch m n"]
-    averages: Sides
-    bases: Sides
+    rms: Float[Array, "batch m n"]
+    averages: GramSums
+    left: Basis
+    right: Basis
 
 
 class SoapState(NamedTuple):
@@ -55,34 +72,35 @@ def scale_by_soap(
     depends on the gradient that it rotates. Every so many steps after it Q ← qr(L Q), one step of subspace iteration, after its columns are
     brought into the order of their Rayleigh quotients; V follows that order.
 
+    Where L or R lacks rank the algorithm as published divides by numbers that depend on an arbitrary basis of the null space. Here V is the
+    mean over that basis, the next bases are an eigendecomposition, and V is carried over by the squared overlaps of both bases. Entries of
+    √V below 64 roundings of the largest count as zero, and the step is zero there.
+
     Args:
         b1: Decay of M, in [0, 1).
         b2: Decay of V, L and R, in [0, 1).
-        eps: ε.
+        eps: ε, not negative, in the units of the gradient.
         every: In which steps the bases are renewed, after the first: every so many.
         dimension_numbers: As for `orthogonalize`.
 
     Returns:
         A transformation that keeps the sign, shapes and dtypes; its state is at least float32, 2 (in² + out² + in · out) numbers for each
-        matrix. Derivatives hold the bases fixed. A NaN or an infinity makes its own matrix NaN, from then on. Zero padding is not for
-        it: the basis of a null space would mix padding and parameters.
+        matrix. With ε = 0 it does not depend on the size of the gradients. Derivatives hold the bases fixed. A NaN or an infinity makes its
+        own matrix NaN, from then on. Zero padding is not for it: it would be averaged with parameters in the null space.
 
     Raises:
-        ValueError: at once for a decay outside [0, 1) or `every` below 1; at init and update for a leaf that is not a matrix.
+        ValueError: at once for a decay outside [0, 1), a negative `eps` or `every` below 1; at init and update for a leaf that is not a
+            matrix.
 
     """
-    for decay in (b1, b2):
-        if isinstance(decay, int | float) and not 0 <= decay < 1:
-            raise ValueError(f"scale_by_soap needs decays in [0, 1), got {decay}.")
-    if every < 1:
-        raise ValueError(f"scale_by_soap renews its bases every 1 or more steps, got every={every}.")
+    check_number(b1, "b1", "[0, 1)", "scale_by_soap")
+    check_number(b2, "b2", "[0, 1)", "scale_by_soap")
+    check_number(eps, "eps", "[0, inf)", "scale_by_soap")
+    check_count(every, "every", 1, "scale_by_soap")
 
     def init(params: PyTree) -> SoapState:
-        leaves = []
-        for stack in matrices_of(params, dimension_numbers, "scale_by_soap").stacks():
-            zero, sides = jnp.zeros_like(stack), squares(jnp.zeros_like(stack))
-            leaves.append(SoapMatrices(zero, zero, sides, sides))
-        return SoapState(jnp.zeros((), jnp.int32), leaves)
+        stacks = matrices_of(params, dimension_numbers, "scale_by_soap").stacks()
+        return SoapState(jnp.zeros((), jnp.int32), [_empty(stack) for stack in stacks])
 
     def update(updates: PyTree, state: SoapState, params: PyTree | None = None) -> tuple[PyTree, SoapState]:
         del params
@@ -106,10 +124,34 @@ def scale_by_soap(
     return in_float32(optax.GradientTransformation(init, update))
 
 
+def _empty(stack: Float[Array, "batch m n"]) -> SoapMatrices:
+    batch, m, n = stack.shape
+    left, right = (
+        Basis(jnp.zeros((batch, length, length), stack.dtype), jnp.zeros((batch, length), bool)) for length in (m, n)
+    )
+    return SoapMatrices(jnp.zeros_like(stack), jnp.zeros_like(stack), no_sums(stack), left, right)
+
+
 def _begun(leaf: SoapMatrices, g: Array, b2: Array) -> SoapMatrices:
     averages = _averaged(leaf.averages, g, b2)
-    bases = jax.tree.map(lambda h: eigh(jax.lax.stop_gradient(h))[1][..., ::-1] if h.size else h, averages)
-    return leaf._replace(averages=averages, bases=bases)
+    return leaf._replace(averages=averages, left=_eigenbasis(averages.left), right=_eigenbasis(averages.right))
+
+
+def _averaged(averages: GramSums, g: Array, b2: Array) -> GramSums:
+    beta = b2.astype(g.dtype)
+    return added(averages, g, beta, 1 - beta)
+
+
+def _eigenbasis(h: Float[Array, "batch n n"]) -> Basis:
+    if not h.size:
+        return Basis(h, jnp.zeros(h.shape[:2], bool))
+    values, vectors = eigh(jax.lax.stop_gradient(h))
+    return Basis(vectors[..., ::-1], _is_nothing(values[..., ::-1], (1,)))
+
+
+def _is_nothing(x: Float[Array, "..."], axes: tuple[int, ...]) -> Bool[Array, "..."]:
+    """Which entries are no larger than the roundings of the largest."""
+    return x <= CUT * jnp.finfo(x.dtype).eps * jnp.max(x, axis=axes, keepdims=True, initial=0)
 
 
 def _adam(
@@ -117,35 +159,65 @@ def _adam(
 ) -> tuple[Array, SoapMatrices]:
     """The step of one leaf in its bases, and its state with the bases as they are."""
     b1, b2 = (b.astype(g.dtype) for b in decays)
-    left, right = leaf.bases
+    left, right = leaf.left.vectors, leaf.right.vectors
     rotated = product(product(left.mT, g), right)
+    rotated = _isotropic(_isotropic(rotated, leaf.left.is_null, 1), leaf.right.is_null, 2)
     first = b1 * leaf.first + (1 - b1) * g
-    second = b2 * leaf.second + (1 - b2) * rotated**2
+    rms = _hypot(jnp.sqrt(b2) * leaf.rms, jnp.sqrt(1 - b2) * rotated)
     numerator = product(product(left.mT, first), right) / (1 - b1 ** count.astype(g.dtype))
-    inside = numerator / (_safe_root(second / (1 - b2 ** count.astype(g.dtype))) + eps)
+    denominator = rms / jnp.sqrt(1 - b2 ** count.astype(g.dtype)) + eps
+    inside = jnp.where(_is_nothing(rms, (1, 2)), 0 * g, ratio(numerator, denominator))
     step = product(product(left, inside), right.mT)
-    return step, SoapMatrices(first, second, _averaged(leaf.averages, g, decays[1]), leaf.bases)
+    return step, leaf._replace(first=first, rms=rms, averages=_averaged(leaf.averages, g, decays[1]))
 
 
-def _averaged(averages: Sides, g: Array, b2: Array) -> Sides:
-    beta = b2.astype(g.dtype)
-    return jax.tree.map(lambda old, new: beta * old + (1 - beta) * new, averages, squares(g))
+def _isotropic(x: Float[Array, "batch m n"], is_null: Bool[Array, "batch k"], axis: int) -> Float[Array, "batch m n"]:
+    """x with the root mean square over the null space in the place of each entry that belongs to it, along an axis."""
+    inside = jnp.expand_dims(is_null, 3 - axis)
+    count = jnp.maximum(jnp.sum(inside, axis=axis, keepdims=True), 1).astype(x.dtype)
+    mean = jnp.expand_dims(frobenius(jnp.where(inside, x, 0), axis), axis) / jnp.sqrt(count)
+    return jnp.where(inside, mean, x)
+
+
+def _hypot(x: Array, y: Array) -> Array:
+    """√(x² + y²) over the whole range of floats, with the derivative 0 at 0."""
+    return frobenius(jnp.stack([x, y]), axis=0)
 
 
 def _renewed(leaf: SoapMatrices) -> SoapMatrices:
-    """The bases after one step of subspace iteration, and V in the order of their columns."""
-    (left, rows), (right, columns) = (_iterated(h, q) for h, q in zip(leaf.averages, leaf.bases, strict=True))
-    second = jnp.take_along_axis(leaf.second, rows[:, :, None], axis=1)
-    second = jnp.take_along_axis(second, columns[:, None, :], axis=2)
-    return leaf._replace(second=second, bases=Sides(left, right))
+    """The next bases, and V in them."""
+    (left, rows), (right, columns) = (
+        _next_basis(h, basis) for h, basis in ((leaf.averages.left, leaf.left), (leaf.averages.right, leaf.right))
+    )
+    unit, power = scaled(leaf.rms, (1, 2))
+    second = product(product(rows.mT, unit**2), columns)
+    return leaf._replace(rms=_safe_root(second) * power, left=left, right=right)
 
 
-def _iterated(h: Float[Array, "batch n n"], q: Float[Array, "batch n n"]) -> tuple[Array, Array]:
-    image = jax.lax.stop_gradient(product(h, q))
-    order = jnp.argsort(-jnp.sum(q * image, axis=1), axis=-1, stable=True)
+def _next_basis(h: Float[Array, "batch n n"], basis: Basis) -> tuple[Basis, Float[Array, "batch n n"]]:
+    """One step of subspace iteration, or the eigenbasis of a matrix that lacks rank; and the shares of old vectors in the new ones."""
     if not h.size:
-        return q, order
-    return qr(jnp.take_along_axis(image, order[:, None, :], axis=2))[0], order
+        return basis, h
+    h = jax.lax.stop_gradient(h)
+    iterated = _iterated(h, basis.vectors)
+    lacks_rank = jnp.any(basis.is_null, axis=1)
+
+    def some_decomposed() -> tuple[Basis, Array]:
+        exact = _eigenbasis(h)
+        overlaps = product(basis.vectors.mT, exact.vectors) ** 2
+        return jax.tree.map(
+            lambda a, b: jnp.where(lacks_rank.reshape(-1, *[1] * (a.ndim - 1)), a, b), (exact, overlaps), iterated
+        )
+
+    return jax.lax.cond(jnp.any(lacks_rank), some_decomposed, lambda: iterated)
+
+
+def _iterated(h: Float[Array, "batch n n"], q: Float[Array, "batch n n"]) -> tuple[Basis, Float[Array, "batch n n"]]:
+    image = product(h, q)
+    order = jnp.argsort(-jnp.sum(q * image, axis=1), axis=-1, stable=True)
+    vectors, triangle = qr(jnp.take_along_axis(image, order[:, None, :], axis=2))
+    is_null = _is_nothing(jnp.abs(jnp.diagonal(triangle, axis1=1, axis2=2)), (1,))
+    return Basis(vectors, is_null), jax.nn.one_hot(order, h.shape[-1], axis=1, dtype=h.dtype)
 
 
 def _safe_root(x: Array) -> Array:

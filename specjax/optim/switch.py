@@ -77,7 +77,8 @@ def rank_switch(
         stacks = [view.matrices(leaf) for leaf, view in zip(matrices.leaves, matrices.views, strict=True)]
         ranks = map_stacked(lambda x: nuclear_rank(x, chosen), stacks)
         choices = [
-            rank.reshape(view.batch) >= _on_batch(stable_rank, view.batch, rank.dtype)
+            (rank.reshape(view.batch) >= _on_batch(stable_rank, view.batch, rank.dtype))
+            & (rank.reshape(view.batch) > 0)
             for rank, stable_rank, view in zip(ranks, stable_ranks, matrices.views, strict=True)
         ]
         by_spectral, spectral_state = steps[0].update(updates, state.spectral, params, **extra_args)

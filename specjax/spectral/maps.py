@@ -21,7 +21,7 @@ def spectral_map(
 
     Singular values up to `rtol` times the largest (by default 64 times the machine epsilon) stay zero unless h(0) = 0 with a
     finite slope, in which case nothing needs to be cut. So `jnp.ones_like` gives the polar factor, a zero matrix goes to
-    zero, and zero padding commutes with the map.
+    zero, and zero padding commutes with the map. A matrix of which h leaves all singular values as they are comes back bit for bit.
 
     The derivative in x is that of Daleckii and Krein,
 
@@ -90,8 +90,11 @@ def stabilized_sign(x: Float[Array, "*batch m n"], lam: Scalar) -> Float[Array, 
 def _map(h: Callable[..., Array], rtol: float | None, x: Array, *arrays: Array) -> Array:
     """The map of one matrix, m <= n."""
     u, s, vt = svd(x)
-    values = _values(h, rtol, s, arrays)[1]
-    return zero_where_zero(product(u * values[None, :], vt), x)
+    return _composed(x, u, s, vt, _values(h, rtol, s, arrays)[1])
+
+
+def _composed(x: Array, u: Array, s: Array, vt: Array, values: Array) -> Array:
+    return jnp.where(jnp.all(values == s), x, zero_where_zero(product(u * values[None, :], vt), x))
 
 
 def _values(
@@ -113,8 +116,8 @@ def _map_derivative(
     x, *parameters = primals
     dx, *changes = tangents
     arrays = tuple(parameters)
-    u, s, vt = svd(x)
-    s, values, slopes = _values(h, rtol, s, arrays)
+    u, all_values, vt = svd(x)
+    s, values, slopes = _values(h, rtol, all_values, arrays)
     symmetric, antisymmetric, ratios = _divided_differences(h, s, values, slopes, arrays)
 
     rows = product(u.T, dx)
@@ -123,7 +126,7 @@ def _map_derivative(
     _, dvalues = jax.jvp(lambda *arrays: h(jnp.where(s > 0, s, 1), *arrays), arrays, tuple(changes))
     inner = inner + jnp.diag(jnp.where(s > 0, dvalues, 0))
     change = product(u, product(inner, vt) + ratios[:, None] * (rows - product(a, vt)))
-    return zero_where_zero(product(u * values[None, :], vt), x), change
+    return _composed(x, u, all_values, vt, values), change
 
 
 def _divided_differences(

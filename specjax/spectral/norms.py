@@ -6,6 +6,7 @@ Half precision is measured, and returned, in float32. Norms and ranks of an empt
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from specjax.arguments import check_number
 from specjax.linalg import singular_values
 from specjax.spectral.scaling import divided_by, ratio, scaled
 
@@ -31,8 +32,7 @@ def schatten_norm(x: Float[Array, "*batch m n"], p: float | Float[Array, ""]) ->
         ValueError: if p is a number that is not positive.
 
     """
-    if isinstance(p, float | int) and not p > 0:
-        raise ValueError(f"schatten_norm needs p > 0, got p={p}; the rank is jnp.linalg.matrix_rank.")
+    check_number(p, "p", "(0, inf]", "schatten_norm")
     s, power = _singular_values(x)
     largest = s[..., :1]
     p = jnp.asarray(p, s.dtype)

@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from specjax.arguments import check_number
 from specjax.spectral.maps import spectral_map
 
 
@@ -30,8 +31,8 @@ def inverse_root(
     """
     if h.ndim < 2 or h.shape[-1] != h.shape[-2]:
         raise ValueError(f"inverse_root needs square matrices in the last two axes, got shape {h.shape}.")
-    if isinstance(order, int | float) and not order > 0:
-        raise ValueError(f"inverse_root needs a positive order, got {order}; 2 is H^(-1/2).")
+    check_number(order, "order", "(0, inf)", "inverse_root")
+    check_number(damping, "damping", "[0, inf)", "inverse_root")
     exponent, added = -1 / jnp.asarray(order, h.dtype), jnp.asarray(damping, h.dtype)
     # The singular value decomposition of such a matrix is its eigendecomposition, to rounding.
     root = spectral_map(h, lambda s: (s + added) ** exponent, rtol)

@@ -43,11 +43,11 @@ def scaled(
     largest = jnp.max(jnp.abs(jax.lax.stop_gradient(x)), axis=axis, keepdims=True, initial=0)
     finite = jnp.isfinite(largest)
     # Subnormal numbers are zero to XLA on most devices.
-    power = _power_of_two(jnp.where(finite & (largest >= jnp.finfo(x.dtype).tiny), largest, 1))
+    power = power_of_two(jnp.where(finite & (largest >= jnp.finfo(x.dtype).tiny), largest, 1))
     return jnp.where(finite, divided_by(x, power), jnp.nan), power
 
 
-def _power_of_two(x: Float[Array, "..."]) -> Float[Array, "..."]:
+def power_of_two(x: Float[Array, "..."]) -> Float[Array, "..."]:
     """The largest power of two that is at most x, for normal x > 0: its exponent, by its bits.
 
     Not by `jnp.frexp`, which JAX from 0.11 on expands behind the scope of 64 bits in which it is called.
