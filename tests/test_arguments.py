@@ -15,7 +15,9 @@ def test_lists_numpy_arrays_and_numbers_are_arrays(x):
     np.testing.assert_array_equal(as_array(x, "x", "f"), np.asarray(x))
 
 
-@pytest.mark.parametrize("x", [None, "text", [[1.0], [1.0, 2.0]], {"a": 1}, object()], ids=["None", "text", "ragged", "dict", "object"])
+@pytest.mark.parametrize(
+    "x", [None, "text", [[1.0], [1.0, 2.0]], {"a": 1}, object()], ids=["None", "text", "ragged", "dict", "object"]
+)
 def test_what_is_no_array_is_refused_in_one_sentence(x):
     with pytest.raises(ValueError, match=r"^f needs an array of numbers as x, got [^\n]*\.$"):
         as_array(x, "x", "f")
