@@ -13,8 +13,7 @@ import xarray as xr
 
 from specjax.fits import log_models
 from specjax.fits.bootstrap import By, Sample, sample_of
-from specjax.fits.ends import LEAST_LOGARITHM, SLOWEST, TOLERANCE, End, Ends, ends_of, with_another_term
-from specjax.fits.misfit import whitened
+from specjax.fits.ends import LEAST_LOGARITHM, End, Ends, ends_of, with_another_term
 
 _FEWEST = 5  # sizes, at which a model with one correction can be contradicted; with two it takes one size more
 
@@ -48,27 +47,27 @@ class Asymptotics:
         """Whether the data contradict every power law."""
         return bool(np.isnan(self.exponent))
 
-    def from_logarithm(self, exponent: float) -> tuple[float, bool]:
-        """Standard errors to the nearest xᵇ (log x)ᶜ with this b and a c of 1/2 or more up or down, and whether all of these are excluded.
+    def from_logarithm(self, exponent: float, *, any_unit: bool = True) -> tuple[float, bool]:
+        """Standard errors to the nearest xᵇ (log x/x₁)ᶜ with this b and a c of 1/2 or more up or down, and whether all are excluded.
 
-        At 0 E + A log x is one of them, if it is mostly a logarithm at the largest size.
+        The unit x₁ is any below the smallest x, or 1. At 0 E + A log x is one of them, if it is mostly a logarithm at the largest size.
         """
         offset, _, log = self._models
         assert log.logs is not None
-        misfit = log.logs.misfit_with(exponent, LEAST_LOGARITHM)
+        misfit = log.logs.misfit_with(exponent, LEAST_LOGARITHM, any_unit=any_unit)
         excluded = log.p_misfit < self._significance or misfit > log.logs.top
         if exponent == 0 and offset.p_misfit >= self._significance and offset.is_logarithm:
             excluded = False
         least = min(model.misfit for model in self._models)
         return float(np.sqrt(max(misfit - least, 0.0))), excluded
 
-    def logarithm(self, exponent: float) -> str:
+    def logarithm(self, exponent: float, *, any_unit: bool = True) -> str:
         """The nearest curve with this exponent and a logarithm, in words."""
         offset, _, log = self._models
         assert log.logs is not None
         if exponent == 0 and offset.is_logarithm:
             return "E + A log x"
-        return f"x^{exponent:.3g} (log x)^{log.logs.power_with(exponent, LEAST_LOGARITHM):.2g}"
+        return log.logs.curve_with(exponent, LEAST_LOGARITHM, any_unit=any_unit)
 
 
 def asymptotics(data: xr.DataArray, dim: str, *, significance: float, by: By = "mean") -> Asymptotics:
@@ -81,9 +80,9 @@ def asymptotics(data: xr.DataArray, dim: str, *, significance: float, by: By = "
     last: Ends | None = None
     for left_out in range(len(sample.x) - _FEWEST + 1):
         part = sample.at(slice(left_out, None))
-        for terms, models in enumerate(_ever_more_terms(part, significance), start=1):
+        for models in _ever_more_terms(part, significance):
             if any(model.p_misfit >= significance for model in models[:2]):
-                return _exponents(part, models, significance, left_out, terms)
+                return _exponents(models, significance, left_out)
             if last is None or models[2].p_misfit > last[2].p_misfit:
                 last = models
     assert last is not None
@@ -94,13 +93,13 @@ def asymptotics(data: xr.DataArray, dim: str, *, significance: float, by: By = "
 
 def _ever_more_terms(part: Sample, significance: float) -> Iterator[Ends]:
     """The models with one correction, and with two where there are sizes enough to contradict them."""
-    models = ends_of(part, significance)
+    models = ends_of(part, significance, second_terms=True)
     yield models
     if len(part.x) > _FEWEST:
-        yield with_another_term(part, significance, models[0])
+        yield with_another_term(part, significance, models)
 
 
-def _exponents(part: Sample, models: Ends, significance: float, left_out: int, terms: int) -> Asymptotics:
+def _exponents(models: Ends, significance: float, left_out: int) -> Asymptotics:
     offset, corrected, log = models
     intervals = [model.exponents for model in (corrected,) if model.p_misfit >= significance]
     limit = False
@@ -108,21 +107,20 @@ def _exponents(part: Sample, models: Ends, significance: float, left_out: int, t
         limit, leading = _leading(offset)
         intervals += [] if limit and intervals else [leading]
     nearest = corrected if corrected.p_misfit >= significance else offset
-    shift = _shift(part, corrected, significance, terms) if nearest is corrected else 0.0
     # A correction may be that of another of the two models, unless one is contradicted.
-    within = intervals[0][0] - shift, intervals[0][1] + shift
-    powers = _reaching([*intervals, *([(0.0, 0.0)] if limit else [])], shift)
+    within = intervals[0]
+    powers = _reaching([*intervals, *([(0.0, 0.0)] if limit else [])])
     interval = powers
     assert log.powers is not None
     if log.p_misfit >= significance and not log.powers[0] <= 0 <= log.powers[1]:
         # A logarithm does better than none: how far it moves the exponent says how much the unknown form does.
-        interval = _reaching([powers, log.exponents], max(shift, abs(log.exponent - nearest.exponent)))
+        interval = _reaching([powers, log.exponents], abs(log.exponent - nearest.exponent))
     return Asymptotics(
         nearest.exponent, within, powers, interval, limit, _curve(nearest), left_out, models, significance
     )
 
 
-def _reaching(intervals: list[tuple[float, float]], farther: float) -> tuple[float, float]:
+def _reaching(intervals: list[tuple[float, float]], farther: float = 0.0) -> tuple[float, float]:
     return min(low for low, _ in intervals) - farther, max(high for _, high in intervals) + farther
 
 
@@ -137,25 +135,11 @@ def _leading(offset: End) -> tuple[bool, tuple[float, float]]:
     return settled, (0.0, 0.0) if settled else (low, min(high, 0.0))
 
 
-def _shift(part: Sample, found: End, significance: float, terms: int) -> float:
-    """How far the exponent moves without the smallest size: with the same power of the correction, and with any, beyond its noise."""
-    rest = whitened(part.at(slice(1, None)), significance, TOLERANCE)
-    if terms == 1:
-        free = log_models.corrected(rest, significance, SLOWEST)
-        same = log_models.corrected(rest, significance, SLOWEST, power=found.power)
-        fixed = abs(same.exponent - found.exponent)
-    else:
-        free, fixed = log_models.corrected_twice(rest, significance, SLOWEST), 0.0
-    moved = abs(free.exponent - found.exponent)
-    noise = max(free.exponents[1] - free.exponent, free.exponent - free.exponents[0])
-    # Of terms that leaving out the smallest size at least halves there was twice the shift before.
-    return max(fixed, 2 * (moved - noise))
-
-
 def _curve(model: End) -> str:
     b = f"{model.exponent:.3g}"
     if model.model == "logarithm":
-        return f"x^{b} (log x)^{model.power:.2g}"
+        assert model.power is not None
+        return log_models.in_words(model.exponent, model.power, model.unit)
     if model.is_logarithm:
         return "E + A log x"
     return f"E + A x^{b}" if model.model == "offset" else f"x^{b} (1 + c x^-{model.power:.2g})"

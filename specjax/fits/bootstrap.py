@@ -7,6 +7,7 @@ are resampled, and everything is computed again in each resample.
 
 import warnings
 from dataclasses import dataclass, replace
+from typing import get_args
 
 import numpy as np
 import xarray as xr
@@ -118,13 +119,10 @@ def sample_of(data: xr.DataArray, dim: str, least: int, by: By = "mean") -> Samp
         told = f"A fit to {len(sample.x)} points along {dim!r} cannot show whether they follow a power law; sweep at least {_POINTS + 1}."
         warnings.warn(told, RoughFitWarning, stacklevel=3)
     warn_if_few(sample, stacklevel=4)
+    require_by(by, data)
     if by == "mean":
         warn_of_heavy_tails(sample.y, sample.present, sample.name, stacklevel=4)
         return sample
-    if sample.replicate == BATCH:
-        raise ValueError(
-            f"A {by} is of single draws, and {sample.name!r} has means of batches; keep the seeds (reduce=None)."
-        )
     return replace(sample, y=centered(sample.y, sample.present, by, sample.name))
 
 
@@ -218,6 +216,16 @@ def require_sizes(data: xr.DataArray, *dims: str) -> None:
             raise ValueError(
                 f"A power law in {dim!r} needs a coordinate of positive, different numbers, got {data[dim].values.tolist()}."
             )
+
+
+def require_by(by: By, data: xr.DataArray) -> None:
+    """Raises a ValueError for an unknown center of a law, and for one of single draws where `data` have means of batches."""
+    if by not in get_args(By):
+        raise ValueError(f"by needs to be 'mean', 'median' or 'log', got {by!r}.")
+    if by != "mean" and BATCH in data.dims:
+        raise ValueError(
+            f"A {by} is of single draws, and {data.name!r} has means of batches; keep the seeds (reduce=None)."
+        )
 
 
 def require_real(values: xr.DataArray) -> None:

@@ -19,10 +19,8 @@ def centered(
     """Pseudo-values of the median ("median") or the geometric mean ("log") at each width; 0 where a draw is not present.
 
     Raises:
-        ValueError: another name; a draw that is not positive, which has no logarithm.
+        ValueError: a draw that is not positive, which has no logarithm.
     """
-    if by not in ("median", "log"):
-        raise ValueError(f"by needs to be 'mean', 'median' or 'log', got {by!r}.")
     if by == "log" and not (y[present] > 0).all():
         raise ValueError(f"A mean logarithm needs positive draws, and {name!r} has others; take by='median'.")
     found = np.zeros_like(y)

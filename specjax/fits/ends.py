@@ -18,7 +18,7 @@ from specjax.fits import log_models
 from specjax.fits.bootstrap import By, Sample, sample_of
 from specjax.fits.log_models import FASTEST, Allowed, Logarithms
 from specjax.fits.misfit import Whitened, beside, whitened
-from specjax.fits.regression import log_of, rise
+from specjax.fits.regression import rise
 
 SLOWEST = 0.5
 """The least power g of a correction x⁻ᵍ: 1/√x is the slowest rate at which fluctuations of a random matrix vanish."""
@@ -40,8 +40,8 @@ class End:
 
     `limit` and `limits` are E for b < 0, of the model "offset", with infinite ends where b may be 0 or above, and `from_no_limit` is the
     distance of the nearest curve with E = 0 and b < 0; `logarithmic` is the local power of the logarithm of E + A log x at the largest x, 0
-    if b = 0 is contradicted. `power` is g of "subleading" and c of "logarithm"; `powers` is the interval of all
-    c, and `logs` has all curves with one. What a model lacks is None.
+    if b = 0 is contradicted. `power` is g of "subleading" and c of (log x/unit)ᶜ of "logarithm"; `powers` is the
+    interval of all c, and `logs` has all curves with one. What a model lacks is None.
     """
 
     model: Literal["offset", "subleading", "logarithm"]
@@ -52,6 +52,7 @@ class End:
     rises: bool
     from_zero: float
     power: float | None = None
+    unit: float = 1.0
     powers: tuple[float, float] | None = None
     logs: Logarithms | None = None
     limit: float | None = None
@@ -94,26 +95,47 @@ def ends(
     return ends_of(sample_of(data, dim, least=5, by=by), significance, slowest, tolerance)
 
 
-def ends_of(sample: Sample, significance: float, slowest: float = SLOWEST, tolerance: float = TOLERANCE) -> Ends:
-    """Those of a sample; raises a ValueError where the means cannot be tested (`whitened`), or for `slowest` outside of (0, 2]."""
+def ends_of(
+    sample: Sample,
+    significance: float,
+    slowest: float = SLOWEST,
+    tolerance: float = TOLERANCE,
+    *,
+    second_terms: bool = False,
+) -> Ends:
+    """Those of a sample, of corrections with a second term that is no larger as well if that is asked for.
+
+    Raises:
+        ValueError: the means cannot be tested (`whitened`), or `slowest` is outside of (0, 2].
+    """
     if not 0 < slowest <= FASTEST:
         raise ValueError(f"The least power of a correction needs to be above 0 and at most {FASTEST:g}, got {slowest}.")
     means = whitened(sample, significance, tolerance)
     return (
         _offset(means, significance),
-        _of_curves("subleading", means, log_models.corrected(means, significance, slowest), significance),
-        _of_curves("logarithm", means, log_models.logarithmic(means, significance), significance),
+        _of_curves(
+            "subleading",
+            means,
+            log_models.corrected(means, significance, slowest, second_terms=second_terms),
+            significance,
+        ),
+        _of_curves("logarithm", means, log_models.logarithmic_in_any_unit(means, significance), significance),
     )
 
 
-def with_another_term(sample: Sample, significance: float, offset: End) -> Ends:
-    """Those of a sample with two terms of a series of corrections, and one beside the logarithm; the `offset` has none and stays."""
+def with_another_term(sample: Sample, significance: float, models: Ends) -> Ends:
+    """Those of a sample with two terms of a series of corrections of any size, and one beside the logarithm; the offset has none and stays.
+
+    The exponents of the `models` with a second term that is no larger are among them.
+    """
     means = whitened(sample, significance, TOLERANCE)
     corrected = log_models.corrected_twice(means, significance, SLOWEST)
+    low, high = corrected.exponents
+    exponents = min(low, models[1].exponents[0]), max(high, models[1].exponents[1])
     logarithm = log_models.logarithmic_corrected(means, significance, SLOWEST)
     return (
-        offset,
-        _of_curves("subleading", means, corrected, significance),
+        models[0],
+        _of_curves("subleading", means, replace(corrected, exponents=exponents), significance),
         _of_curves("logarithm", means, logarithm, significance),
     )
 
@@ -160,7 +182,7 @@ def _offset(means: Whitened, significance: float) -> End:
 
 def _of_curves(model: Literal["subleading", "logarithm"], means: Whitened, found: Allowed, significance: float) -> End:
     x = means.sample.x
-    curve = x**found.exponent * np.exp(found.correction) * log_of(x, x[0]) ** found.logarithm
+    curve = x**found.exponent * np.exp(found.correction)
     low, high = found.exponents
     # Standard errors from 0, of which there are as many between the exponent and the end of its interval as the room allows.
     reach = abs((low if found.exponent > 0 else high) - found.exponent)
@@ -177,7 +199,7 @@ def _of_curves(model: Literal["subleading", "logarithm"], means: Whitened, found
     )
     if model == "subleading":
         return end
-    return replace(end, power=found.logarithm, powers=found.logarithms, logs=found.logs)
+    return replace(end, power=found.logarithm, unit=found.unit, powers=found.logarithms, logs=found.logs)
 
 
 def _profile(

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import xarray as xr
 
-from specjax.fits.bootstrap import require_real
+from specjax.fits.bootstrap import require_sizes
 
 
 def slopes(logs: xr.DataArray, dim: str) -> xr.DataArray:
@@ -15,12 +15,12 @@ def slopes(logs: xr.DataArray, dim: str) -> xr.DataArray:
     slope: it is NaN.
 
     Raises:
-        ValueError: sizes that are no positive numbers.
+        ValueError: fewer than two sizes, or sizes that are not positive, different numbers.
     """
-    require_real(logs)
-    require_real(logs[dim])
-    if not bool((logs[dim] > 0).all()):
-        raise ValueError(f"A slope over log {dim!r} needs positive sizes, got {logs[dim].values.tolist()}.")
+    if not isinstance(logs, xr.DataArray) or dim not in logs.dims or logs.sizes[dim] < 2:
+        got = f"the dimensions {dict(logs.sizes)}" if isinstance(logs, xr.DataArray) else f"a {type(logs).__name__}"
+        raise ValueError(f"A slope needs an xarray.DataArray with two sizes or more along {dim!r}, got {got}.")
+    require_sizes(logs, dim)
     if "seeds" in logs.coords:
         logs = logs.isel(seed=slice(int(logs["seeds"].min()))).drop_vars("seeds")
     x = np.log(logs[dim].astype(float))

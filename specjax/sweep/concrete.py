@@ -1,6 +1,7 @@
 """What to say where a measurement asks for the number behind a traced value."""
 
 import linecache
+import os
 import traceback
 from pathlib import Path
 from types import TracebackType
@@ -11,9 +12,11 @@ import numpy as np
 import specjax
 
 _NOT_USERS = tuple(
-    str(Path(str(package.__file__)).resolve().parent) for package in (jax, np, specjax) if package.__file__
+    f"{Path(str(package.__file__)).resolve().parent}{os.sep}" for package in (jax, np, specjax) if package.__file__
 )
 _NUMBER_ERRORS = (jax.errors.ConcretizationTypeError, jax.errors.TracerIntegerConversionError)
+ERRORS = (TypeError, jax.errors.TracerBoolConversionError, jax.errors.NonConcreteBooleanIndexError)
+"""What a measurement may raise that `refusal` reads."""
 
 
 class ConcreteValueError(TypeError):
@@ -26,6 +29,8 @@ def refusal(error: BaseException) -> str | None:
         what, way = "decides by a traced value", "write jnp.where or jax.lax.cond"
     elif isinstance(error, jax.errors.TracerArrayConversionError):
         what, way = "hands a traced value to NumPy", "call the function of the same name in jax.numpy"
+    elif isinstance(error, jax.errors.NonConcreteBooleanIndexError):
+        what, way = "takes the entries where a traced mask is true", "write jnp.where(mask, x, 0)"
     elif isinstance(error, _NUMBER_ERRORS) or "concrete values" in str(error):
         what, way = "needs a Python number where a traced value is", "compute with jax.numpy"
     else:

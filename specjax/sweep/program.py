@@ -168,7 +168,7 @@ def flat_outputs(measure: Measure, key: Key[Array, ""], point: Mapping[str, Any]
     outputs: dict[str, Array] = {}
     try:
         measured = measure(key, **point)
-    except (TypeError, jax.errors.TracerBoolConversionError) as error:
+    except concrete.ERRORS as error:
         if padded := [name for name, value in point.items() if isinstance(value, Size)]:
             error.add_note(
                 f"In this program {' and '.join(padded)} is a padded Size, not an int: draw with specjax.sizes.normal(key, (rows, "

@@ -355,7 +355,7 @@ def vanishes(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Vanishes
     Raises:
         ValueError: other dimensions, fewer sizes, or sizes that are no positive numbers.
     """
-    return Vanishes(_over(draws, dim, "vanishes", 3), dim, by)
+    return Vanishes(_over(draws, dim, "vanishes", 3, by), dim, by)
 
 
 def settles(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Settles:
@@ -363,7 +363,7 @@ def settles(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Settles:
 
     It says less than `saturates`, which has an interval for the limit, and needs less. Dimensions and sizes as for `vanishes`.
     """
-    return Settles(_over(draws, dim, "settles", 3), dim, by)
+    return Settles(_over(draws, dim, "settles", 3, by), dim, by)
 
 
 def bounded(draws: xr.DataArray, dim: str, *, slower_than: float | int, by: fits.By = "mean") -> Bounded:
@@ -380,7 +380,7 @@ def bounded(draws: xr.DataArray, dim: str, *, slower_than: float | int, by: fits
     """
     if not slower_than > 0:
         raise ValueError(f"The slowest growth that counts is a positive exponent, got {slower_than}.")
-    return Bounded(_over(draws, dim, "stays bounded", 5), dim, by, slower_than=float(slower_than))
+    return Bounded(_over(draws, dim, "stays bounded", 5, by), dim, by, slower_than=float(slower_than))
 
 
 def saturates(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Saturates:
@@ -388,7 +388,7 @@ def saturates(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Saturat
 
     The limit has an interval, which is finite exactly where growth is excluded. Dimensions and sizes as for `bounded`.
     """
-    return Saturates(_over(draws, dim, "saturates", 5), dim, by)
+    return Saturates(_over(draws, dim, "saturates", 5, by), dim, by)
 
 
 def grows(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Grows:
@@ -396,10 +396,10 @@ def grows(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Grows:
 
     Dimensions and sizes as for `bounded`.
     """
-    return Grows(_over(draws, dim, "grows", 5), dim, by)
+    return Grows(_over(draws, dim, "grows", 5, by), dim, by)
 
 
-def _over(draws: xr.DataArray, dim: str, behaviour: str, least: int) -> xr.DataArray:
+def _over(draws: xr.DataArray, dim: str, behaviour: str, least: int, by: fits.By) -> xr.DataArray:
     needed = {dim, draw_dim(draws)}
     if set(map(str, draws.dims)) != needed:
         raise ValueError(
@@ -408,4 +408,5 @@ def _over(draws: xr.DataArray, dim: str, behaviour: str, least: int) -> xr.DataA
     if draws.sizes[dim] < least:
         raise ValueError(f"What {behaviour} as {dim!r} grows needs at least {least} sizes, got {draws.sizes[dim]}.")
     fits.require_sizes(draws, dim)
+    fits.require_by(by, draws)
     return draws.sortby(dim)

@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass, replace
 import xarray as xr
 from matplotlib.axes import Axes
 
-from specjax.lab.estimates import Number
+from specjax.lab.estimates import Number, require_number
 from specjax.lab.finding import Finding
 from specjax.lab.relations.line import Line
 
@@ -24,12 +24,14 @@ class Relation(ABC):
         """The verdict on these data, by the one rule of the relation.
 
         Raises:
-            ValueError: rivals that have no names.
+            ValueError: rivals that have no names, or are no finite numbers.
         """
         if not isinstance(rivals, Mapping):
             raise ValueError(
                 f"Rivals are a dict of predictions by name, got a {type(rivals).__name__}; write e.g. {{'the printed one': 1.5}}."
             )
+        for name, rival in rivals.items():
+            require_number(rival, f"The rival {name!r}")
         return self._judge(rivals)
 
     @abstractmethod

@@ -10,9 +10,10 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from specjax import fits
+from specjax.arguments import check_number
 from specjax.lab import finding
 from specjax.lab.drawing import draw_power
-from specjax.lab.estimates import TAIL, Estimate, Number, draw_dim, student
+from specjax.lab.estimates import TAIL, Estimate, Number, draw_dim, require_number, student
 from specjax.lab.finding import Distance, Finding, Verdict
 from specjax.lab.relations.relation import Relation
 
@@ -81,12 +82,15 @@ class ScalesAs(Relation):
             if found is None:
                 nearest = 0.0
                 continue
+            # A rival that is no multiple of 1/2 is often a number beside the exponent, and some unit makes some logarithm near to it.
             halves = _HALVES + np.round(2 * found.exponent) / 2
-            tried = {b: found.from_logarithm(b) for b in map(float, (*own, *halves))}
+            any_unit = {float(b): b in (own[0], *halves) for b in (*own, *halves)}
+            tried = {b: found.from_logarithm(b, any_unit=free) for b, free in any_unit.items()}
             nearest = min(nearest, *(far for far, _ in tried.values()))
             allowed = [b for b, (_, excluded) in tried.items() if not excluded]
             if allowed:
-                curves.append(found.logarithm(min(allowed, key=lambda b: tried[b][0])))
+                b = min(allowed, key=lambda b: tried[b][0])
+                curves.append(found.logarithm(b, any_unit=any_unit[b]))
         excluded = None not in fitted.found and not curves
         return Distance(f"{LOGARITHM} of {self.dim}", float(nearest), excluded), curves
 
@@ -193,8 +197,8 @@ _CONTRADICTED: dict[Fit, str] = {
 }
 _MEANING: dict[Fit, str] = {
     "power law": "a power law, ± 4 standard errors (Student's t)",
-    "asymptotic": "power laws with one correction x^-g, g from 1/2 to 2, or above an offset, at 4 standard deviations, and for further "
-    "terms the shift when the smallest size is left out",
+    "asymptotic": "power laws with a correction x^-g, g from 1/2 to 2, and a second term no larger at the smallest size, or above an "
+    "offset, at 4 standard deviations",
 }
 
 
@@ -209,9 +213,11 @@ def scales_as(
 ) -> ScalesAs:
     """The mean of `draws` grows as the power `exponent` of the size `dim`, at every point.
 
-    With "power law" the data must follow y = a xᵇ at the sizes swept; with "asymptotic", y = a xᵇ (1 + c x⁻ᵍ + …) at large sizes, g from
-    1/2 to 2. Where they contradict that, nothing is decided. A power of the logarithm is a rival of every exponent, and so is each
-    exponent `resolution` away where the statement names no rival.
+    With "power law" the data must follow y = a xᵇ at the sizes swept, which is tested no further than their noise allows: a slow
+    correction may pass. With "asymptotic" it is y = a xᵇ (1 + c x⁻ᵍ + …) at large sizes, g from 1/2 to 2, with a second term that is no
+    larger at the smallest size, x⁻²ᵍ or x⁻ᵍ log x; slower corrections are not among them. Where the data contradict that, nothing is
+    decided. A power of 1/2 or more of a logarithm, in any unit, is a rival of the exponent and beside each multiple of 1/2, and a power
+    of log x beside each rival. So is each exponent `resolution` away where the statement names no rival.
 
     Args:
         draws: Dimensions `dim` and "seed" or "batch", and those of the points; at least 5 sizes, and more seeds than sizes.
@@ -228,12 +234,13 @@ def scales_as(
     draw_dim(draws)
     if fit not in get_args(Fit):
         raise ValueError(f"fit needs to be one of {', '.join(map(repr, get_args(Fit)))}, got {fit!r}.")
-    if not resolution > 0:
-        raise ValueError(f"A resolution of exponents is a positive number, got {resolution}.")
+    check_number(resolution, "resolution", "(0, inf)", "scales_as")
+    require_number(exponent, "The exponent")
     dims = list(map(str, draws.dims))
     if dim not in dims:
         raise ValueError(f"A power of {dim!r} needs draws with that dimension, got {sorted(dims)}.")
     fits.require_sizes(draws, dim)
+    fits.require_by(by, draws)
     if lacking := [str(other) for other in xr.DataArray(exponent).dims if other not in dims]:
         raise ValueError(
             f"The exponents have the dimensions {lacking}, which {draws.name!r} lacks; select or average them first."
