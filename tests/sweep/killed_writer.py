@@ -65,7 +65,7 @@ def intact(path):
     found = 0
     for file, block in files.find_blocks(path).items():
         try:
-            files.load_block(file)
+            files.load_block(file, described().identity)
             found += block.stop - block.start
         except StoreError:
             pass
