@@ -136,9 +136,13 @@ def _latest(checkpoints: Checkpoints, run: Steps, steps: int, every: int) -> Ste
 def _made(batch: Any) -> dict[str, str]:
     """A digest of the last batch, by which batches that do not begin at their beginning are noticed; none of what holds no arrays."""
     leaves = jax.tree.leaves(batch)
-    if not leaves or not all(hasattr(leaf, "dtype") and hasattr(leaf, "shape") for leaf in leaves):
-        return {}
-    return {"last batch": keeping.digest((), leaves)}
+    held = (
+        leaf.is_fully_addressable
+        if isinstance(leaf, jax.Array)
+        else isinstance(leaf, np.ndarray) and not leaf.dtype.hasobject
+        for leaf in leaves
+    )
+    return {"last batch": keeping.digest((), leaves)} if leaves and all(held) else {}
 
 
 def _next(batches: Iterator[Any], taken: int, steps: int) -> Any:

@@ -279,7 +279,18 @@ def test_what_is_no_store_is_refused_in_one_sentence_and_left_alone(tmp_path, pa
 
 def test_a_description_that_is_not_what_was_written_is_refused(path):
     good = (path / "sweep.json").read_text()
-    for content in ("{", "[]", "{}", good[:-40], good.replace("float32", "float64", 1), "\udcff"):
+    for content in (
+        "{",
+        "[]",
+        "{}",
+        good[:-40],
+        good.replace("float32", "float64", 1),
+        "\udcff",
+        "1",
+        "null",
+        "[1, 2]",
+        "[" * 10**5,
+    ):
         (path / "sweep.json").write_text(content, errors="surrogateescape")
         for attempt in (lambda: Store.opened(path, described()).__enter__(), lambda: read_description(path)):
             with pytest.raises(ValueError, match=r"its sweep.json is not what was written; put it back, or choose"):

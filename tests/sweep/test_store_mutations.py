@@ -138,6 +138,25 @@ def test_axes_in_another_order_are_refused_before_anything_is_written(over, tmp_
     assert snapshot(store.path, but=tmp_path / "no") == before
 
 
+@pytest.mark.parametrize("target", ["mine", "nothing"])
+def test_a_link_in_the_place_of_a_draft_or_of_the_lock_is_not_followed(target, whole, tmp_path):
+    path, away = shutil.copytree(whole, tmp_path / "store"), outside(tmp_path)
+    (path / ".partial").symlink_to(away / target)
+    before = snapshot(tmp_path, but=path)
+    with Store.opened(path, described(8)) as store:
+        compute(store)
+        assert_read(store)
+    assert not (path / ".partial").is_symlink()
+    (path / "lock").unlink()
+    (path / "lock").symlink_to(away / target)
+    with Store.opened(path, described(8)) as store:
+        assert_read(store)
+    told = rf"^The store {path} cannot be used \(Too many levels of symbolic links\); its finished blocks are intact"
+    with pytest.raises(StoreError, match=told), Store.opened(path, described(9)):
+        pass
+    assert snapshot(tmp_path, but=path) == before
+
+
 def test_what_a_system_leaves_in_a_folder_does_not_matter(tmp_path):
     path = tmp_path / "store"
     path.mkdir()
