@@ -311,7 +311,7 @@ def _judge(arguments: list[str]) -> int:
     parser = _parser(
         "specjax judge",
         "Judge stored results again, by the statements as they are now: the data stay, nothing is run.\n"
-        "Exit code 1: a verdict is not the expected one.",
+        "Exit code 1: a verdict is not the expected one, or a result cannot be judged.",
     )
     parser.add_argument("names", metavar="NAME", nargs="*", help="experiments (default: all in DIR)")
     _add_out(parser)
@@ -329,7 +329,7 @@ def _judge(arguments: list[str]) -> int:
         names = [name for name in stored if name in known]
         if not names:
             raise UserError(f"There is no result of an experiment in {out}; `specjax run NAME --out {out}` makes one.")
-        results = [report.judge_again(name, out) for name in names]
+        results, problems = _judged_again(names, out)
         report.refresh(out)
     _print_checks(results)
     _print_places(results, out)
@@ -339,10 +339,25 @@ def _judge(arguments: list[str]) -> int:
             print(
                 f"specjax: {name} is as it was, since `specjax list` has no experiment of this name.", file=sys.stderr
             )
-    problems = cells.surprises(results)
+    problems += cells.surprises(results)
     for problem in problems:
         print(f"specjax: {problem}", file=sys.stderr)
     return 1 if problems else 0
+
+
+def _judged_again(names: "Sequence[str]", out: Path) -> "tuple[list[Result], list[str]]":
+    """The results that could be judged again, and why others could not; raises ValueError if none could."""
+    from specjax import report
+
+    results, problems = [], []
+    for name in names:
+        try:
+            results.append(report.judge_again(name, out))
+        except ValueError as error:
+            problems.append(_sentence(error))
+    if not results:
+        raise ValueError(" ".join(problems))
+    return results, problems
 
 
 def _attack(arguments: list[str]) -> int:

@@ -11,7 +11,7 @@ continues what it did not begin, and what no program asks for any more lies ther
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from os import PathLike
 from pathlib import Path
@@ -31,6 +31,22 @@ except ImportError:  # Windows has none, so two writers go unnoticed there
 _LETTERS = 20
 
 _FOLDER: ContextVar[Path | None] = ContextVar("specjax.keeping", default=None)
+
+
+class StoreError(OSError):
+    """A store or a folder of checkpoints that cannot be written or read, or that another process writes; what is intact is kept."""
+
+
+@contextmanager
+def in_one_sentence(what: str, parts: str) -> Iterator[None]:
+    """Says in one sentence why `what` cannot be used, as StoreError; `parts` are the things in it that are finished."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except OSError as error:
+        told = f"its {parts} are intact, and the same call continues from them, or choose another path"
+        raise StoreError(f"{what} cannot be used ({error.strerror or error}); {told}.") from error
 
 
 @contextmanager
@@ -68,12 +84,13 @@ def place(*identity: str) -> Path:
 def locked(file: Path) -> Iterator[None]:
     """Within the block, a lock on a file, which is made where there is none; it ends with the process, however that ends.
 
-    Some network file systems have no locks: what lies there is as safe as its users make it.
+    Some network file systems have no locks: what lies there is as safe as its users make it. A link in the place of the file is refused,
+    since a file would be made where it points.
 
     Raises:
         BlockingIOError: another process holds the lock, or another call of this one.
     """
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
     try:
         if fcntl is not None:
             try:
@@ -85,6 +102,31 @@ def locked(file: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def put(file: Path, content: bytes, draft: str) -> None:
+    """Writes a file as a whole, flushed to the disk with its names, or leaves what was there and raises OSError.
+
+    `draft` is the name under which it is written, in the same folder. What has that name is removed and never written to: it may be a
+    link to a file elsewhere.
+    """
+    aside = file.with_name(draft)
+    aside.unlink(missing_ok=True)
+    try:
+        with aside.open("xb") as opened:
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
+        aside.replace(file)
+    finally:
+        aside.unlink(missing_ok=True)
+    for folder in file.parents[:2]:
+        with suppress(PermissionError):  # to read it; on Windows no folder can be opened
+            descriptor = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
 
 def digest(programs: Iterable[jax.stages.Traced], arrays: Iterable[Any] = ()) -> str:

@@ -92,7 +92,7 @@ TOY = lab.Experiment(
     tables=lambda config, _: [lab.Table("Points", ("width",), tuple((str(width),) for width in config.widths))],
 )
 OTHER = dataclasses.replace(TOY, name="other-toy", title="Another toy")
-FILES = {"config.json", "data.nc", "figure.png", "thumbnail.webp", "checks.json", "tables.json"}
+FILES = {"SHA256SUMS", "config.json", "data.nc", "figure.png", "thumbnail.webp", "checks.json", "tables.json"}
 
 
 @pytest.fixture(autouse=True)
@@ -412,6 +412,35 @@ def test_judge_refuses_what_is_of_another_experiment(register, capsys, change, s
     assert main(["judge", "toy-slope"]) == 2
     assert re.fullmatch(f"specjax: {sentence}\n", capsys.readouterr().err)
     assert stored("toy-slope") == before
+
+
+def test_a_run_beside_what_cannot_be_read_leaves_that_out():
+    assert main(["run", "other-toy"]) == 0
+    Path("results/other-toy").rename("results/backup")
+    told = r"^Left out: results/backup holds a result by the name of 'other-toy', which is not that of its folder; rename the"
+    with pytest.warns(report.LeftOutWarning, match=told):
+        assert main(["run", "toy-slope"]) == 0
+    assert "A toy slope" in Path("results/report.md").read_text()
+    assert not Path("results/.unfinished").exists()
+
+
+def test_judge_leaves_out_what_cannot_be_read(capsys):
+    for name in ("toy-slope", "other-toy"):
+        assert main(["run", name]) == 0
+    with Path("results/other-toy/data.nc").open("r+b") as file:
+        file.truncate(1000)
+    capsys.readouterr()
+    sentence = r"specjax: results/other-toy/data.nc cannot be read \(.*\); run its experiment again\.\n"
+    assert main(["judge", "other-toy"]) == 2
+    assert re.fullmatch(sentence, capsys.readouterr().err)
+    assert main(["judge"]) == 1
+    told = capsys.readouterr()
+    assert re.fullmatch(sentence, told.err)
+    assert re.search(r"toy-slope +holds +", told.out)
+    # As an earlier version left it.
+    Path("results/other-toy/SHA256SUMS").unlink()
+    assert main(["judge", "other-toy"]) == 2
+    assert re.fullmatch(sentence, capsys.readouterr().err)
 
 
 def test_an_experiment_that_raises_does_not_lose_the_others(register, capsys):

@@ -9,6 +9,7 @@ from specjax.report.produce import refresh as refresh
 from specjax.report.record import Record as Record
 from specjax.report.record import Result as Result
 from specjax.report.store import FIGURE as FIGURE
+from specjax.report.store import LeftOutWarning as LeftOutWarning
 from specjax.report.store import load as load
 from specjax.report.store import load_all as load_all
 from specjax.report.store import load_data as load_data

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def judge_again(name: str, out: Path) -> Result:
     For statements, rivals and closed forms that changed after a run; the data, and what the record says of the run, stay.
 
     Raises:
-        ValueError: no result of this version in `out/NAME`, or no such experiment.
+        ValueError: no result of this version in `out/NAME`, data that cannot be read, or no such experiment.
         Refused: a configuration with fields that the experiment no longer has, or refuses, or data that it cannot judge.
     """
     folder = out / name
@@ -86,9 +87,24 @@ def _concluded(
 
 
 def refresh(out: Path) -> None:
-    """Write `report.md`, `report.html` and the thumbnails that are missing, from the results that `out` holds."""
+    """Write `report.md`, `report.html` and the thumbnails that are missing, from the results that `out` holds.
+
+    Raises:
+        ValueError: a record that cannot be read, or the report cannot be written.
+
+    Warns:
+        LeftOutWarning: what cannot be read is left out, and so is the thumbnail of a figure that cannot.
+    """
     results = store.load_all(out)
     for result in results:
-        thumbnails.ensure(out / result.record.name)
-    store.write_text(out / MARKDOWN, markdown.render(results))
-    store.write_text(out / HTML, html.render(results))
+        folder = out / result.record.name
+        try:
+            thumbnails.ensure(folder)
+        except Exception as error:  # of a damaged picture Pillow raises whatever it meets
+            told = f"Left out: there is no thumbnail of {folder / store.FIGURE} ({' '.join(str(error).split())})."
+            warnings.warn(told, store.LeftOutWarning, stacklevel=2)
+    try:
+        store.write_text(out / MARKDOWN, markdown.render(results))
+        store.write_text(out / HTML, html.render(results))
+    except OSError as error:
+        raise ValueError(f"The report in {out} cannot be written ({error.strerror or error}).") from error

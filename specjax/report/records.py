@@ -87,6 +87,8 @@ def load(path: Path) -> Result:
                 f"{path} is a record of format {found['format']}, and this version reads {FORMAT}; make it again."
             )
         result = store.parsed(found["run"], found["checks"], found["tables"])
+        if result.record.name != path.stem:
+            raise ValueError(f"{path} is a record by the name of {result.record.name!r}; rename it, or delete it.")
     except (OSError, TypeError, KeyError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(
             f"{path} is no record that this version can read ({type(error).__name__}: {error}); make it again."

@@ -1,11 +1,13 @@
 """Small pictures of the figures, for pages that show many."""
 
+import io
 import os
 from pathlib import Path
 
 from PIL import Image, ImageFilter
 
-from specjax.report.store import FIGURE, THUMBNAIL
+from specjax import keeping
+from specjax.report.store import FIGURE, THUMBNAIL, require_intact
 
 _SIZE = (288, 192)
 """Pixels at most, twice of what a page shows, for screens with fine ones."""
@@ -16,15 +18,13 @@ def ensure(folder: Path) -> None:
     made = folder / THUMBNAIL
     if made.exists():
         return
-    draft = folder / f".{THUMBNAIL}.{os.getpid()}"
-    try:
-        with Image.open(folder / FIGURE) as figure:
-            small = figure.convert("RGB")
-            # Lines are drawn thicker on the way, or nothing would be left of them.
-            small.thumbnail((4 * _SIZE[0], 4 * _SIZE[1]), Image.Resampling.BOX)
-            small = small.filter(ImageFilter.MinFilter(3))
-            small.thumbnail(_SIZE, Image.Resampling.LANCZOS)
-            small.save(draft, format="webp", quality=60)
-        draft.replace(made)
-    finally:
-        draft.unlink(missing_ok=True)
+    require_intact(folder / FIGURE)
+    with Image.open(folder / FIGURE) as figure:
+        small = figure.convert("RGB")
+    # Lines are drawn thicker on the way, or nothing would be left of them.
+    small.thumbnail((4 * _SIZE[0], 4 * _SIZE[1]), Image.Resampling.BOX)
+    small = small.filter(ImageFilter.MinFilter(3))
+    small.thumbnail(_SIZE, Image.Resampling.LANCZOS)
+    content = io.BytesIO()
+    small.save(content, format="webp", quality=60)
+    keeping.put(made, content.getvalue(), f".{THUMBNAIL}.{os.getpid()}")

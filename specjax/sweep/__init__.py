@@ -5,6 +5,7 @@ It knows no model. A measurement is a pure function ``measure(key, **point)`` th
     data = run(measure, over={"d1": widths(16, 32, 64)}, seeds=1000, key=jax.random.key(0))
 """
 
+from specjax.keeping import StoreError as StoreError
 from specjax.sweep.axes import choices as choices
 from specjax.sweep.axes import values as values
 from specjax.sweep.axes import widths as widths
@@ -19,5 +20,4 @@ from specjax.sweep.failures import without_failed as without_failed
 from specjax.sweep.moments import mean_and_stderr as mean_and_stderr
 from specjax.sweep.moments import total as total
 from specjax.sweep.store import DamagedBlocksWarning as DamagedBlocksWarning
-from specjax.sweep.store import StoreError as StoreError
 from specjax.sweep.store import open_store as open_store

@@ -151,12 +151,13 @@ def _described(request: Request, path: Path | None) -> tuple[Planned, Path, Desc
     grid = request.grid
     stored = None if path is None else read_description(path)
     # The plan of a store of other axes, which is refused when it is opened, does not fit these.
-    plan = stored.plan if stored is not None and stored.config.get("over") == _axes(grid) else None
+    same = stored is not None and json.dumps(stored.config.get("over")) == json.dumps(_axes(grid))
+    plan = stored.plan if stored is not None and same else None
     planned = _planned(request, plan)
     config, kept = _config(planned), planned.sampling
     if path is None:
         counted = {dim.name: dim.seeds for dim in grid.wide if dim.seeds}
-        path = keeping.place(json.dumps([config, _cut(planned), counted or grid.seeds], sort_keys=True))
+        path = keeping.place(json.dumps([config, _cut(planned), counted or grid.seeds]))
     shape = (*grid.shape, kept.samples)
     # Zeros that take no memory.
     zeros = {n: np.broadcast_to(np.zeros((), v.dtype), (*shape, *v.shape)) for n, v in planned.variables.items()}

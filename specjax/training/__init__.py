@@ -3,6 +3,7 @@
 from specjax.training import in_context as in_context
 from specjax.training import text as text
 from specjax.training.checkpoints import Checkpoints as Checkpoints
+from specjax.training.checkpoints import DamagedCheckpointWarning as DamagedCheckpointWarning
 from specjax.training.loop import DATA as DATA
 from specjax.training.loop import Diverged as Diverged
 from specjax.training.loop import Run as Run

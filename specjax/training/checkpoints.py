@@ -1,10 +1,23 @@
-"""Trainings on disk, by orbax: a folder with the last two checkpoints, each whole or absent, and what they are checkpoints of."""
+"""Trainings on disk, by orbax: a folder with the last two checkpoints, each whole or absent, and what they are checkpoints of.
 
+A checkpoint has the checksums of its arrays. One that is damaged later is set aside, and the training goes on from the one before. Who
+trains holds `FOLDER/lock`.
+"""
+
+import glob
+import hashlib
+import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+import os
+import re
+import shutil
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
+from itertools import count
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,77 +25,207 @@ from typing import Any, TypeVar
 import jax
 
 from specjax import keeping
+from specjax.keeping import StoreError
 
 logger = logging.getLogger("specjax.training")
 
 Tree = TypeVar("Tree")
-Plain = str | int | float | bool | None
 
 KEPT = 2
 NAMED = 2
 """Of the arrays that differ, how many a refusal names."""
+LOCK, ASIDE = "lock", "damaged-"
+_STEP = re.compile(r"0|[1-9][0-9]*")
+
+
+class DamagedCheckpointWarning(UserWarning):
+    """A checkpoint is not what was written; the training goes on from an older one."""
+
+
+class _DamagedError(Exception):
+    """Why a checkpoint cannot be read."""
 
 
 class Checkpoints:
     """The checkpoints of one training in `folder`, which is made if there is none.
 
-    `configuration` is what makes a training this one and no other (sizes, seeds, the optimizer's name): plain values, stored beside
-    the arrays, so that a run is never continued as another.
+    `configuration` is what makes a training this one and no other (sizes, seeds, the optimizer's name): numbers, texts, None, and lists
+    of these, stored beside the arrays, so that a run is never continued as another.
 
     Raises:
         ModuleNotFoundError: without orbax, which comes with the extra `train`.
+        ValueError: a value of another kind in the configuration, or a folder with `*`, `?` or `[` in its path, a pattern for orbax.
+        StoreError: the folder cannot be made.
 
     """
 
-    def __init__(self, folder: str | PathLike[str], configuration: Mapping[str, Plain]) -> None:
+    def __init__(self, folder: str | PathLike[str], configuration: Mapping[str, Any]) -> None:
         try:
             self._orbax = import_module("orbax.checkpoint")
         except ModuleNotFoundError as error:
             raise ModuleNotFoundError("Checkpoints need orbax: pip install orbax-checkpoint.") from error
         self.folder = Path(folder).absolute()
-        self._configuration = dict(configuration)
-        options = self._orbax.CheckpointManagerOptions(max_to_keep=KEPT, enable_async_checkpointing=False)
-        self._manager = self._orbax.CheckpointManager(self.folder, options=options)
+        if glob.escape(str(self.folder)) != str(self.folder):
+            raise ValueError(
+                f"Checkpoints cannot be written to {self.folder}, because orbax reads *, ? and [ in a path as a pattern; choose another "
+                "folder."
+            )
+        self._configuration = {name: _plain(name, value) for name, value in configuration.items()}
+        self._made: Mapping[str, str] = {}  # by what the checkpoint that is continued was made
+        self._refused: OSError | None = None
+        # Not orbax's manager, which fails as a whole where one checkpoint is damaged.
+        self._checkpointer = self._orbax.Checkpointer(self._orbax.CompositeCheckpointHandler())
+        with self._in_one_sentence():
+            self.folder.mkdir(parents=True, exist_ok=True)
 
     @property
     def step(self) -> int | None:
-        """The step of the newest checkpoint; None where there is none."""
-        return self._manager.latest_step()
+        """The step of the newest checkpoint, whole or damaged; None where there is none."""
+        return max(self._steps(), default=None)
 
-    def save(self, step: int, tree: object) -> None:
-        """Stores a tree of arrays as the checkpoint of a step."""
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Within the block no other process trains into this folder. On a disk that can only be read, what is there may be read.
+
+        Raises:
+            StoreError: another process trains into it.
+
+        """
+        with ExitStack() as held:
+            with self._in_one_sentence():
+                try:
+                    if jax.process_index() == 0:  # the others write with it
+                        held.enter_context(keeping.locked(self.folder / LOCK))
+                except BlockingIOError:
+                    raise
+                except OSError as error:
+                    self._refused = error
+            yield
+
+    def require_writable(self) -> None:
+        """Raises StoreError if the folder could not be locked for `writing`: before steps are taken that could not be kept."""
+        with self._in_one_sentence():
+            if self._refused is not None:
+                raise self._refused
+
+    def save(self, step: int, tree: object, made: Mapping[str, str] | None = None) -> None:
+        """Stores a tree of arrays as the checkpoint of a step; `made` are digests of what it was made by, for `require_same`."""
         args = self._orbax.args
-        described = args.JsonSave({"configuration": self._configuration, "arrays": list(_arrays(tree))})
+        arrays = {name: _digest(leaf) for name, leaf in _arrays(tree).items()}
+        described = {"step": step, "configuration": self._configuration, "arrays": arrays, "made": dict(made or {})}
         run = args.StandardSave(jax.tree.leaves(tree))
-        self._manager.save(step, args=args.Composite(run=run, description=described), force=True)
+        description = args.JsonSave({"checksum": _checksum(described), **described})
+        with self._in_one_sentence():
+            composite = args.Composite(run=run, description=description)
+            self._checkpointer.save(self.folder / str(step), args=composite, force=True)
+        for old in sorted(self._steps())[:-KEPT] if jax.process_index() == 0 else ():
+            shutil.rmtree(self.folder / str(old), ignore_errors=True)
 
     def latest(self, like: Tree) -> Tree:
-        """The newest checkpoint, or `like` itself where there is none: every array is that of its path in the tree.
+        """The newest whole checkpoint, or `like` itself where there is none: every array is that of its path in the tree.
 
         Raises:
             ValueError: for a checkpoint of another configuration, or of arrays of other paths, shapes or dtypes. Optimizers whose
                 states are alike, as those of two learning rates are, only the configuration tells apart.
+            StoreError: there are checkpoints, and each is damaged.
+
+        Warns:
+            DamagedCheckpointWarning: a newer one is damaged, and set aside.
 
         """
-        step = self.step
-        if step is None:
-            return like
-        args = self._orbax.args
-        described = self._manager.restore(step, args=args.Composite(description=args.JsonRestore()))["description"]
-        arrays, order = _arrays(like), described["arrays"]
-        self._check(described["configuration"], order, arrays)
-        restored = self._manager.restore(
-            step, args=args.Composite(run=args.StandardRestore([arrays[name] for name in order]))
-        )
-        found = dict(zip(order, restored["run"], strict=True))
-        return jax.tree.unflatten(jax.tree.structure(like), [found[name] for name in arrays])
+        found = self.newest(lambda _: like)
+        return like if found is None else found
 
-    def _check(self, stored: Mapping[str, Plain], stored_arrays: Iterable[str], arrays: Iterable[str]) -> None:
+    def newest(self, like: Callable[[int], Tree]) -> Tree | None:
+        """As `latest`, for trees that depend on the step; None where there is no checkpoint."""
+        damaged: dict[int, _DamagedError] = {}
+        for step in sorted(self._steps(), reverse=True):
+            try:
+                found = self._read(step, like)
+            except _DamagedError as error:
+                damaged[step] = error
+                continue
+            for each in damaged:
+                self._set_aside(each, step)
+            return found
+        if damaged:
+            reasons = "; ".join(f"step {step}: {reason}" for step, reason in damaged.items())
+            told = f"None of the checkpoints in {self.folder} can be read ({reasons}); delete them to begin anew."
+            raise StoreError(told) from damaged[max(damaged)]
+        return None
+
+    def require_same(self, made: Mapping[str, str]) -> None:
+        """Raises ValueError if the checkpoint that is continued was made by something else, as far as both say what."""
+        for name, digest in made.items():
+            if self._made.get(name, digest) != digest:
+                what = name.partition(" (")[0]
+                raise ValueError(
+                    f"The checkpoint in {self.folder} is of a training with another {what}; take another folder for this one."
+                )
+
+    def _read(self, step: int, like: Callable[[int], Tree]) -> Tree:
+        args = self._orbax.args
+        described = self._description(step)
+        tree = like(step)
+        arrays, order = _arrays(tree), list(described["arrays"])
+        self._check(described["configuration"], order, arrays)
+        run = self._restore(step, run=args.StandardRestore([arrays[name] for name in order]))
+        found = dict(zip(order, run, strict=True))
+        if isinstance(described["arrays"], dict):  # an earlier version stored no checksums
+            for name, digest in described["arrays"].items():
+                if digest and _digest(found[name]) != digest:
+                    raise _DamagedError(f"{name} is not what was written")
+        # A program goes through the arrays in their order.
+        self._made = described.get("made", {}) if order == list(arrays) else {}
+        return jax.tree.unflatten(jax.tree.structure(tree), [found[name] for name in arrays])
+
+    def _description(self, step: int) -> dict[str, Any]:
+        if (self.folder / str(step)).is_symlink():
+            raise _DamagedError("it is a link")
+        described = self._restore(step, description=self._orbax.args.JsonRestore())
+        checksum = described.pop("checksum", None) if isinstance(described, dict) else ""
+        if checksum is not None and checksum != _checksum(described):
+            raise _DamagedError("its description is not what was written")
+        if not {"configuration", "arrays"} <= set(described):
+            raise _DamagedError("it has no description")
+        if described.get("step", step) != step:
+            raise _DamagedError(f"it is that of step {described['step']}")
+        return described
+
+    def _restore(self, step: int, **args: Any) -> Any:
+        (name,) = args
+        try:
+            return self._checkpointer.restore(self.folder / str(step), args=self._orbax.args.Composite(**args))[name]
+        except Exception as error:  # of damaged files orbax and tensorstore raise whatever they meet, over many lines
+            raise _DamagedError(type(error).__name__) from error
+
+    def _steps(self) -> list[int]:
+        """The steps of all checkpoints, whole or damaged."""
+        with self._in_one_sentence():
+            names = [path.name for path in self.folder.iterdir() if path.is_dir()]
+        return [int(name) for name in names if _STEP.fullmatch(name)]
+
+    def _in_one_sentence(self) -> AbstractContextManager[None]:
+        return keeping.in_one_sentence(f"The folder {self.folder}", "checkpoints")
+
+    def _set_aside(self, step: int, whole: int) -> None:
+        """Renames a damaged checkpoint, which would stand in the way of that of the same step, and says so."""
+        told = f"The checkpoint of step {step} in {self.folder} is damaged"
+        if self._refused is None and jax.process_index() == 0:
+            names = (f"{ASIDE}{step}{'' if number == 0 else f'-{number}'}" for number in count())
+            aside = next(name for name in names if not os.path.lexists(self.folder / name))
+            (self.folder / str(step)).rename(self.folder / aside)
+            told += f", and kept as {aside}"
+        warnings.warn(
+            f"{told}; the training goes on from that of step {whole}.", DamagedCheckpointWarning, stacklevel=5
+        )
+
+    def _check(self, stored: Mapping[str, Any], stored_arrays: Iterable[str], arrays: Iterable[str]) -> None:
         for name in sorted({*stored, *self._configuration}):
-            then, now = stored.get(name), self._configuration.get(name)
+            then, now = (_text(each[name]) if name in each else "absent" for each in (stored, self._configuration))
             if then != now:
                 raise ValueError(
-                    f"The checkpoint in {self.folder} is of a training with {name}={then!r}, not {now!r}; take another folder for this one."
+                    f"The checkpoint in {self.folder} is of a training with {name}={then}, not {now}; take another folder for this one."
                 )
         if set(stored_arrays) != set(arrays):
             raise ValueError(
@@ -120,3 +263,43 @@ def _beyond(arrays: Iterable[str], others: Iterable[str]) -> str:
     """The first of the arrays that are not among the others."""
     rest = [name for name in arrays if name not in set(others)]
     return ", ".join(rest[:NAMED]) + (f" and {len(rest) - NAMED} more" if len(rest) > NAMED else "") or "none"
+
+
+def digests(**functions: jax.stages.Traced) -> dict[str, str]:
+    """Digests of programs by name, for `require_same`, which are compared only among equal versions of JAX on equal platforms."""
+    by = f"jax {version('jax')}, jaxlib {version('jaxlib')}, {jax.default_backend()}"
+    return {f"{name} (by {by})": keeping.digest([traced]) for name, traced in functions.items()}
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A value as JSON gives it back."""
+    if isinstance(value, list | tuple):
+        return [_plain(name, each) for each in value]
+    if isinstance(value, Mapping):
+        return {str(key): _plain(name, each) for key, each in value.items()}
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if hasattr(value, "tolist") and isinstance(found := value.tolist(), str | bool | int | float | list):
+        return found
+    raise ValueError(
+        f"The configuration of checkpoints has {name}={value!r}, of type {type(value).__name__}; give numbers, texts, or lists of these."
+    )
+
+
+def _text(value: Any) -> str:
+    """A value of a configuration as a refusal shows it, by which it is also compared: NaN is NaN, and 1.0 is 1."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_text, value))}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key!r}: {_text(value[key])}" for key in sorted(value)) + "}"
+    return repr(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
+def _digest(leaf: Any) -> str:
+    """A checksum of an array; none of one of which this process holds a part."""
+    held = not isinstance(leaf, jax.Array) or leaf.is_fully_addressable or leaf.is_fully_replicated
+    return keeping.digest((), [leaf]) if held else ""
+
+
+def _checksum(described: Any) -> str:
+    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()

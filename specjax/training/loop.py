@@ -6,6 +6,7 @@ stopped and resumed from a stored `Run` ends with the same bits.
 
 import logging
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from time import perf_counter
 from typing import NamedTuple
@@ -21,7 +22,7 @@ from specjax.blas import one_blas_thread
 from specjax.diagnostics import first_not_finite
 from specjax.jaxlib import cpu_options
 from specjax.spectral.scaling import at_least_float32
-from specjax.training.checkpoints import Checkpoints, kept
+from specjax.training.checkpoints import Checkpoints, digests, kept
 
 logger = logging.getLogger("specjax.training")
 
@@ -93,7 +94,8 @@ def train(
 
     Raises:
         ValueError: for steps that are no multiple of every, a batch that cannot be cut so, a mesh without that axis, or a checkpoint
-            of another training.
+            of another training, as of one with another loss or other batches by their programs.
+        StoreError: another process trains into the folder of the checkpoints, or all of them are damaged.
         Diverged: at the first NaN or infinity.
 
     """
@@ -156,15 +158,23 @@ def train(
         return "the mean over microbatches" if found is None else found
 
     run = _start(params, optimizer, record, steps, every)
+    # The folder of checkpoints that `keeping` has is named by all programs.
+    shapes_given = None if checkpoints is None else jax.eval_shape(lambda: run.params)
     if checkpoints is None and keeping.folder() is not None:
         shapes = jax.eval_shape(lambda: run)  # the arrays themselves are not on the mesh yet
         checkpoints = kept((stretch.trace(shapes), measured.trace(shapes.params, shapes.step)), run)
-    if checkpoints is not None:
-        run = checkpoints.latest(run)
-    began, first = perf_counter(), int(run.step)
-    if mesh is not None:
-        run = jax.device_put(run, NamedSharding(mesh, PartitionSpec()))
-    with one_blas_thread():
+    with ExitStack() as held:
+        if checkpoints is not None:
+            held.enter_context(checkpoints.writing())
+            run = checkpoints.latest(run)
+            made = {} if shapes_given is None else _made(loss, draw, shapes_given)
+            checkpoints.require_same(made)
+        began, first = perf_counter(), int(run.step)
+        if checkpoints is not None and first < steps:
+            checkpoints.require_writable()
+        if mesh is not None:
+            run = jax.device_put(run, NamedSharding(mesh, PartitionSpec()))
+        held.enter_context(one_blas_thread())
         while int(run.step) < steps:
             run = stretch(recorded(run))
             if not bool(run.finite):
@@ -176,13 +186,23 @@ def train(
             if int(run.step) == steps:
                 run = recorded(run)
             if checkpoints is not None:
-                checkpoints.save(int(run.step), run)
+                checkpoints.save(int(run.step), run, made)
             if progress is not None:
                 progress(run)
             taken = perf_counter() - began
             left = taken * (steps - int(run.step)) / (int(run.step) - first)
             logger.info("step %d of %d, %.0f s left", int(run.step), steps, left, extra={"taken": taken})
     return run
+
+
+def _made(loss: Loss, draw: Draw, params: PyTree) -> dict[str, str]:
+    """Digests of the programs of the loss and of the batches, under no name of theirs: a renamed function is the same."""
+    step = jax.ShapeDtypeStruct((), jnp.int32)
+    batch = jax.eval_shape(draw, step)
+    return digests(
+        loss=jax.jit(lambda *args: loss(*args)).trace(params, batch),
+        draw=jax.jit(lambda step: draw(step)).trace(step),
+    )
 
 
 def _start(params: PyTree, optimizer: optax.GradientTransformation, record: Record, steps: int, every: int) -> Run:

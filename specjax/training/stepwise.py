@@ -5,12 +5,15 @@ step is another library's, the steps are taken here one by one.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
+from specjax import keeping
 from specjax.training.checkpoints import Checkpoints
 
 Step = Callable[[PyTree, Any], tuple[PyTree, ArrayLike]]
@@ -65,32 +68,39 @@ def train_steps(
 
     Raises:
         ValueError: for steps that are no multiple of every, fewer batches than steps, a loss that is not one number, or a checkpoint of
-            another training.
+            another training, as of one whose last batch was another.
+        StoreError: another process trains into the folder of the checkpoints, or all of them are damaged.
         NotFinite: at the first record behind a loss that is NaN or infinite.
 
     """
     if steps < 1 or every < 1 or steps % every:
         raise ValueError(f"The steps must be a positive multiple of every, got steps={steps} and every={every}.")
     run = Steps(state, jnp.zeros(0), (record(state, 0),) if record else ())
-    if checkpoints is not None:
-        run = _latest(checkpoints, run, steps, every)
-    remaining = iter(batches)
-    for number in range(len(run.losses)):
-        _next(remaining, number, steps)
-    while len(run.losses) < steps:
-        state, losses = run.state, []
-        for number in range(len(run.losses), len(run.losses) + every):
-            state, loss = step(state, _next(remaining, number, steps))
-            if np.shape(loss) != ():
-                raise ValueError(
-                    f"A step gives the next state and its loss, one number, got a loss of shape {np.shape(loss)}."
-                )
-            losses.append(loss)
-        run = _longer(run, state, losses, record)
+    with ExitStack() as held:
         if checkpoints is not None:
-            checkpoints.save(len(run.losses), run)
-        if progress is not None:
-            progress(run)
+            held.enter_context(checkpoints.writing())
+            run = _latest(checkpoints, run, steps, every)
+        remaining, batch = iter(batches), None
+        for number in range(len(run.losses)):
+            batch = _next(remaining, number, steps)
+        if checkpoints is not None and len(run.losses) < steps:
+            checkpoints.require_same(_made(batch))
+            checkpoints.require_writable()
+        while len(run.losses) < steps:
+            state, losses = run.state, []
+            for number in range(len(run.losses), len(run.losses) + every):
+                batch = _next(remaining, number, steps)
+                state, loss = step(state, batch)
+                if np.shape(loss) != ():
+                    raise ValueError(
+                        f"A step gives the next state and its loss, one number, got a loss of shape {np.shape(loss)}."
+                    )
+                losses.append(loss)
+            run = _longer(run, state, losses, record)
+            if checkpoints is not None:
+                checkpoints.save(len(run.losses), run, _made(batch))
+            if progress is not None:
+                progress(run)
     return run
 
 
@@ -110,16 +120,29 @@ def _longer(
 
 def _latest(checkpoints: Checkpoints, run: Steps, steps: int, every: int) -> Steps:
     """The stored training that is furthest on, or this one at its start; a checkpoint holds as many losses and records as steps."""
-    taken = checkpoints.step
-    if taken is None:
-        return run
-    if taken > steps or taken % every:
-        raise ValueError(
-            f"The checkpoint in {checkpoints.folder} is of step {taken}, which is none of {every}, {2 * every}, … up to {steps}; take "
-            "another folder for this training."
-        )
-    losses = jnp.zeros(taken, run.losses.dtype)
-    return checkpoints.latest(Steps(run.state, losses, run.records * (taken // every + 1)))
+
+    def like(taken: int) -> Steps:
+        if taken > steps or taken % every:
+            raise ValueError(
+                f"The checkpoint in {checkpoints.folder} is of step {taken}, which is none of {every}, {2 * every}, … up to {steps}; take "
+                "another folder for this training."
+            )
+        return Steps(run.state, jnp.zeros(taken, run.losses.dtype), run.records * (taken // every + 1))
+
+    found = checkpoints.newest(like)
+    return run if found is None else found
+
+
+def _made(batch: Any) -> dict[str, str]:
+    """A digest of the last batch, by which batches that do not begin at their beginning are noticed; none of what holds no arrays."""
+    leaves = jax.tree.leaves(batch)
+    held = (
+        leaf.is_fully_addressable
+        if isinstance(leaf, jax.Array)
+        else isinstance(leaf, np.ndarray) and not leaf.dtype.hasobject
+        for leaf in leaves
+    )
+    return {"last batch": keeping.digest((), leaves)} if leaves and all(held) else {}
 
 
 def _next(batches: Iterator[Any], taken: int, steps: int) -> Any:

@@ -236,3 +236,9 @@ def test_the_records_that_there_are_can_be_read_and_say_what_is_expected():
 
 def test_a_result_is_not_a_record(tmp_path, result, data, figure):
     assert not load(save(tmp_path, result, data, figure)).recorded
+
+
+def test_a_record_by_another_name_than_its_file_s_is_refused(run, folder):
+    path = records.save(run(), folder)
+    with pytest.raises(ValueError, match=rf"other.json is a record by the name of '{NAME}'; rename it, or delete it\."):
+        records.load(path.rename(path.with_name("other.json")))

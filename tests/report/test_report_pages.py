@@ -244,7 +244,7 @@ def test_a_thumbnail_is_small_and_is_that_of_the_newest_figure(tmp_path, result,
     _, blue = drawn("blue")
     assert red[0] > red[2] + 20
     assert blue[2] > blue[0] + 20
-    assert len(list(folder.iterdir())) == 6
+    assert len(list(folder.iterdir())) == 7
     require_room(tmp_path, ["toy-slope"])
 
 

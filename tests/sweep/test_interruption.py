@@ -16,7 +16,7 @@ import pytest
 import xarray as xr
 from measures import bits, overlap
 
-from specjax import sizes, sweep
+from specjax import keeping, sizes, sweep
 
 pytestmark = pytest.mark.integration
 
@@ -285,3 +285,23 @@ def test_a_callback_does_not_keep_a_store_from_being_continued(tmp_path):
     for seeds in (3, 5):
         data = sweep.run(measure, OVER, seeds=seeds, key=KEY, plan="exact", store=tmp_path / "store")
     np.testing.assert_array_equal(data["a"], sweep.run(measure, OVER, seeds=5, key=KEY, plan="exact")["a"])
+
+
+def test_axes_in_another_order_are_another_sweep(tmp_path):
+    """Refused before anything is written, where they name one store, and two stores where each sweep has its own."""
+
+    def measure(key, d, lr):
+        return {"y": lr * overlap(key, d)["overlap"]}
+
+    over = {"d": sweep.widths(3, 6), "lr": sweep.values(0.1, 0.2)}
+    turned = dict(reversed(over.items()))
+    options = {"seeds": 4, "key": KEY, "plan": "exact"}
+    first = sweep.run(measure, over, **options, store=tmp_path / "store")
+    before = {file: file.read_bytes() for file in (tmp_path / "store").iterdir()}
+    with pytest.raises(ValueError, match="the order of over is d, lr there and lr, d here; choose another path"):
+        sweep.run(measure, turned, **options, store=tmp_path / "store")
+    assert {file: file.read_bytes() for file in (tmp_path / "store").iterdir()} == before
+    with keeping.under(tmp_path / "kept"):
+        for asked in (over, turned):
+            assert sweep.run(measure, asked, **options)["y"].transpose(*first["y"].dims).equals(first["y"])
+    assert len(list((tmp_path / "kept").iterdir())) == 2

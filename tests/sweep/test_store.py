@@ -69,7 +69,7 @@ def test_only_the_blocks_of_a_selection_are_read(tmp_path, monkeypatch):
     """So a store may be larger than memory."""
     data, loaded = open_store(filled(tmp_path / "store")), []
     load = files.load_block
-    monkeypatch.setattr(module, "load_block", lambda file: loaded.append(file.name[:21]) or load(file))
+    monkeypatch.setattr(module, "load_block", lambda file, sweep: loaded.append(file.name[:21]) or load(file, sweep))
     assert data["loss"].shape == (3, 2, 6)
     assert loaded == []
     assert data["loss"].sel(d=8, seed=4).isnull().sum() == 0

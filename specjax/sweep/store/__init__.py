@@ -4,13 +4,14 @@
     PATH/bucket0-000000-000100-CHECKSUM.npz    samples 0 to 99 at all points of bucket 0
 
 A file is written aside, flushed to the disk and renamed, so it is whole or not there: a block is finished if its file is there. What
-is damaged later no longer has the checksum of its name, and the same call computes it again. Who writes holds `PATH/lock`.
+is damaged later no longer has the checksum of its name, and the same call computes it again. The checksum covers the place of the block
+and the sweep that it is of, so that a renamed block is not read as another one. Who writes holds `PATH/lock`.
 """
 
+from specjax.keeping import StoreError as StoreError
 from specjax.sweep.store.description import Description as Description
 from specjax.sweep.store.description import read_description as read_description
 from specjax.sweep.store.files import Block as Block
 from specjax.sweep.store.files import DamagedBlocksWarning as DamagedBlocksWarning
-from specjax.sweep.store.files import StoreError as StoreError
 from specjax.sweep.store.store import Store as Store
 from specjax.sweep.store.store import open_store as open_store

@@ -2,16 +2,15 @@
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import jax
 import xarray as xr
 
-from specjax.sweep.store.files import PARTIAL, StoreError, checksum, find_blocks
+from specjax import keeping
+from specjax.sweep.store.files import checksum, find_blocks
 
 NAME, LOCK = "sweep.json", "lock"
 
@@ -64,30 +63,34 @@ def read_description(path: Path) -> Description | None:
         return None
     with in_one_sentence(path):
         blocks = find_blocks(path)
-        foreign = set(os.listdir(path)) - {NAME, LOCK, PARTIAL, *(file.name for file in blocks)}
+        # What a system leaves in every folder, such as .DS_Store, is nobody's.
+        foreign = {name for name in os.listdir(path) if not name.startswith(".")} - {NAME, LOCK}
         if not blocks and not foreign:
             return None
-        if foreign:
-            told = f"holds {min(foreign)!r}, so it is no store of this version; if an earlier one wrote it, continue with that"
-        else:
-            told = f"has blocks, but its {NAME} is not what was written; put it back"
-            with suppress(FileNotFoundError, ValueError):
-                written, fields = json.loads((path / NAME).read_bytes())
-                if written == checksum(json.dumps(fields).encode()):
-                    return Description(**fields)
+        # Of a file that is not JSON at all, or is other JSON, any of these.
+        with suppress(FileNotFoundError, ValueError, TypeError, RecursionError):
+            written, fields = json.loads((path / NAME).read_bytes())
+            if written == checksum(json.dumps(fields).encode()):
+                return Description(**fields) if blocks else None
+    if blocks:
+        raise ValueError(
+            f"{path} has blocks, but its {NAME} is not what was written; put it back, or choose another path."
+        )
+    told = f"holds {min(foreign)!r}, so it is no store of this version; if an earlier one wrote it, continue with that"
     raise ValueError(f"{path} {told}, or choose another path.")
 
 
-@contextmanager
-def in_one_sentence(path: Path) -> Iterator[None]:
+def in_one_sentence(path: Path) -> AbstractContextManager[None]:
     """Says in one sentence why the store at `path` cannot be used, as StoreError."""
-    try:
-        yield
-    except OSError as error:
-        told = "its finished blocks are intact, and the same call continues from them, or choose another path"
-        raise StoreError(f"The store {path} cannot be used ({error.strerror or error}); {told}.") from error
+    return keeping.in_one_sentence(f"The store {path}", "finished blocks")
 
 
-def _leaves(config: dict[str, Any]) -> dict[str, str]:
-    leaves = jax.tree_util.tree_leaves_with_path(config, is_leaf=lambda value: value is None)
-    return {jax.tree_util.keystr(place, simple=True, separator="."): json.dumps(leaf) for place, leaf in leaves}
+def _leaves(value: Any, place: str = "") -> dict[str, str]:
+    """The values in a configuration as JSON, by their places, and the order of what has names: axes in another order are other arrays."""
+    if not isinstance(value, dict | list):
+        return {place: json.dumps(value)}
+    named = value if isinstance(value, dict) else dict(enumerate(value))
+    found = {f"the order of {place}": ", ".join(value)} if isinstance(value, dict) and place and len(value) > 1 else {}
+    for name, part in named.items():
+        found |= _leaves(part, f"{place}.{name}" if place else str(name))
+    return found

@@ -3,21 +3,19 @@
 import hashlib
 import io
 import json
-import os
+import re
 import zipfile
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from specjax.keeping import StoreError, put
+
 PARTIAL = ".partial"
-
-
-class StoreError(OSError):
-    """A store that cannot be written or read, or is being written by another process; what is intact is kept."""
+_NAME = re.compile(r"bucket([0-9]+)-([0-9]+)-([0-9]+)-[0-9a-f]{16}\.npz")
 
 
 class DamagedBlocksWarning(UserWarning):
@@ -32,54 +30,64 @@ class Block(NamedTuple):
     stop: int
 
 
+class Stored(NamedTuple):
+    """A block as its file has it: the arrays, its place, the name that it was written under, the seconds that it took."""
+
+    arrays: dict[str, NDArray[Any]]
+    block: Block
+    name: str
+    seconds: float
+
+
 def find_blocks(folder: Path) -> dict[Path, Block]:
     """The blocks in a store, by their files, whose names are bucketBUCKET-START-STOP-CHECKSUM.npz."""
-    return {file: Block(*map(int, file.name[6:].split("-")[:3])) for file in sorted(folder.glob("bucket*-*-*-*.npz"))}
+    named = ((file, _NAME.fullmatch(file.name)) for file in sorted(folder.iterdir()) if file.is_file())
+    return {file: Block(*map(int, found.groups())) for file, found in named if found}
 
 
 def save_block(folder: Path, block: Block, arrays: Mapping[str, NDArray[Any]], note: Mapping[str, Any]) -> Path:
-    """Writes the arrays of a block, with a note in JSON as the comment of the zip, to a file, which it returns."""
+    """Writes the arrays of a block, with its place and a note in JSON as the comment of the zip, to a file, which it returns."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
-        archive.comment = json.dumps(note).encode()
+        archive.comment = json.dumps({"block": block, **note}).encode()
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
-    name = f"bucket{block.bucket}-{block.start:06}-{block.stop:06}-{checksum(buffer.getvalue())}.npz"
-    put(folder / name, buffer.getvalue())
-    return folder / name
+    file = folder / _name(block, checksum(buffer.getvalue()))
+    put(file, buffer.getvalue(), PARTIAL)
+    return file
 
 
-def load_block(file: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """The arrays in a file, and the note; raises StoreError if it is not what was written."""
+def load_block(file: Path, sweep: str) -> Stored:
+    """What is in a file of the sweep of this identity.
+
+    Raises:
+        StoreError: it is not what was written.
+        ValueError: it is a block of another sweep, or of an earlier version, whose checksums do not cover the place of a block.
+    """
     content = file.read_bytes()
-    if not file.stem.endswith(checksum(content)):
+    digest = checksum(content)
+    if not file.stem.endswith(digest):
         raise StoreError(f"{file} is damaged; the call of run that wrote it computes it again.")
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        members = {name.removesuffix(".npy"): io.BytesIO(archive.read(name)) for name in archive.namelist()}
-    return {name: np.lib.format.read_array(member) for name, member in members.items()}, json.loads(archive.comment)
+    try:
+        archive = zipfile.ZipFile(io.BytesIO(content))
+        note = json.loads(archive.comment)
+    except (zipfile.BadZipFile, ValueError):
+        note = {}
+    if note.get("sweep") != sweep:
+        raise ValueError(f"{file} is a block of another sweep; take it out of the store.")
+    if "block" not in note:
+        raise ValueError(f"{file} was written by an earlier version; continue with that, or choose another path.")
+    members = {name.removesuffix(".npy"): io.BytesIO(archive.read(name)) for name in archive.namelist()}
+    arrays = {name: np.lib.format.read_array(member) for name, member in members.items()}
+    block = Block(*note["block"])
+    return Stored(arrays, block, _name(block, digest), note["seconds"])
+
+
+def _name(block: Block, digest: str) -> str:
+    return f"bucket{block.bucket}-{block.start:06}-{block.stop:06}-{digest}.npz"
 
 
 def checksum(content: bytes) -> str:
     """The beginning of the sha256 of some bytes."""
     return hashlib.sha256(content).hexdigest()[:16]
-
-
-def put(file: Path, content: bytes) -> None:
-    """Writes a file as a whole, flushed to the disk with its names, or leaves what was there and raises OSError."""
-    draft = file.with_name(PARTIAL)
-    try:
-        with draft.open("wb") as opened:
-            opened.write(content)
-            opened.flush()
-            os.fsync(opened.fileno())
-        draft.replace(file)
-    finally:
-        draft.unlink(missing_ok=True)
-    for folder in file.parents[:2]:
-        with suppress(PermissionError):  # to read it; on Windows no folder can be opened
-            descriptor = os.open(folder, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)

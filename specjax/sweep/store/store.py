@@ -15,8 +15,9 @@ from xarray.backends import BackendArray
 from xarray.core import indexing
 
 from specjax import keeping
+from specjax.keeping import StoreError, put
 from specjax.sweep.store.description import LOCK, NAME, Description, in_one_sentence, read_description
-from specjax.sweep.store.files import Block, DamagedBlocksWarning, StoreError, find_blocks, load_block, put, save_block
+from specjax.sweep.store.files import PARTIAL, Block, DamagedBlocksWarning, find_blocks, load_block, save_block
 
 
 @dataclass
@@ -33,18 +34,24 @@ class Store:
     def opened(cls, path: Path, described: Description) -> Iterator["Store"]:
         """Within the block, a store at `path` for one writer, made if there is none. Damaged blocks are deleted, with a warning.
 
+        One that has all that is asked for may lie on a disk that can only be read.
+
         Raises:
             ValueError: `path` holds something else, or another configuration (the differing fields are named).
             StoreError: it cannot be written, or another process writes to it.
         """
-        read_description(path)  # before anything is written into a folder that is no store
         with ExitStack() as held:
             with in_one_sentence(path):
+                store, refused = cls(path, described), None
+                store._stored()  # before anything is written into a folder that is no store, or another's
                 path.mkdir(parents=True, exist_ok=True)
-                held.enter_context(keeping.locked(path / LOCK))
-                store = cls(path, described)
-                store._begin()
-                store._check()
+                try:
+                    held.enter_context(keeping.locked(path / LOCK))
+                except BlockingIOError:
+                    raise
+                except OSError as error:
+                    refused = error  # as on a disk that can only be read: a store that has all that is asked for needs no lock
+                store._begin(refused)
             yield store
 
     def missing(self, bucket: int) -> list[tuple[int, int]]:
@@ -77,38 +84,62 @@ class Store:
             common = [np.intersect1d(*pair, return_indices=True)[1:] for pair in pairs]
             low, high = np.searchsorted(samples, (start, stop))
             there, here = zip(*common, (np.arange(low, high), samples[low:high] - start), strict=True)
-            arrays = load_block(file)[0] if all(map(len, there)) else {}
+            arrays = self._arrays(file) if all(map(len, there)) else {}
             for name, output in outputs.items() if arrays else ():
                 part = arrays[name].view(self.described.form["data_vars"][name]["dtype"])[np.ix_(*here)]
                 for axis, keys in enumerate(behind, len(along)):
                     part = part.take(keys, axis)
                 output[np.ix_(*there)] = part
 
-    def _begin(self) -> None:
-        stored = read_description(self.path)  # again: another process may have written it before the lock was ours
+    def _arrays(self, file: Path) -> dict[str, NDArray[Any]]:
+        with in_one_sentence(self.path):
+            found = load_block(file, self.described.identity)
+        if found.name != file.name:
+            raise StoreError(f"{file} was renamed from {found.name}; give it that name again.")
+        return found.arrays
+
+    def _stored(self) -> Description | None:
+        stored = read_description(self.path)
         if stored is not None:
             stored.require(self.described, self.path)
-            if stored.plan != self.described.plan:
-                raise OSError("another process has just made it, with another plan")
-        if stored is None or (stored != self.described and stored.samples <= self.described.samples):
-            put(self.path / NAME, self.described.to_json())
+        return stored
 
-    def _check(self) -> None:
-        damaged = []
-        for file, block in find_blocks(self.path).items():
-            try:
-                _, note = load_block(file)
-            except StoreError:
-                damaged.append(file.name)
-                file.unlink()
-                continue
-            if note["sweep"] != self.described.identity:
-                raise ValueError(f"{file} is a block of another sweep; take it out of the store.")
-            self.blocks[file] = block
-            self.seconds += note["seconds"]
+    def _begin(self, refused: OSError | None) -> None:
+        """Finds the finished blocks, mends damaged and renamed ones, and writes what is asked for, unless that is `refused`."""
+        stored = self._stored()  # again: another process may have written it before the lock was ours
+        if stored is not None and stored.plan != self.described.plan:
+            raise OSError("another process has just made it, with another plan")
+        damaged, renamed = self._read_blocks()
+        if refused is not None:
+            if damaged or renamed or any(map(self.missing, range(len(self.described.places)))):
+                raise refused
+            return
+        for file in damaged:
+            file.unlink()
+        for file, name in renamed.items():
+            file.replace(self.path / name)
         if damaged:
-            told = f"{len(damaged)} of the blocks in {self.path} are damaged and computed again: {', '.join(damaged)}."
+            names = ", ".join(file.name for file in damaged)
+            told = f"{len(damaged)} of the blocks in {self.path} are damaged and computed again: {names}."
             warnings.warn(told, DamagedBlocksWarning, stacklevel=7)
+        if stored is None or (stored != self.described and stored.samples <= self.described.samples):
+            put(self.path / NAME, self.described.to_json(), PARTIAL)
+
+    def _read_blocks(self) -> tuple[list[Path], dict[Path, str]]:
+        """The files that are damaged, and those that were renamed, with the names that they had."""
+        damaged, renamed = [], {}
+        for file in find_blocks(self.path):
+            try:
+                found = load_block(file, self.described.identity)
+            except StoreError:
+                damaged.append(file)
+                continue
+            if found.name != file.name:
+                renamed[file] = found.name
+            if self.path / found.name not in self.blocks:
+                self.blocks[self.path / found.name] = found.block
+                self.seconds += found.seconds
+        return damaged, renamed
 
 
 def open_store(path: str | Path) -> xr.Dataset:
@@ -118,13 +149,19 @@ def open_store(path: str | Path) -> xr.Dataset:
     for which integers and booleans become float64. The attributes are what decided the numbers.
 
     Raises:
-        ValueError: there is no store with a finished block at `path`.
-        StoreError: an entry that is asked for is in a damaged block.
+        ValueError: there is no store with a finished block at `path`; or an entry that is asked for is in a block of another sweep, or
+            of an earlier version.
+        StoreError: an entry that is asked for is in a block that is damaged or was renamed.
     """
     described = read_description(Path(path))
     if described is None:
         raise ValueError(f"{path} holds no finished block of a sweep; give the folder of run(..., store=FOLDER).")
-    store, form = Store(Path(path), described, find_blocks(Path(path))), described.form
+    with in_one_sentence(Path(path)):
+        blocks = find_blocks(Path(path))
+    for file, block in blocks.items():
+        if block.bucket >= len(described.places):
+            raise ValueError(f"{file} is a block of another sweep; take it out of the store.")
+    store, form = Store(Path(path), described, blocks), described.form
     whole = not any(map(store.missing, range(len(described.places))))
     for name, variable in form["data_vars"].items():
         variable["data"] = indexing.LazilyIndexedArray(_Lazy(store, name, whole))
