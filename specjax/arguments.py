@@ -25,12 +25,14 @@ def as_array(x: Any, name: str, by: str) -> Array:
     Raises:
         ValueError: for anything else, such as None, text or a list of lists of different lengths.
     """
-    if isinstance(x, jax.Array):
-        return x
     try:
-        return jnp.asarray(x)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{by} needs an array of numbers as {name}, got {_shown(x)}.") from error
+        array = x if isinstance(x, jax.Array) else jnp.asarray(x)
+    except (TypeError, ValueError, OverflowError):
+        array = None
+    # A key is an array, but not one of numbers.
+    if array is None or not (jnp.issubdtype(array.dtype, jnp.number) or array.dtype == bool):
+        raise ValueError(f"{by} needs an array of numbers as {name}, got {shown(x)}.")
+    return array
 
 
 def check_number(value: Any, name: str, interval: str, by: str) -> None:
@@ -46,7 +48,7 @@ def check_number(value: Any, name: str, interval: str, by: str) -> None:
         ValueError: for another value, such as None, text, a boolean or a complex number.
     """
     wanted = f"a finite number as {name}" if interval == REAL else f"a number in {interval} as {name}"
-    refusal = ValueError(f"{by} needs {wanted}, got {_shown(value)}.")
+    refusal = ValueError(f"{by} needs {wanted}, got {shown(value)}.")
     if isinstance(value, bool | str) or (not hasattr(value, "dtype") and not isinstance(value, int | float)):
         raise refusal
     if hasattr(value, "dtype") and value.dtype.kind not in "iuf" and not jnp.issubdtype(value.dtype, jnp.floating):
@@ -54,16 +56,22 @@ def check_number(value: Any, name: str, interval: str, by: str) -> None:
     if is_traced(value):
         return
     low, high = (float(end) for end in interval[1:-1].split(","))
-    numbers = np.asarray(value, np.float64)
+    try:
+        numbers = np.asarray(value, np.float64)
+    except OverflowError:  # an int beyond all floats
+        raise refusal from None
     above = numbers >= low if interval[0] == "[" else numbers > low
     below = numbers <= high if interval[-1] == "]" else numbers < high
     if not np.all(above & below):
         raise refusal
 
 
-def _shown(value: Any) -> str:
-    """A value as an error shows it: short ones as they are, others by their type."""
+def shown(value: Any) -> str:
+    """A value as an error shows it, on one line: short ones as they are, others by their type."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
-    text = repr(value)
-    return text if len(text) <= 60 else f"an object of type {type(value).__name__}"
+    try:
+        text = " ".join(repr(value).split())
+    except ValueError:  # an int of more digits than Python prints
+        text = ""
+    return text if 0 < len(text) <= 60 else f"an object of type {type(value).__name__}"

@@ -15,7 +15,23 @@ def test_lists_numpy_arrays_and_numbers_are_arrays(x):
     np.testing.assert_array_equal(as_array(x, "x", "f"), np.asarray(x))
 
 
-@pytest.mark.parametrize("x", [None, "text", [[1.0], [1.0, 2.0]], {"a": 1}, object()], ids=["None", "text", "ragged", "dict", "object"])
+@pytest.mark.parametrize(
+    "x",
+    [
+        None,
+        "text",
+        ["a"],
+        np.array(["a"]),
+        [[1.0], [1.0, 2.0]],
+        {"a": 1},
+        object(),
+        10**400,
+        [10**30],
+        10**5000,
+        jax.random.key(0),
+    ],
+    ids=lambda x: type(x).__name__,
+)
 def test_what_is_no_array_is_refused_in_one_sentence(x):
     with pytest.raises(ValueError, match=r"^f needs an array of numbers as x, got [^\n]*\.$"):
         as_array(x, "x", "f")
@@ -44,6 +60,7 @@ def test_what_is_no_array_is_refused_in_one_sentence(x):
         (jnp.array(1j), REAL, False),
         (jnp.array(True), REAL, False),
         ([0.5], REAL, False),
+        (10**400, "(0, inf)", False),
     ],
 )
 def test_numbers_are_those_of_the_interval(value, interval, inside):

@@ -1,11 +1,14 @@
 """The axes of a sweep: widths, which change shapes, values, which do not, choices, which change the program, and several zipped."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Literal
 
 import numpy as np
+
+from specjax.arguments import shown
 
 
 @dataclass(frozen=True)
@@ -67,8 +70,8 @@ def values(*xs: int | float | np.number) -> Single:
     """
     _check_points("values", xs, "0.1, 0.2")
     for x in xs:
-        if not isinstance(x, Real) or isinstance(x, bool) or not np.isfinite(x):
-            raise ValueError(f"values takes finite numbers, got {x!r}; write e.g. values(0.1, 0.2).")
+        if not isinstance(x, Real) or isinstance(x, bool) or not abs(x) <= sys.float_info.max:
+            raise ValueError(f"values takes finite numbers, got {shown(x)}; write e.g. values(0.1, 0.2).")
     number = int if all(isinstance(x, Integral) for x in xs) else float
     return Single("values", tuple(number(x) for x in xs))
 

@@ -30,7 +30,7 @@ class Config(lab.Config):
     angle_d0s: tuple[int, ...] = lab.sizes(8, 16, 32, 64, 128, least=2, points=5, help="input dimensions of κ₁ and κ₂")
     angle_seeds: int = lab.seeds(20_000, help="pairs of vectors at each of angle_d0s")
     activation_seeds: int = lab.seeds(100_000, help="initializations with other activations")
-    samples: int = lab.integer(8, least=1, help="inputs of a half batch, with other activations")
+    samples: int = lab.integer(8, least=1, most=lab.MOST_COUNT, help="inputs of a half batch, with other activations")
 
 
 Data = dict[str, xr.Dataset]
