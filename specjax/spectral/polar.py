@@ -9,6 +9,7 @@ from functools import partial
 import jax.numpy as jnp
 from jaxtyping import Array, Inexact
 
+from specjax.arguments import as_array
 from specjax.programs.one_at_a_time import one_at_a_time
 from specjax.spectral.derivatives import differentiable_factor
 from specjax.spectral.methods import SVD, ExactPolar
@@ -46,6 +47,7 @@ def polar(
             and dtype.
 
     """
+    x = as_array(x, "x", "polar")
     if x.ndim < 2:
         raise ValueError(
             f"polar needs matrices in the last two axes, got shape {x.shape}; add an axis with x[None, :]."

@@ -49,4 +49,4 @@ def filtered(x: Inexact[Array, "m n"], h: Callable[[Float[Array, " k"]], Float[A
     median = jnp.nanmedian(jnp.where(kept, s, jnp.nan))
     new = jnp.where(kept, h(jnp.where(kept, s / jnp.where(jnp.any(kept), median, 1), 1)), 0)
     norm = jnp.sqrt(jnp.sum(new**2) / jnp.maximum(jnp.sum(kept, dtype=new.dtype), 1))
-    return product(u * (new / jnp.where(norm > 0, norm, 1))[None, :], vh).astype(x.dtype)
+    return product(u * (new / jnp.where(norm > 0, norm, 1))[None, :].astype(u.dtype), vh).astype(x.dtype)

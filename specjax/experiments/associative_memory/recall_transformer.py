@@ -25,7 +25,7 @@ from specjax.sizes import AnySize, Size
 from specjax.training.in_context import OPTIMIZERS, RECORDED, moved_on, paper_optimizers, train_to_recall
 
 CLEAR = 0.1  # The smallest lead that counts; accuracies that differ by less are alike.
-LEAST = "a tenth, the smallest lead that counts,"
+LEAST = "a tenth, the smallest lead that counts"
 
 
 class Config(lab.Config):

@@ -85,10 +85,11 @@ class _Local(_Ends):
         if other.verdict == "confirmed" and verdict != "refuted":
             verdict, reason = self._contradicted(other)
         ends = self.draws[self.dim].values[-2:]
+        inside = f"below {high:g}" if np.isinf(low) else f"between {low:g} and {high:g}"
         return Finding(
             verdict,
             f"local exponent between {self.dim} = {ends[0]:g} and {ends[1]:g} ± 4 standard errors (Student's t): confirmed if all of it "
-            f"lies between {low:g} and {high:g}, refuted if none does; {self._unless}",
+            f"lies {inside}, refuted if none does; {self._unless}",
             finding.points(found, min(self.range, key=lambda end: abs(found.value - end)), first=found.value),
             found.draws,
             (),

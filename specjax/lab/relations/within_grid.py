@@ -29,7 +29,8 @@ class WithinGrid(Relation):
             for index, label in labelled(self.chosen)
             if (place := int(self.chosen.values[index])) in ends
         ]
-        rule = f"{found.rule}; inconclusive if the best of a grid of {self.count} is one of its ends"
+        ends_rule = f"; inconclusive if the best of a grid of {self.count} is one of its ends"
+        rule = found.rule.removesuffix(ends_rule) + ends_rule
         if not told:
             return replace(found, rule=rule)
         return replace(
