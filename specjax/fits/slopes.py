@@ -5,9 +5,11 @@ from collections.abc import Callable
 import numpy as np
 import xarray as xr
 
+from specjax.arguments import checked
 from specjax.fits.bootstrap import require_real
 
 
+@checked
 def slopes(logs: xr.DataArray, dim: str) -> xr.DataArray:
     """The slope of the straight line through `logs` over log `dim`, in every draw and at every other point.
 
@@ -18,6 +20,8 @@ def slopes(logs: xr.DataArray, dim: str) -> xr.DataArray:
         ValueError: sizes that are no positive numbers.
     """
     require_real(logs)
+    if dim not in logs.coords:
+        raise ValueError(f"{dim!r} needs to be a coordinate of the data, which have {sorted(map(str, logs.coords))}.")
     require_real(logs[dim])
     if not bool((logs[dim] > 0).all()):
         raise ValueError(f"A slope over log {dim!r} needs positive sizes, got {logs[dim].values.tolist()}.")
@@ -28,6 +32,7 @@ def slopes(logs: xr.DataArray, dim: str) -> xr.DataArray:
     return ((x * logs).sum(dim, skipna=False) / (x**2).sum()).rename(f"slope of {logs.name}")
 
 
+@checked
 def jackknife(draws: xr.DataArray, of: Callable[[xr.DataArray], xr.DataArray]) -> xr.DataArray:
     """A smooth function of the mean over seeds, as pseudo-values: draws with its mean and spread, but for terms of the order of 1/seeds.
 
@@ -44,4 +49,7 @@ def jackknife(draws: xr.DataArray, of: Callable[[xr.DataArray], xr.DataArray]) -
     n, values = draws.sizes["seed"], draws.astype(float)
     if n < 2:
         raise ValueError(f"A jackknife leaves out one draw of two or more, got {n}.")
-    return n * of(values.mean("seed")) - (n - 1) * of((values.sum("seed") - values) / (n - 1))
+    whole, without = of(values.mean("seed")), of((values.sum("seed") - values) / (n - 1))
+    if not isinstance(whole, xr.DataArray) or not isinstance(without, xr.DataArray):
+        raise ValueError(f"A jackknife needs a function of a DataArray to another, got one to {type(whole).__name__}.")
+    return n * whole - (n - 1) * without

@@ -16,6 +16,8 @@ from itertools import pairwise
 from numbers import Integral, Real
 from typing import Any, dataclass_transform
 
+from specjax.arguments import checked_but
+
 MOST_SIZE = 2**20
 """The largest size of a field: a square matrix of float32 numbers with so many rows takes 4 TiB, more than any device has."""
 MOST_COUNT = 2**31 - 1
@@ -24,6 +26,7 @@ _FLOAT32 = float.fromhex("0x1.fffffep+127")
 """The largest number of float32, in which experiments compute."""
 
 
+@checked_but("default")
 def sizes(
     *default: int, least: int = 1, most: int = MOST_SIZE, points: int = 1, count: int | None = None, help: str
 ) -> Any:
@@ -34,6 +37,7 @@ def sizes(
     return _field(default, _ascending("sizes", least, points, count, most), help)
 
 
+@checked_but("default")
 def ascending(
     *default: float | int, least: float | int, points: int = 1, first: float | int | None = None, help: str
 ) -> Any:
@@ -48,6 +52,7 @@ def ascending(
     return _field(_floats(default), check, help)
 
 
+@checked_but("default")
 def integer(default: int, *, least: int = 1, most: int = MOST_SIZE, help: str) -> Any:
     """A field of one integer from `least` to `most`, which is a flag of the command line with the text `help`; others are refused.
 
@@ -56,6 +61,7 @@ def integer(default: int, *, least: int = 1, most: int = MOST_SIZE, help: str) -
     return _field(default, _between(least, most), help)
 
 
+@checked_but("default")
 def number(
     default: float | int,
     *,
@@ -75,6 +81,7 @@ def number(
     return _field(_floats(default), check, help)
 
 
+@checked_but("default")
 def numbers(
     *default: float | int,
     above: float | int = -math.inf,
@@ -95,6 +102,7 @@ def numbers(
     return _field(_floats(default), check, help)
 
 
+@checked_but("default")
 def grid(*default: float | int, count: int | None = None, help: str) -> Any:
     """A field of positive numbers in ascending order, to take the best of: three or more, so that one lies inside, or `count`."""
 
@@ -109,21 +117,25 @@ def grid(*default: float | int, count: int | None = None, help: str) -> Any:
     return _field(_floats(default), check, help)
 
 
+@checked_but("default")
 def seeds(default: int, *, least: int = 2, help: str = "independent draws") -> Any:
     """A field for a number of draws; one draw has no standard error."""
     return _field(default, _between(least, MOST_COUNT), help)
 
 
+@checked_but("default")
 def root_seed(default: int, *, help: str) -> Any:
     """The field `seed` of a configuration whose default is not 0."""
     return _field(default, _between(0, 2**32 - 1), help)
 
 
+@checked_but("default")
 def text(default: str, *, help: str) -> Any:
     """A field of text."""
     return _field(default, _of_type(str, "text"), help)
 
 
+@checked_but("default")
 def switch(default: bool, *, help: str) -> Any:
     """A field that is true or false."""
     return _field(default, _of_type(bool, "True or False"), help)
@@ -217,12 +229,13 @@ def _shown(value: Any) -> str:
     """A value as an error shows it; what is no float32 only because it is too large is said to be."""
     if isinstance(value, float) and _FLOAT32 < abs(value) < math.inf:
         return f"{value}, beyond 3.4e38, the largest of float32"
-    text = repr(tuple(value)) if isinstance(value, list) else repr(value)
+    try:
+        text = " ".join(repr(tuple(value) if isinstance(value, list) else value).split())
+    except ValueError:  # an int of more digits than Python prints
+        return f"an object of type {type(value).__name__}"
     return text if len(text) <= 80 else f"{text[:40]} ... {text[-20:]}"
 
 
 def _field(default: Any, check: Callable[[str, Any], None], help: str) -> Any:
-    if not isinstance(help, str):
-        raise ValueError(f"A field needs a text as help, got {_shown(help)}.")
     check("The default of a field", default)
     return dataclasses.field(default=default, metadata={"help": help, "check": check})

@@ -11,6 +11,8 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from specjax.arguments import checked
+
 Value = TypeVar("Value", float, np.ndarray)
 
 
@@ -40,6 +42,7 @@ PADE = Quintic(15 / 8, -10 / 8, 3 / 8)
 """The quintic of highest order at 1: the limit of `best_quintic` as the interval shrinks to 1, with cubic convergence."""
 
 
+@checked
 def best_quintic(lower: float, upper: float) -> Quintic:
     """The odd quintic closest to 1 in maximum norm on [lower, upper], 0 < lower <= upper, 1e-60 <= upper <= 1e60.
 
@@ -79,6 +82,7 @@ def _on_unit_interval(lower: float) -> Quintic:
         best, gap = p, new_gap
 
 
+@checked
 @cache
 def best_composition(steps: int, lower: float, safety: float = 1.0, cushion: float = 0.0) -> tuple[Quintic, ...]:
     """The `steps` quintics whose composition is closest to 1 on [lower, 1] (Polar Express, Algorithm 1).
@@ -109,6 +113,7 @@ def best_composition(steps: int, lower: float, safety: float = 1.0, cushion: flo
     return tuple(polynomials)
 
 
+@checked
 def band(coefficients: Sequence[Quintic], lower: float, upper: float = 1.0) -> tuple[float, float]:
     """The interval [lo, hi] onto which the composed polynomials map [lower, upper], exactly up to rounding in float64.
 

@@ -52,7 +52,7 @@ def widths(*ns: int | np.integer) -> Single:
     _check_points("widths", ns, "16, 32")
     for n in ns:
         if not isinstance(n, Integral) or isinstance(n, bool) or n < 1:
-            raise ValueError(f"widths takes positive ints, got {n!r}; write e.g. widths(16, 32).")
+            raise ValueError(f"widths takes positive ints, got {shown(n)}; write e.g. widths(16, 32).")
     return Single("widths", tuple(int(n) for n in ns))
 
 
@@ -92,7 +92,9 @@ def choices(*xs: int | float | str) -> Single:
     plain = tuple(x.item() if isinstance(x, np.generic) else x for x in xs)
     for x in plain:
         if isinstance(x, bool) or not isinstance(x, int | float | str) or (isinstance(x, float) and not np.isfinite(x)):
-            raise ValueError(f"choices takes ints, finite floats or strings, got {x!r}; write e.g. choices(2, 4, 8).")
+            raise ValueError(
+                f"choices takes ints, finite floats or strings, got {shown(x)}; write e.g. choices(2, 4, 8)."
+            )
     if len(set(map(type, plain))) > 1:
         raise ValueError(f"choices takes points of one type, got {list(plain)}; write e.g. choices(2, 4, 8).")
     return Single("choices", plain)

@@ -15,6 +15,7 @@ import xarray as xr
 from jaxtyping import Array, Key
 
 from specjax import keeping
+from specjax.arguments import checked_but
 from specjax.blas import one_blas_thread
 from specjax.sweep import dataset, sampling
 from specjax.sweep import memory as bytes_of
@@ -33,6 +34,7 @@ from specjax.sweep.store import Description, Store, read_description
 _RESULT_BYTES = 2**24  # of a call: it writes them all, however few groups it has
 
 
+@checked_but("measure", "over", "seeds", "key", "plan", "chunk", "memory", "reduce")
 def run(
     measure: Measure,
     over: Over,

@@ -111,7 +111,7 @@ class Grid:
         """The grid of what `specjax.sweep.run` is asked for; raises a ValueError for whatever is wrong with it."""
         if not isinstance(over, Mapping) or not over:
             raise ValueError(
-                f"over needs at least one swept name, got {over!r}; write e.g. over={{'d1': widths(16, 32)}}."
+                f"over needs at least one swept name, got {shown(over)}; write e.g. over={{'d1': widths(16, 32)}}."
             )
         dims = {name: Dimension(name, *_members(name, axis)) for name, axis in over.items()}
         _check_names(dims)

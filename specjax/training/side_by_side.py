@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Int, PyTree
 
+from specjax.arguments import checked
+
 
 class _State(NamedTuple):
     params: PyTree
@@ -15,6 +17,7 @@ class _State(NamedTuple):
     alive: Bool[Array, " optimizers"]
 
 
+@checked
 def train_side_by_side(
     optimizers: Sequence[optax.GradientTransformation],
     params: PyTree,

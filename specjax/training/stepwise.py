@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
+from specjax.arguments import checked
 from specjax.training.checkpoints import Checkpoints
 
 Step = Callable[[PyTree, Any], tuple[PyTree, ArrayLike]]
@@ -36,6 +37,7 @@ class NotFinite(ValueError):
         self.losses = losses
 
 
+@checked
 def train_steps(
     step: Step,
     state: PyTree,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import xarray as xr
 from matplotlib.axes import Axes
 
+from specjax.arguments import checked
 from specjax.lab import finding
 from specjax.lab.drawing import draw_estimates, draw_line, first_dim
 from specjax.lab.estimates import Estimator, Number, draw_dim, estimate
@@ -62,6 +63,7 @@ class Near(Relation):
         axes.set_ylabel(str(self.draws.name or "estimate") + ("" if zero else " less the target"))
 
 
+@checked
 def near(draws: xr.DataArray, target: Number, within: Number, called: str, *, by: Estimator = "mean") -> Near:
     """The mean of `draws`, or another estimate, is less than `within` from `target` at every point.
 

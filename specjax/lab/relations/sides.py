@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import xarray as xr
 from matplotlib.axes import Axes
 
+from specjax.arguments import checked
 from specjax.lab import finding
 from specjax.lab.drawing import draw_estimates, draw_line, first_dim
 from specjax.lab.estimates import Estimate, Estimator, Number, draw_dim, estimate, share
@@ -69,6 +70,7 @@ class OnOneSide(Relation):
         return share(self.draws) if self.by is None else estimate(self.draws, self.by)
 
 
+@checked
 def above(draws: xr.DataArray, threshold: Number, called: str, *, by: Estimator = "mean") -> OnOneSide:
     """The mean of `draws`, or another estimate, lies above `threshold` at every point.
 
@@ -85,12 +87,14 @@ def above(draws: xr.DataArray, threshold: Number, called: str, *, by: Estimator 
     return OnOneSide(draws, threshold, words(called, "above"), True, by)
 
 
+@checked
 def below(draws: xr.DataArray, threshold: Number, called: str, *, by: Estimator = "mean") -> OnOneSide:
     """The mean of `draws`, or another estimate, lies below `threshold` at every point; as for `above`."""
     draw_dim(draws)
     return OnOneSide(draws, threshold, words(called, "below"), False, by)
 
 
+@checked
 def ahead(first: xr.DataArray, second: xr.DataArray, *, least: float | int, by: Estimator = "mean") -> OnOneSide:
     """`first` is larger than `second`, in pairs of draws, by more than `least`: the smallest lead that counts.
 
@@ -113,6 +117,7 @@ def ahead(first: xr.DataArray, second: xr.DataArray, *, least: float | int, by: 
     )
 
 
+@checked
 def happens(
     draws: xr.DataArray, *, more_than: float | int | None = None, less_than: float | int | None = None
 ) -> OnOneSide:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import xarray as xr
 from matplotlib.axes import Axes
 
+from specjax.arguments import checked
 from specjax.lab.estimates import Number
 from specjax.lab.finding import Finding, labelled
 from specjax.lab.relations.line import Line
@@ -71,6 +72,7 @@ class WithinGrid(Relation):
         return self.relation.lengths(dim)
 
 
+@checked
 def within_grid(relation: Relation, chosen: xr.DataArray, count: int) -> WithinGrid:
     """`relation` between data that were tuned, such as losses at the best of several learning rates.
 
