@@ -4,7 +4,6 @@ jaxtyping and beartype check annotations in the tests; users do not have them. `
 """
 
 import math
-import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property, wraps
 from inspect import Parameter, signature
@@ -63,7 +62,7 @@ def check_number(value: Any, name: str, interval: str, by: str) -> None:
     refusal = ValueError(f"{by} needs {wanted}, got {shown(value)}.")
     if isinstance(value, bool | str) or (not hasattr(value, "dtype") and not isinstance(value, int | float)):
         raise refusal
-    if hasattr(value, "dtype") and value.dtype.kind not in "iuf" and not jnp.issubdtype(value.dtype, jnp.floating):
+    if hasattr(value, "dtype") and not any(jnp.issubdtype(value.dtype, kind) for kind in (jnp.integer, jnp.floating)):
         raise refusal
     if is_traced(value):
         return
@@ -100,6 +99,12 @@ def checked_but(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         return called
 
     return decorate
+
+
+def check_fields(made: object) -> None:
+    """Raises ValueError, in one sentence, for a field of a dataclass that is not what its annotation says."""
+    for name, hint in get_type_hints(type(made)).items():
+        _conformed(getattr(made, name), hint, name, type(made).__name__)
 
 
 class _Rules:
@@ -145,7 +150,7 @@ def _conformed(value: Any, hint: Any, name: str, by: str) -> Any:
     if not arrays:
         nouns = dict.fromkeys(_noun(member) for member in members if member is not int or float not in members)
         raise ValueError(f"{by} needs {' or '.join(nouns)} as {name}, got {shown(value)}.")
-    if getattr(arrays[0], "dtypes", None) and any("key" in str(dtype) for dtype in arrays[0].dtypes):
+    if any("key" in str(dtype) for dtype in _dtypes(arrays[0])):
         if not isinstance(value, jax.Array) or not jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
             raise ValueError(
                 f"{by} needs a typed key as {name}, got {shown(value)}; make one with jax.random.key(seed)."
@@ -184,6 +189,12 @@ def _check_axes(array: Array | np.ndarray, hint: Any, name: str, by: str) -> Non
         raise ValueError(f"{by} needs real numbers as {name}, got {array.dtype}.")
 
 
+def _dtypes(hint: Any) -> Sequence[Any]:
+    """The dtypes that an annotation of an array allows; none where it allows all."""
+    found = getattr(hint, "dtypes", ())
+    return found if isinstance(found, list | tuple) else ()
+
+
 def _holds(value: Any, hint: Any) -> bool:
     """Whether a value is what an annotation without arrays says, as far as that is known here."""
     origin = get_origin(hint)
@@ -191,10 +202,10 @@ def _holds(value: Any, hint: Any) -> bool:
         return isinstance(value, str | int | NoneType) and value in get_args(hint)
     kind = hint if origin is None else origin
     if kind is int:
-        return isinstance(value, Integral) and not isinstance(value, bool) and abs(value) < 2**63
+        return isinstance(value, Integral) and not isinstance(value, bool) and abs(int(value)) < 2**63
     if kind is float:
-        is_number = isinstance(value, Real) and not isinstance(value, bool)
-        return is_number and not sys.float_info.max < abs(value) < math.inf  # type: ignore[operator]
+        whole = isinstance(value, Integral) and abs(int(value)) >= 2**63
+        return isinstance(value, Real) and not isinstance(value, bool) and not whole
     if (
         not isinstance(kind, type)
         or kind in (Any, object)
@@ -203,7 +214,7 @@ def _holds(value: Any, hint: Any) -> bool:
     ):
         return True
     if kind is np.ndarray and isinstance(value, np.ndarray):
-        return value.dtype.kind in "biufc"
+        return value.dtype.kind in "biufcO"
     if kind in (Sequence, Collection, Iterable) and isinstance(value, str):
         return False
     return isinstance(value, kind)

@@ -216,7 +216,7 @@ def _shapes_about(
     return np.clip(np.concatenate(grids, axis=1), low[:, None], high[:, None])
 
 
-def _columns(means: Whitened, *extra: Float[np.ndarray, "*sets n"]) -> Float[np.ndarray, "sets n k"]:
+def _columns(means: Whitened, *extra: Float[np.ndarray, "... n"]) -> Float[np.ndarray, "sets n k"]:
     """1, log x and further columns of the logarithm of a model, one set of them for each set of the further ones."""
     x = means.sample.x
     parts = [np.atleast_2d(part) for part in (np.ones_like(x), np.log(x), *extra)]

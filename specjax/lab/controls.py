@@ -72,7 +72,7 @@ def reverse(values: DataT, dim: str) -> DataT:
 def at_labels(values: DataT, dim: str, other: Mapping[Any, Any]) -> DataT:
     """`at_places` by coordinates of `dim`: at each that is a key of `other`, what is at that one's."""
     _check_dim(values, dim)
-    labels = values[dim].values.tolist()
+    labels: list[Any] = values[dim].values.tolist()
     if missing := {*other, *other.values()} - {*labels}:
         raise ValueError(f"{dim!r} has no label {sorted(map(str, missing))[0]}; it has {labels}.")
     return at_places(values, dim, [labels.index(other.get(label, label)) for label in labels])

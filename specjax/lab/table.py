@@ -48,6 +48,10 @@ def table_by_size(title: str, values: Mapping[str, xr.DataArray], dim: str, of_l
         dim: The sizes.
         of_logs: Whether the values are logarithms themselves.
     """
+    if not values or not all(isinstance(draws, xr.DataArray) and dim in draws.coords for draws in values.values()):
+        raise ValueError(
+            f"table_by_size needs DataArrays by name, each with the coordinate {dim!r}, got {', '.join(map(str, values)) or 'none'}."
+        )
     rows = []
     shown: list[tuple[xr.DataArray, ...]]
     for name, draws in values.items():

@@ -135,7 +135,9 @@ def _averaged_names(over: Names, *words: Expression) -> frozenset[str]:
             f"The word has the orthogonal matrices {', '.join(orthogonal)}; average it by haar_expectation, and haar_variance."
         )
     gaussian = gaussian_names(*words)
-    if over is not None and not (isinstance(over, Collection) and all(isinstance(name, str) for name in over)):
+    if over is not None and not (
+        isinstance(over, str | tuple | list | set | frozenset) and all(isinstance(name, str) for name in over)
+    ):
         raise ValueError(f"over needs the name of a Gaussian symbol, or several, got {shown(over)}.")
     names = gaussian if over is None else frozenset((over,) if isinstance(over, str) else over)
     if unknown := sorted(names - gaussian):

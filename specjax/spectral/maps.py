@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact
 
-from specjax.arguments import REAL, as_array, check_number, shown
+from specjax.arguments import REAL, as_array, check_number, checked_but, shown
 from specjax.linalg import nan_unless_finite, svd
 from specjax.spectral.methods.contract import zero_where_zero
 from specjax.spectral.products import product
@@ -16,6 +16,7 @@ from specjax.spectral.scaling import hermitian
 Scalar = float | Float[Array, ""]
 
 
+@checked_but("x", "h")
 def spectral_map(
     x: Inexact[Array, "*batch m n"], h: Callable[[Array], Array], rtol: float | None = None
 ) -> Inexact[Array, "*batch m n"]:
@@ -71,6 +72,7 @@ def spectral_map(
     return jnp.vectorize(one, signature="(m,n)->(m,n)")(x)
 
 
+@checked_but("x")
 def spectral_power(
     x: Inexact[Array, "*batch m n"], p: Scalar, rtol: float | None = None
 ) -> Inexact[Array, "*batch m n"]:
@@ -83,6 +85,7 @@ def spectral_power(
     return spectral_map(x, lambda s: s ** jnp.asarray(p, s.dtype), rtol)
 
 
+@checked_but("x")
 def stabilized_sign(x: Inexact[Array, "*batch m n"], lam: Scalar) -> Inexact[Array, "*batch m n"]:
     """x (xᵀx + λ² I)^(-1/2): each singular value s goes to s / √(s² + λ²), smooth at zero; λ = 0 is the polar factor.
 

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from specjax.arguments import checked
+from specjax.arguments import checked, shown
 
 Value = TypeVar("Value", float, np.ndarray)
 
@@ -98,6 +98,11 @@ def best_composition(steps: int, lower: float, safety: float = 1.0, cushion: flo
         The polynomials in turn; the first is for singular values divided by the Frobenius norm.
 
     """
+    if not (steps >= 1 and 0 < lower <= 1 and safety >= 1 and 0 <= cushion < 1):
+        raise ValueError(
+            "best_composition needs steps >= 1, 0 < lower <= 1, safety >= 1 and 0 <= cushion < 1, "
+            f"got {steps}, {lower}, {safety} and {cushion}."
+        )
     upper, polynomials = 1.0, []
     for step in range(steps):
         p = best_quintic(max(lower, cushion * upper), upper)
@@ -125,6 +130,8 @@ def band(coefficients: Sequence[Quintic], lower: float, upper: float = 1.0) -> t
         ValueError: if not 0 <= lower <= upper.
 
     """
+    if not all(isinstance(p, Quintic) for p in coefficients):
+        raise ValueError(f"band needs Quintics, such as method.polynomials(), got {shown(coefficients)}.")
     if not 0 <= lower <= upper:
         raise ValueError(f"band needs 0 <= lower <= upper, got lower={lower} and upper={upper}.")
     for p in coefficients:

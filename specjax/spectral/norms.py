@@ -6,7 +6,7 @@ Half precision is measured, and returned, in float32. Norms and ranks of an empt
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact
 
-from specjax.arguments import as_array, check_number
+from specjax.arguments import as_array, check_number, checked_but
 from specjax.linalg import singular_values
 from specjax.spectral.scaling import divided_by, ratio, scaled
 
@@ -23,6 +23,7 @@ def nuclear_norm(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     return power * jnp.sum(s, axis=-1)
 
 
+@checked_but("x")
 def schatten_norm(x: Inexact[Array, "*batch m n"], p: float | Float[Array, ""]) -> Float[Array, "*batch"]:
     """(Σ s^p)^(1/p): the nuclear norm for p = 1, Frobenius for 2, spectral for infinity; p a number or a traced scalar, p > 0.
 

@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact, Key
 
-from specjax.arguments import as_array, shown
+from specjax.arguments import as_array, checked_but, shown
 from specjax.linalg import qr, singular_values, svd
 from specjax.spectral.scaling import at_least_float32, divided_by, frobenius, hermitian, ratio, scaled, squares
 
@@ -56,6 +56,7 @@ class RankEstimates(NamedTuple):
     nuclear_norm: Estimate
 
 
+@checked_but("x", "key")
 def estimate_stable_rank(x: Inexact[Array, "m n"], key: Key[Array, ""], *, steps: int = 16) -> Estimate:
     """st(x) = ‖x‖_F² / ‖x‖_op² from `steps` products of x and xᵀ with four vectors; 0 for a zero matrix.
 
@@ -90,6 +91,7 @@ def estimate_stable_rank(x: Inexact[Array, "m n"], key: Key[Array, ""], *, steps
     return Estimate(value, jnp.maximum(value * (1 - slack), jnp.where(total == 0, 0, 1).astype(value.dtype)), value)
 
 
+@checked_but("x", "key")
 def power_iteration(x: Inexact[Array, "*batch m n"], key: Key[Array, ""], *, steps: int = 40) -> Estimate:
     """‖x‖_op by `steps` products of xᵀ x with four vectors and no decomposition, so that it can stand in a training step.
 
@@ -100,8 +102,8 @@ def power_iteration(x: Inexact[Array, "*batch m n"], key: Key[Array, ""], *, ste
         ValueError: if steps is below 1.
 
     """
-    if not isinstance(steps, int) or steps < 1:
-        raise ValueError(f"power_iteration needs at least one step, got {shown(steps)}.")
+    if steps < 1:
+        raise ValueError(f"power_iteration needs at least one step, got {steps}.")
     _check_key(key, "power_iteration")
     x = as_array(x, "x", "power_iteration")
     if x.ndim < 2:
@@ -124,6 +126,7 @@ def power_iteration(x: Inexact[Array, "*batch m n"], key: Key[Array, ""], *, ste
     return Estimate(value, value, value / sqrt(min(kept, 1.0)))
 
 
+@checked_but("x", "key", "columns")
 def estimate_ranks(
     x: Inexact[Array, "m n"] | MatVec,
     key: Key[Array, ""],
@@ -377,7 +380,7 @@ def _check_key(key: object, by: str) -> None:
 
 
 def _check_counts(steps: int, probes: int = 2, directions: int = 0) -> None:
-    if not all(isinstance(n, int) for n in (steps, probes, directions)) or steps < 2 or probes < 2 or directions < 0:
+    if steps < 2 or probes < 2 or directions < 0:
         raise ValueError(
             f"Estimates of ranks need steps >= 2, probes >= 2 and directions >= 0, got {steps}, {probes} and {directions}."
         )

@@ -3,11 +3,12 @@
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Inexact
 
-from specjax.arguments import as_array, check_number
+from specjax.arguments import as_array, check_number, checked_but
 from specjax.spectral.maps import spectral_map
 from specjax.spectral.scaling import hermitian
 
 
+@checked_but("h")
 def inverse_root(
     h: Inexact[Array, "*batch n n"], order: ArrayLike, damping: ArrayLike = 0.0, rtol: float | None = None
 ) -> Inexact[Array, "*batch n n"]:
@@ -36,6 +37,11 @@ def inverse_root(
         raise ValueError(f"inverse_root needs square matrices in the last two axes, got shape {h.shape}.")
     if isinstance(order, int | float) and not order > 0:
         raise ValueError(f"inverse_root needs a positive order, got {order}; 2 is H^(-1/2).")
+    for name, number in {"order": order, "damping": damping}.items():
+        if jnp.ndim(number):
+            raise ValueError(
+                f"inverse_root needs one number as {name}, got shape {jnp.shape(number)}; take jax.vmap for several."
+            )
     check_number(order, "order", "(0, inf)", "inverse_root")
     check_number(damping, "damping", "[0, inf)", "inverse_root")
     real = jnp.real(h).dtype

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact
 
+from specjax.arguments import check_fields
 from specjax.linalg import svd
 from specjax.spectral.products import product
 from specjax.spectral.scaling import at_least_float32
@@ -29,6 +30,7 @@ class Tikhonov:
     share: float = 0.5
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not self.share > 0:
             raise ValueError(f"Tikhonov needs a positive share of the median singular value, got {self.share}.")
 

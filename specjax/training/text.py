@@ -12,7 +12,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, Key, UInt8
+from jaxtyping import Array, Int, Key, Shaped, UInt8
 
 from specjax.arguments import checked
 
@@ -46,7 +46,7 @@ def load(path: str | PathLike[str] | None = None, *, held_out: float = 0.1) -> T
 
 
 @checked
-def draw(data: Array, key: Key[Array, ""], count: int, length: int) -> Int[Array, "count _"]:
+def draw(data: Shaped[Array, " n"], key: Key[Array, ""], count: int, length: int) -> Int[Array, "count _"]:
     """Stretches of length + 1 bytes from anywhere in the data, with replacement.
 
     Raises:
@@ -69,6 +69,8 @@ def stretches(data: UInt8[np.ndarray, " n"], count: int, length: int) -> Int[np.
 @checked
 def unigram_entropy(data: UInt8[np.ndarray, " n"]) -> float:
     """-Σ f log f over the frequencies of bytes, in nats: the least loss of a model that knows no context."""
+    if data.dtype != np.uint8:
+        raise ValueError(f"The data of a text are bytes, got {data.dtype}; take load(path).")
     frequencies = np.bincount(data, minlength=VOCABULARY) / len(data)
     seen = frequencies[frequencies > 0]
     return float(-np.sum(seen * np.log(seen)))

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from specjax.arguments import checked
+from specjax.arguments import checked, checked_but
 from specjax.programs import is_traced
 from specjax.theory.closed_forms import floats
 from specjax.theory.preconditioning.conditions import check_condition_number, check_non_increasing
@@ -132,7 +132,7 @@ def first_moves(a: ArrayLike, b: ArrayLike, kappa: ArrayLike) -> Bool[Array, "..
     return kappa * jnp.abs(a) > jnp.abs(b)
 
 
-@checked
+@checked_but("moves")
 def barrier(moves: Float[Array, " steps"], tau: ArrayLike) -> Barrier:
     """a_0 such that a ← a - moves_t sign(a) keeps |a_t| >= τ through the last t with moves_t >= 2 τ (Lemma 15).
 
