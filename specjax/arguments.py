@@ -180,12 +180,8 @@ def _check_axes(array: Array | np.ndarray, hint: Any, name: str, by: str) -> Non
         many = f"{len(fixed)} {'axis' if len(fixed) == 1 else 'axes'}"
         wanted = f"{many}{' or more' if len(fixed) < len(axes) else ''}" if fixed else "no axes"
         raise ValueError(f"{by} needs an array with {wanted} as {name}, got shape {array.shape}.")
-    dtypes = getattr(hint, "dtypes", None)
-    if (
-        isinstance(dtypes, Iterable)
-        and jnp.iscomplexobj(array)
-        and not any("complex" in str(dtype) for dtype in dtypes)
-    ):
+    dtypes = _dtypes(hint)
+    if dtypes and jnp.iscomplexobj(array) and not any("complex" in str(dtype) for dtype in dtypes):
         raise ValueError(f"{by} needs real numbers as {name}, got {array.dtype}.")
 
 
@@ -220,13 +216,17 @@ def _holds(value: Any, hint: Any) -> bool:
     return isinstance(value, kind)
 
 
-_NOUNS = {
+_NOUNS: dict[Any, str] = {
     int: "a whole number",
     float: "a number",
     str: "text",
     bool: "True or False",
     Callable: "a function",
     NoneType: "None",
+    Mapping: "a dict",
+    Sequence: "a sequence",
+    Collection: "a collection",
+    Iterable: "an iterable",
 }
 
 

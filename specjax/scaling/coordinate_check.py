@@ -17,7 +17,7 @@ from jaxtyping import Array, Key, PyTree
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
-from specjax import arguments, sweep
+from specjax import sweep
 from specjax.fits import RoughFitWarning
 from specjax.lab.drawing import COLORS, MARKERS, draw_sweep
 from specjax.scaling.behaviour import LEAST_WIDTHS, Behaviour, Verdict, behaviour
@@ -164,7 +164,6 @@ class CoordinateCheck:
         return ax
 
 
-@arguments.checked
 def coordinate_check(
     build: Build,
     loss: Loss,

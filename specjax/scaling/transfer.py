@@ -18,7 +18,7 @@ import xarray as xr
 from jaxtyping import Array, Key, PyTree
 from matplotlib.axes import Axes
 
-from specjax import arguments, fits, sweep
+from specjax import fits, sweep
 from specjax.fits import Optimum, RoughFitWarning
 from specjax.lab.finding import Finding
 from specjax.scaling.cost import cost_of_narrowest, costs_less, optima_of
@@ -126,7 +126,6 @@ class Transfer:
         return ax
 
 
-@arguments.checked
 def transfer(
     build: Build,
     loss: Loss,

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from specjax.arguments import checked
+from specjax.arguments import checked, shown
 from specjax.training.checkpoints import Checkpoints
 
 Step = Callable[[PyTree, Any], tuple[PyTree, ArrayLike]]
@@ -76,13 +76,19 @@ def train_steps(
     run = Steps(state, jnp.zeros(0), (record(state, 0),) if record else ())
     if checkpoints is not None:
         run = _latest(checkpoints, run, steps, every)
-    remaining = iter(batches)
+    try:
+        remaining = iter(batches)
+    except TypeError:
+        raise ValueError(f"train_steps needs an iterable as batches, got {shown(batches)}.") from None
     for number in range(len(run.losses)):
         _next(remaining, number, steps)
     while len(run.losses) < steps:
         state, losses = run.state, []
         for number in range(len(run.losses), len(run.losses) + every):
-            state, loss = step(state, _next(remaining, number, steps))
+            made = step(state, _next(remaining, number, steps))
+            if not isinstance(made, tuple) or len(made) != 2:
+                raise ValueError(f"A step gives the next state and its loss, a pair, got {shown(made)}.")
+            state, loss = made
             if np.shape(loss) != ():
                 raise ValueError(
                     f"A step gives the next state and its loss, one number, got a loss of shape {np.shape(loss)}."
