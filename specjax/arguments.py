@@ -1,7 +1,15 @@
-"""Checks of arguments that all rooms share: what must be an array, and what must be a number in an interval."""
+"""Checks of arguments that all rooms share: what must be an array, what must be a number in an interval, and what annotations say.
+
+jaxtyping and beartype check annotations in the tests; users do not have them. `checked` asks less, and answers in one sentence.
+"""
 
 import math
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property, wraps
+from inspect import Parameter, signature
+from numbers import Integral, Real
+from types import NoneType, UnionType
+from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +17,9 @@ import numpy as np
 from jaxtyping import Array
 
 from specjax.programs import is_traced
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 REAL = "(-inf, inf)"
 """Every finite real number, as an interval of `check_number`."""
@@ -25,12 +36,14 @@ def as_array(x: Any, name: str, by: str) -> Array:
     Raises:
         ValueError: for anything else, such as None, text or a list of lists of different lengths.
     """
-    if isinstance(x, jax.Array):
-        return x
     try:
-        return jnp.asarray(x)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{by} needs an array of numbers as {name}, got {_shown(x)}.") from error
+        array = x if isinstance(x, jax.Array) else jnp.asarray(x)
+    except (TypeError, ValueError, OverflowError):
+        array = None
+    # A key is an array, but not one of numbers.
+    if array is None or not (jnp.issubdtype(array.dtype, jnp.number) or array.dtype == bool):
+        raise ValueError(f"{by} needs an array of numbers as {name}, got {shown(x)}.")
+    return array
 
 
 def check_number(value: Any, name: str, interval: str, by: str) -> None:
@@ -46,15 +59,18 @@ def check_number(value: Any, name: str, interval: str, by: str) -> None:
         ValueError: for another value, such as None, text, a boolean or a complex number.
     """
     wanted = f"a finite number as {name}" if interval == REAL else f"a number in {interval} as {name}"
-    refusal = ValueError(f"{by} needs {wanted}, got {_shown(value)}.")
+    refusal = ValueError(f"{by} needs {wanted}, got {shown(value)}.")
     if isinstance(value, bool | str) or (not hasattr(value, "dtype") and not isinstance(value, int | float)):
         raise refusal
-    if hasattr(value, "dtype") and value.dtype.kind not in "iuf" and not jnp.issubdtype(value.dtype, jnp.floating):
+    if hasattr(value, "dtype") and not any(jnp.issubdtype(value.dtype, kind) for kind in (jnp.integer, jnp.floating)):
         raise refusal
     if is_traced(value):
         return
     low, high = (float(end) for end in interval[1:-1].split(","))
-    numbers = np.asarray(value, np.float64)
+    try:
+        numbers = np.asarray(value, np.float64)
+    except OverflowError:  # an int beyond all floats
+        raise refusal from None
     above = numbers >= low if interval[0] == "[" else numbers > low
     below = numbers <= high if interval[-1] == "]" else numbers < high
     if not np.all(above & below):
@@ -64,12 +80,176 @@ def check_number(value: Any, name: str, interval: str, by: str) -> None:
 def check_count(value: Any, name: str, least: int, by: str) -> None:
     """Checks that `value` is a whole number of at least `least`; raises ValueError for another value, such as 2.5 or True."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{by} needs a whole number of at least {least} as {name}, got {_shown(value)}.")
+        raise ValueError(f"{by} needs a whole number of at least {least} as {name}, got {shown(value)}.")
 
 
-def _shown(value: Any) -> str:
-    """A value as an error shows it: short ones as they are, others by their type."""
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, whose arguments are what its annotations say: arrays by `as_array`, with their axes, or refused in one sentence.
+
+    Of what an annotation may say this knows arrays of jaxtyping, classes, functions, literals, collections and unions of these; all
+    else passes.
+    """
+    return checked_but()(function)
+
+
+def checked_but(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """As `checked`, but arguments with these names are left to the function, which has sentences of its own for them."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        rules = _Rules(function, names)
+
+        @wraps(function)
+        def called(*args: P.args, **kwargs: P.kwargs) -> R:
+            return function(*rules.positional(args), **{name: rules.of(name, value) for name, value in kwargs.items()})
+
+        return called
+
+    return decorate
+
+
+def check_fields(made: object) -> None:
+    """Raises ValueError, in one sentence, for a field of a dataclass that is not what its annotation says."""
+    for name, hint in get_type_hints(type(made)).items():
+        _conformed(getattr(made, name), hint, name, type(made).__name__)
+
+
+class _Rules:
+    """The annotations of a function, read at its first call, when all names in them are known."""
+
+    def __init__(self, function: Callable[..., Any], left: Collection[str]) -> None:
+        self.function, self.left = function, {*left, "return"}
+
+    @cached_property
+    def hints(self) -> Mapping[str, Any]:
+        try:
+            hints = get_type_hints(self.function)
+        except NameError:  # a name for type checkers alone
+            hints = {name: hint for name, hint in self.function.__annotations__.items() if not isinstance(hint, str)}
+        return {name: hint for name, hint in hints.items() if name not in self.left}
+
+    @cached_property
+    def places(self) -> tuple[list[str], str]:
+        """The names of positional arguments, and that of all further ones; "" if there are none."""
+        parameters = [*signature(self.function).parameters.values()]
+        named = [
+            each.name
+            for each in parameters
+            if each.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+        ]
+        return named, next((each.name for each in parameters if each.kind is Parameter.VAR_POSITIONAL), "")
+
+    def positional(self, values: Sequence[Any]) -> list[Any]:
+        names, rest = self.places
+        return [self.of(names[i] if i < len(names) else rest, value) for i, value in enumerate(values)]
+
+    def of(self, name: str, value: Any) -> Any:
+        return _conformed(value, self.hints[name], name, self.function.__name__) if name in self.hints else value
+
+
+def _conformed(value: Any, hint: Any, name: str, by: str) -> Any:
+    """The value, as an array where the annotation is one; raises ValueError if it is not what the annotation says."""
+    members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    members = getattr(hint, "__constraints__", ()) or members
+    arrays = [member for member in members if hasattr(member, "dim_str") or member is jax.Array]
+    if any(_holds(value, member) for member in members if member not in arrays):
+        return value
+    if not arrays:
+        nouns = dict.fromkeys(_noun(member) for member in members if member is not int or float not in members)
+        raise ValueError(f"{by} needs {' or '.join(nouns)} as {name}, got {shown(value)}.")
+    if any("key" in str(dtype) for dtype in _dtypes(arrays[0])):
+        if not isinstance(value, jax.Array) or not jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+            raise ValueError(
+                f"{by} needs a typed key as {name}, got {shown(value)}; make one with jax.random.key(seed)."
+            )
+        return value
+    on_host = getattr(arrays[0], "array_type", jax.Array) is np.ndarray
+    array = _host_array(value, name, by) if on_host else as_array(value, name, by)
+    _check_axes(array, arrays[0], name, by)
+    return array
+
+
+def _host_array(value: Any, name: str, by: str) -> np.ndarray:
+    """As `as_array`, but an array of NumPy, in its own dtype."""
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError):
+        array = np.asarray(None)
+    if array.dtype.kind not in "biufc":
+        raise ValueError(f"{by} needs an array of numbers as {name}, got {shown(value)}.")
+    return array
+
+
+def _check_axes(array: Array | np.ndarray, hint: Any, name: str, by: str) -> None:
+    axes = getattr(hint, "dim_str", "...").split()
+    fixed = [axis for axis in axes if axis != "..." and not axis.startswith("*")]
+    if array.ndim < len(fixed) or (len(fixed) == len(axes) and array.ndim > len(fixed)):
+        many = f"{len(fixed)} {'axis' if len(fixed) == 1 else 'axes'}"
+        wanted = f"{many}{' or more' if len(fixed) < len(axes) else ''}" if fixed else "no axes"
+        raise ValueError(f"{by} needs an array with {wanted} as {name}, got shape {array.shape}.")
+    dtypes = _dtypes(hint)
+    if dtypes and jnp.iscomplexobj(array) and not any("complex" in str(dtype) for dtype in dtypes):
+        raise ValueError(f"{by} needs real numbers as {name}, got {array.dtype}.")
+
+
+def _dtypes(hint: Any) -> Sequence[Any]:
+    """The dtypes that an annotation of an array allows; none where it allows all."""
+    found = getattr(hint, "dtypes", ())
+    return found if isinstance(found, list | tuple) else ()
+
+
+def _holds(value: Any, hint: Any) -> bool:
+    """Whether a value is what an annotation without arrays says, as far as that is known here."""
+    origin = get_origin(hint)
+    if origin is Literal:
+        return isinstance(value, str | int | NoneType) and value in get_args(hint)
+    kind = hint if origin is None else origin
+    if kind is int:
+        return isinstance(value, Integral) and not isinstance(value, bool) and abs(int(value)) < 2**63
+    if kind is float:
+        whole = isinstance(value, Integral) and abs(int(value)) >= 2**63
+        return isinstance(value, Real) and not isinstance(value, bool) and not whole
+    if (
+        not isinstance(kind, type)
+        or kind in (Any, object)
+        or hasattr(hint, "_is_protocol")
+        or kind.__module__ == "jaxtyping"
+    ):
+        return True
+    if kind is np.ndarray and isinstance(value, np.ndarray):
+        return value.dtype.kind in "biufcO"
+    if kind in (Sequence, Collection, Iterable) and isinstance(value, str):
+        return False
+    return isinstance(value, kind)
+
+
+_NOUNS: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    bool: "True or False",
+    Callable: "a function",
+    NoneType: "None",
+    Mapping: "a dict",
+    Sequence: "a sequence",
+    Collection: "a collection",
+    Iterable: "an iterable",
+}
+
+
+def _noun(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return f"one of {', '.join(map(repr, get_args(hint)))}"
+    kind = get_origin(hint) or hint
+    named = _NOUNS.get(kind)
+    return named or f"a{'n' if kind.__name__[0] in 'AEIOaeio' else ''} {kind.__name__}"
+
+
+def shown(value: Any) -> str:
+    """A value as an error shows it, on one line: short ones as they are, others by their type."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
-    text = repr(value)
-    return text if len(text) <= 60 else f"an object of type {type(value).__name__}"
+    try:
+        text = " ".join(repr(value).split())
+    except ValueError:  # an int of more digits than Python prints
+        text = ""
+    return text if 0 < len(text) <= 60 else f"an object of type {type(value).__name__}"

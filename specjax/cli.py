@@ -201,7 +201,7 @@ def _run_one(experiment: "Experiment[Any]", scale: str, config: "Config", out: P
         report.require_room(out, [experiment.name])
     unfinished = report.begin(experiment.name, config, out)
     try:
-        with told_now_and_then():
+        with told_now_and_then(), _too_large_in_one_sentence():
             result = report.produce(experiment, scale, config, out)
     except (report.Refused, StoreError) as error:
         raise UserError(_sentence(error)) from error
@@ -506,6 +506,20 @@ def _told_in_one_sentence() -> Iterator[None]:
         yield
     except ValueError as error:
         raise UserError(_sentence(error)) from error
+
+
+@contextmanager
+def _too_large_in_one_sentence() -> Iterator[None]:
+    """Arrays that no memory holds, and numbers that no integer of JAX holds, come of the configuration."""
+    try:
+        yield
+    except OverflowError as error:
+        raise UserError(f"This configuration makes numbers beyond int32 or float32: {_sentence(error)}") from error
+    except (MemoryError, RuntimeError) as error:
+        said = _sentence(error)
+        if isinstance(error, RuntimeError) and "Out of memory" not in said and "RESOURCE_EXHAUSTED" not in said:
+            raise
+        raise UserError(f"This configuration needs more memory than there is; take smaller sizes. ({said})") from error
 
 
 @contextmanager

@@ -19,6 +19,8 @@ from jaxtyping import Array, Bool, Int, Key, Shaped
 
 from specjax.programs import is_traced
 
+_MOST_SIZE = 2**31 - 1
+
 _Draw = Callable[[Array, tuple[int, ...]], Array]
 
 
@@ -181,6 +183,8 @@ def _check_extent(extent: object) -> None:
         raise ValueError(f"Every size must be an int, got {extent!r}.")
     if extent < 1:  # type: ignore[operator]
         raise ValueError(f"Every size must be at least 1, got {extent}.")
+    if extent > _MOST_SIZE:  # type: ignore[operator]
+        raise ValueError(f"Every size must be below 2**31, the range of int32, got {extent}.")
 
 
 def _is_concrete_integer(value: object) -> bool:

@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from specjax import diagnostics, experiments, fits, models, optim, sizes, spectral, sweep
 from specjax.cli import main
-from specjax.lab.flags import override
+from specjax.lab.flags import flags, override
 
 KEY = jax.random.key(0)
 WIDE, SQUARE, VECTOR = jnp.ones((2, 3)), jnp.eye(3), jnp.ones(3)
@@ -221,6 +221,10 @@ LAYOUT = [
 SWEEP = [
     (lambda: sweep.widths("16"), "widths takes positive ints, got '16'; write e.g. widths(16, 32)."),
     (lambda: sweep.values(None), "values takes finite numbers, got None; write e.g. values(0.1, 0.2)."),
+    (
+        lambda: sweep.values(10**400),
+        "values takes finite numbers, got an object of type int; write e.g. values(0.1, 0.2).",
+    ),
     (lambda: sweep.values(1j), "values takes finite numbers, got 1j; write e.g. values(0.1, 0.2)."),
     (
         lambda: sweep.run(3, OVER, seeds=2, key=KEY),
@@ -267,6 +271,7 @@ SWEEP = [
 ABOVE = [
     (lambda: models.relu_network.init(KEY, 2, 0, 3), "Every size must be at least 1, got 0."),
     (lambda: models.matrix_factorization.init(KEY, 3, -1), "Every size must be at least 1, got -1."),
+    (lambda: sizes.normal(KEY, (2, 10**30)), f"Every size must be below 2**31, the range of int32, got 1{30 * '0'}."),
     (lambda: models.targets.low_rank_target(KEY, 3, 0), "Every size must be at least 1, got 0."),
     (
         lambda: diagnostics.activation_stable_ranks(lambda w, x: w @ x, WIDE, SQUARE),
@@ -304,6 +309,72 @@ def test_who_takes_a_padded_size_for_an_int_is_told_what_it_is(wrong):
         "In this program width is a padded Size, not an int: draw with specjax.sizes.normal(key, (rows, columns)), write "
         "sizes.active(width) in formulas, or take plan='exact', which passes ints."
     )
+
+
+HUGE = "99999999999999999999"
+
+
+@pytest.mark.parametrize("name", experiments.names())
+def test_a_number_too_large_is_refused_by_its_field(name):
+    config = experiments.load(name).at("smoke")
+    for flag in flags(config):
+        if "INT" in flag.metavar:
+            typed = HUGE if flag.metavar == "INT" else f"{flag.default},{HUGE}"
+            with pytest.raises(ValueError, match=rf"^{flag.field} (must be|needs) [^\n]*{HUGE}[^\n]*\.$"):
+                override(config, {flag.field: typed})
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"seeds": 10**30}, r"seeds needs to be at most 2\*\*32, got 10{30}; run the rest with another key\."),
+        ({"seeds": {"width": (2, 2**33)}}, r"seeds\['width'\] needs to be at most 2\*\*32, got 8589934592; .*"),
+        ({"seeds": 2**32}, r"The result takes .*, more than this host's .*"),
+        ({"chunk": 10**400}, r"chunk needs to be at most 2\*\*32, got an object of type int; .*"),
+        ({"memory": 10**30}, r"memory needs to be at most 2\*\*60 bytes, got 10{30}; .*"),
+        ({"memory": "9" * 400 + "GB"}, r"memory needs to be at most 2\*\*60 bytes, got an object of type str; .*"),
+        ({"over": {"width": sweep.widths(10**30)}}, r"int32 cannot hold the widths of 'width' apart and in range, .*"),
+        ({"over": {"width": sweep.values(10**30)}}, r"int32 cannot hold the values of 'width' apart and in range, .*"),
+        (
+            {"measure": lambda *_, **__: {"x": jnp.sum(jnp.ones((2**20, 1)) @ jnp.ones((1, 2**20)))}},
+            r"One matrix of one seed takes 4 TiB, more than the .* of memory; sweep smaller sizes\.",
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:measure does not use the key")
+def test_a_sweep_that_is_too_large_is_refused_before_it_is_compiled(arguments, sentence, monkeypatch):
+    monkeypatch.setattr("specjax.sweep.engine.execute", None)
+    with pytest.raises(ValueError, match=f"^{sentence}$"):
+        sweep.run(**{"measure": measure, "over": OVER, "seeds": 2, "key": KEY} | arguments)
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (
+            MemoryError("Unable to allocate 16.0 GiB"),
+            "This configuration needs more memory than there is; take smaller sizes.",
+        ),
+        (
+            RuntimeError("INTERNAL: Out of memory allocating 1 bytes."),
+            "This configuration needs more memory than there is;",
+        ),
+        (
+            OverflowError("Python int too large"),
+            "This configuration makes numbers beyond int32 or float32: Python int too large",
+        ),
+    ],
+)
+def test_what_no_memory_holds_is_one_sentence(error, sentence, tmp_path, monkeypatch, capsys):
+    def run(*_):
+        raise error
+
+    monkeypatch.setattr("specjax.report.produce", run)
+    assert main(["run", "dominance", "--scale", "smoke", "--out", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"specjax: {sentence}")
+    assert said.count("\n") == 1
 
 
 COMMANDS = {

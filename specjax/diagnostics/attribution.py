@@ -25,6 +25,7 @@ import xarray as xr
 from jaxtyping import Array, Float, Key
 
 from specjax import fits, spectral, sweep
+from specjax.arguments import checked
 from specjax.fits import Fit
 from specjax.sweep.axes import Over
 from specjax.sweep.failures import FAILED
@@ -55,6 +56,7 @@ class ExponentShift:
     interval: tuple[float, float]
 
 
+@checked
 def with_polar_error(measure: Callable[..., Any], method: Method) -> Callable[..., dict[str, Any]]:
     """The measurement of `sweep.run` that measures with `method` and reports the method's error.
 
@@ -92,6 +94,7 @@ def with_polar_error(measure: Callable[..., Any], method: Method) -> Callable[..
     return reported
 
 
+@checked
 def attribute(
     measure: Callable[..., Any],
     over: Over,
@@ -140,6 +143,7 @@ def attribute(
     return _along_methods(data, list(parts))
 
 
+@checked
 def exponent_shift(
     data: xr.DataArray, dim: str, *, orthogonalizer: str, resamples: int = 1000, seed: int = 0
 ) -> ExponentShift:

@@ -7,11 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from specjax.arguments import checked
 from specjax.diagnostics.linear_maps import linear_maps
 from specjax.diagnostics.probe import Model, Probe
 from specjax.jaxlib import cpu_options
 
 
+@checked
 def first_not_finite(model: Model, params: PyTree, batch: PyTree) -> str | None:
     """What is NaN or infinite first, or None: a parameter, then the inputs of a linear map in the order of use, the loss, a gradient.
 

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 
 from specjax import spectral
+from specjax.arguments import checked
 from specjax.diagnostics.curvature import Curvature, curvatures
 from specjax.diagnostics.linear_maps import Inputs, LinearMap, inputs_of
 from specjax.diagnostics.probe import Model, Probe, listed, shape_by_shape
@@ -69,6 +70,7 @@ class LayerReport(NamedTuple):
         return "\n".join(lines)
 
 
+@checked
 def layer_report(
     model: Model,
     params: PyTree,
@@ -124,6 +126,7 @@ def layer_report(
     return LayerReport(tuple(rows), probe.others())
 
 
+@checked
 def activation_stable_ranks(model: Model, params: PyTree, batch: PyTree, *, steps: int = 40) -> PyTree:
     """st(A) for every parameter that is a linear map, a tree like `params`: what `optim.rank_switch` takes as `stable_ranks`.
 

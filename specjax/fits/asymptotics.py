@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import xarray as xr
 
+from specjax.arguments import checked_but
 from specjax.fits import log_models
 from specjax.fits.bootstrap import By, Sample, sample_of
 from specjax.fits.ends import LEAST_LOGARITHM, End, Ends, ends_of, with_another_term
@@ -70,6 +71,7 @@ class Asymptotics:
         return log.logs.curve_with(exponent, LEAST_LOGARITHM, any_unit=any_unit)
 
 
+@checked_but("data")
 def asymptotics(data: xr.DataArray, dim: str, *, significance: float, by: By = "mean") -> Asymptotics:
     """The exponents at large `dim` that `data` do not contradict at `significance`.
 

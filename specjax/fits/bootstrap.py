@@ -14,6 +14,7 @@ import xarray as xr
 from jaxtyping import Bool, Float, Int
 from scipy import stats
 
+from specjax.arguments import checked, checked_but
 from specjax.fits.center import By, centered
 from specjax.fits.float_range import unit_of
 from specjax.fits.tails import warn_of_heavy_tails
@@ -178,6 +179,8 @@ def resample(
     """
     if resamples < 100:
         raise ValueError(f"A bootstrap interval needs at least 100 resamples, got {resamples}.")
+    if seed < 0:
+        raise ValueError(f"The seed of a bootstrap needs to be 0 or more, got {seed}.")
     means, stderrs = sample.means_and_stderrs()
     if not np.any(stderrs > 0):
         return means[None], stderrs[None]
@@ -206,10 +209,12 @@ def resample(
     return resampled, spread
 
 
+@checked_but("data")
 def require_sizes(data: xr.DataArray, *dims: str) -> None:
     """Raises a ValueError for data that are no real numbers, or coordinates that are no positive, finite and different ones."""
     require_real(data)
     for dim in dims:
+        _require_dim(data, dim)
         require_real(data[dim])
         x = np.asarray(data[dim].values, np.float64)
         if dim not in data.coords or not (np.isfinite(x).all() and (x > 0).all()) or len(np.unique(x)) < len(x):
@@ -228,6 +233,12 @@ def require_by(by: By, data: xr.DataArray) -> None:
         )
 
 
+def _require_dim(data: xr.DataArray, dim: str) -> None:
+    if dim not in data.dims and dim not in data.coords:
+        raise ValueError(f"{dim!r} needs to be a dimension of the data, which have {sorted(map(str, data.dims))}.")
+
+
+@checked
 def require_real(values: xr.DataArray) -> None:
     """Raises a ValueError for data or coordinates that are no real numbers: text, dates, objects or complex numbers."""
     if values.dtype.kind not in "biuf":

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from specjax.arguments import checked
 from specjax.fits.fit import Fit
 from specjax.fits.optimum import Optimum
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 _POINTS = 200
 
 
+@checked
 def draw_fit(fit: Fit, ax: "Axes | None" = None) -> "Axes":
     """Draws means with bars of two standard errors, the curve and its band at each x, with the exponent in the legend.
 
@@ -49,6 +51,7 @@ def draw_fit(fit: Fit, ax: "Axes | None" = None) -> "Axes":
     return ax
 
 
+@checked
 def draw_optimum(found: Optimum, ax: "Axes | None" = None) -> "Axes":
     """Draws the means against the scalar, one curve for each size, with their optima; the y axis is linear where a mean is not positive.
 

@@ -14,6 +14,7 @@ import numpy as np
 import xarray as xr
 from scipy import optimize
 
+from specjax.arguments import checked_but
 from specjax.fits import log_models
 from specjax.fits.bootstrap import By, Sample, sample_of
 from specjax.fits.log_models import FASTEST, Allowed, Logarithms
@@ -70,6 +71,7 @@ Ends = tuple[End, End, End]
 """Those of the models "offset", "subleading" and "logarithm"."""
 
 
+@checked_but("data")
 def ends(
     data: xr.DataArray,
     dim: str,

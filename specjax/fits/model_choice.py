@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
+from specjax.arguments import checked_but
 from specjax.fits import log_models
 from specjax.fits.bootstrap import By, sample_of, weights
 from specjax.fits.fit import Model
@@ -34,6 +35,7 @@ class ModelChoice:
     candidates: tuple[Candidate, ...]
 
 
+@checked_but("data")
 def choose_model(data: xr.DataArray, dim: str, *, significance: float = 0.05, by: By = "mean") -> ModelChoice:
     """Chooses between y = a xᵇ ("power law"), a xᵇ (1 + c/x) ("subleading"), E + A xᵇ ("offset") and a xᵇ (log x)ᶜ ("logarithm").
 

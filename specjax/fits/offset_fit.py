@@ -3,11 +3,13 @@
 import numpy as np
 import xarray as xr
 
+from specjax.arguments import checked_but
 from specjax.fits.bootstrap import By, degrees_of_freedom, resample, sample_of, tail_of, weights
 from specjax.fits.fit import Fit, fit_of
 from specjax.fits.regression import fit_curve
 
 
+@checked_but("data")
 def fit_offset(
     data: xr.DataArray, dim: str, *, by: By = "mean", resamples: int = 1000, level: float = 0.95, seed: int = 0
 ) -> Fit:

@@ -18,6 +18,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Bool, Float, Int, Shaped
 
+from specjax.arguments import checked_but
 from specjax.fits import bootstrap
 from specjax.fits.bootstrap import Sample, degrees_of_freedom, resample, sample_over, tail_of
 
@@ -109,6 +110,7 @@ class Optimum:
         return "\n".join(line.rstrip() for line in lines)
 
 
+@checked_but("data")
 def optimum(data: xr.DataArray, over: str, dim: str) -> Optimum:
     """Where the mean of `data` over seeds is least along `over`, at each size `dim`, and the power of the size that it follows.
 

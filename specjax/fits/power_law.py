@@ -6,6 +6,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
+from specjax.arguments import checked_but
 from specjax.fits import bootstrap
 from specjax.fits.bootstrap import By, Sample, degrees_of_freedom, resample, sample_of, weights
 from specjax.fits.fit import Fit, fit_of
@@ -14,6 +15,7 @@ from specjax.fits.regression import Curves, LogModel, fit_log
 _LEVEL = 0.95
 
 
+@checked_but("data")
 def fit_power_law(
     data: xr.DataArray,
     dim: str,
@@ -55,6 +57,7 @@ def fit_power_law(
     return _fitted(sample, "subleading" if subleading else "power law", resamples, level, seed)
 
 
+@checked_but("data")
 def fit_logarithm(
     data: xr.DataArray,
     dim: str,
@@ -73,6 +76,7 @@ def fit_logarithm(
     return _fitted(sample_of(data, dim, least=4, by=by), "logarithm", resamples, level, seed)
 
 
+@checked_but("data")
 def asymptotic_exponent(data: xr.DataArray, dim: str, *, by: By = "mean") -> Fit:
     """The exponent that `data` approach at large `dim`, with an interval that covers noise and finite size.
 
@@ -92,6 +96,7 @@ def asymptotic_exponent(data: xr.DataArray, dim: str, *, by: By = "mean") -> Fit
     return replace(fit, shift=shift, interval=(fit.exponent - half, fit.exponent + half))
 
 
+@checked_but("data")
 def drop_smallest(data: xr.DataArray, dim: str, *, by: By = "mean") -> xr.Dataset:
     """The exponents of `fit_power_law` without the 0, 1, 2, ... smallest widths, where terms beyond the power law are largest.
 

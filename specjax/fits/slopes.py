@@ -5,9 +5,11 @@ from collections.abc import Callable
 import numpy as np
 import xarray as xr
 
+from specjax.arguments import checked
 from specjax.fits.bootstrap import require_sizes
 
 
+@checked
 def slopes(logs: xr.DataArray, dim: str) -> xr.DataArray:
     """The slope of the straight line through `logs` over log `dim`, in every draw and at every other point.
 
@@ -17,9 +19,8 @@ def slopes(logs: xr.DataArray, dim: str) -> xr.DataArray:
     Raises:
         ValueError: fewer than two sizes, or sizes that are not positive, different numbers.
     """
-    if not isinstance(logs, xr.DataArray) or dim not in logs.dims or logs.sizes[dim] < 2:
-        got = f"the dimensions {dict(logs.sizes)}" if isinstance(logs, xr.DataArray) else f"a {type(logs).__name__}"
-        raise ValueError(f"A slope needs an xarray.DataArray with two sizes or more along {dim!r}, got {got}.")
+    if dim not in logs.dims or logs.sizes[dim] < 2:
+        raise ValueError(f"A slope needs two sizes or more along {dim!r}, got {dict(logs.sizes)}.")
     require_sizes(logs, dim)
     if "seeds" in logs.coords:
         logs = logs.isel(seed=slice(int(logs["seeds"].min()))).drop_vars("seeds")
@@ -28,6 +29,7 @@ def slopes(logs: xr.DataArray, dim: str) -> xr.DataArray:
     return ((x * logs).sum(dim, skipna=False) / (x**2).sum()).rename(f"slope of {logs.name}")
 
 
+@checked
 def jackknife(draws: xr.DataArray, of: Callable[[xr.DataArray], xr.DataArray]) -> xr.DataArray:
     """A smooth function of the mean over seeds, as pseudo-values: draws with its mean and spread, but for terms of the order of 1/seeds.
 
@@ -44,4 +46,7 @@ def jackknife(draws: xr.DataArray, of: Callable[[xr.DataArray], xr.DataArray]) -
     n, values = draws.sizes["seed"], draws.astype(float)
     if n < 2:
         raise ValueError(f"A jackknife leaves out one draw of two or more, got {n}.")
-    return n * of(values.mean("seed")) - (n - 1) * of((values.sum("seed") - values) / (n - 1))
+    whole, without = of(values.mean("seed")), of((values.sum("seed") - values) / (n - 1))
+    if not isinstance(whole, xr.DataArray) or not isinstance(without, xr.DataArray):
+        raise ValueError(f"A jackknife needs a function of a DataArray to another, got one to {type(whole).__name__}.")
+    return n * whole - (n - 1) * without

@@ -10,12 +10,15 @@ no experiment longer than its content.
 
 from specjax.lab.check import Check as Check
 from specjax.lab.check import attack_rows as attack_rows
+from specjax.lab.config import MOST_COUNT as MOST_COUNT
+from specjax.lab.config import MOST_SIZE as MOST_SIZE
 from specjax.lab.config import Config as Config
 from specjax.lab.config import ascending as ascending
 from specjax.lab.config import grid as grid
 from specjax.lab.config import integer as integer
 from specjax.lab.config import number as number
 from specjax.lab.config import numbers as numbers
+from specjax.lab.config import root_seed as root_seed
 from specjax.lab.config import seeds as seeds
 from specjax.lab.config import sizes as sizes
 from specjax.lab.config import switch as switch

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
+from specjax.arguments import checked
 from specjax.lab.finding import Verdict
 from specjax.lab.statement import Attack, Judgement
 
@@ -125,6 +126,7 @@ class AttackRow(NamedTuple):
     survived: bool
 
 
+@checked
 def attack_rows(experiment: str, judgements: Sequence[Judgement]) -> list[AttackRow]:
     """Every statement under every attack, with those that it should not have survived marked."""
     rows = []

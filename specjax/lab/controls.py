@@ -1,13 +1,17 @@
 """Controls that are made of the data themselves: one quantity in the place of another, or a dataset that is changed."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import xarray as xr
 
+from specjax.arguments import checked
+
+DataT = TypeVar("DataT", xr.DataArray, xr.Dataset)
 Source = str | float | int | Callable[[xr.Dataset], xr.DataArray]
 
 
+@checked
 def replacing(target: str, source: Source, *, of: str | None = None) -> Callable[[Any, Any], Any]:
     """A control: the data with `source` in the place of the quantity `target`.
 
@@ -33,28 +37,55 @@ def replacing(target: str, source: Source, *, of: str | None = None) -> Callable
     return control
 
 
+@checked
 def exchanging(first: str, second: str, *, of: str | None = None) -> Callable[[Any, Any], Any]:
     """A control: the data, or the dataset `of`, with two quantities in the places of each other."""
-    return changing(lambda found: found.rename({first: second, second: first}), of=of)
+
+    def exchanged(found: xr.Dataset) -> xr.Dataset:
+        for name in (first, second):
+            if name not in found:
+                raise ValueError(f"A control exchanges {first!r} and {second!r}, and the data have no {name!r}.")
+        return found.rename({first: second, second: first})
+
+    return changing(exchanged, of=of)
 
 
-def at_places(values: Any, dim: str, places: Sequence[int] | slice | int) -> Any:
+@checked
+def at_places(values: DataT, dim: str, places: Sequence[int] | slice | int) -> DataT:
     """An array or a dataset with what is at other places of `dim`, at its coordinates: two exchanged, or one place everywhere."""
+    _check_dim(values, dim)
     taken = [places] * values.sizes[dim] if isinstance(places, int) else places
+    if not isinstance(taken, slice) and not all(
+        isinstance(i, int) and -len(values[dim]) <= i < len(values[dim]) for i in taken
+    ):
+        raise ValueError(f"Places along {dim!r} are from 0 to {len(values[dim]) - 1}, got {places}.")
     return values.isel({dim: taken}).assign_coords({dim: values[dim]})
 
 
-def reverse(values: Any, dim: str) -> Any:
+@checked
+def reverse(values: DataT, dim: str) -> DataT:
     """`at_places` of `dim` in the opposite order."""
     return at_places(values, dim, slice(None, None, -1))
 
 
-def at_labels(values: Any, dim: str, other: Mapping[Any, Any]) -> Any:
+@checked
+def at_labels(values: DataT, dim: str, other: Mapping[Any, Any]) -> DataT:
     """`at_places` by coordinates of `dim`: at each that is a key of `other`, what is at that one's."""
-    labels = values[dim].values.tolist()
+    _check_dim(values, dim)
+    labels: list[Any] = values[dim].values.tolist()
+    if missing := {*other, *other.values()} - {*labels}:
+        raise ValueError(f"{dim!r} has no label {sorted(map(str, missing))[0]}; it has {labels}.")
     return at_places(values, dim, [labels.index(other.get(label, label)) for label in labels])
 
 
+@checked
 def changing(change: Callable[[xr.Dataset], xr.Dataset], *, of: str | None = None) -> Callable[[Any, Any], Any]:
     """A control: what `change` makes of the data, or of the dataset `of`, where a run returns several."""
     return lambda _, data: change(data) if of is None else {**data, of: change(data[of])}
+
+
+def _check_dim(values: xr.DataArray | xr.Dataset, dim: str) -> None:
+    if dim not in values.dims or dim not in values.coords:
+        raise ValueError(
+            f"{dim!r} needs to be a dimension with labels, got data with {sorted(map(str, values.coords))}."
+        )

@@ -7,7 +7,10 @@ import jax
 import numpy as np
 import xarray as xr
 
+from specjax.arguments import checked
 
+
+@checked
 def closed_form(form: Callable[..., Any], *arguments: xr.DataArray | float | int) -> xr.DataArray:
     """`form` at every combination of the coordinates among `arguments`, evaluated in float64.
 

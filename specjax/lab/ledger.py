@@ -19,6 +19,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
+from specjax.arguments import checked
 from specjax.lab.finding import Verdict
 
 KINDS = (
@@ -81,6 +82,7 @@ class Citation:
     elsewhere: bool = False
 
 
+@checked
 def read_ledger(path: Path, paper: str) -> Ledger:
     """The ledger in a file.
 
@@ -89,6 +91,8 @@ def read_ledger(path: Path, paper: str) -> Ledger:
     """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"The ledger {path} cannot be read ({error.strerror}).") from error
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"The ledger {path} is no TOML: {error}.") from error
     return Ledger(paper, {id: _row(path, id, row) for id, row in content.items()})

@@ -19,6 +19,7 @@ from typing import Any
 
 import xarray as xr
 
+from specjax.arguments import checked
 from specjax.lab.estimates import Number
 from specjax.lab.finding import Finding, Verdict
 from specjax.lab.relations import Relation
@@ -151,6 +152,7 @@ class Statement:
         return next((each for each in found if each.verdict == "confirmed"), found[-1])
 
 
+@checked
 def statement(
     cites: str | tuple[str, ...],
     says: str = "",

@@ -7,9 +7,11 @@ import xarray as xr
 from jaxtyping import Array, Key
 
 from specjax import sizes, sweep
+from specjax.arguments import checked
 from specjax.sweep.axes import Axis
 
 
+@checked
 def swept(
     key: Key[Array, ""], stream: str, measure: Callable[..., Mapping[str, Any]], seeds: int, **over: Axis
 ) -> xr.Dataset:

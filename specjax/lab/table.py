@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 
 from specjax import fits, sweep
+from specjax.arguments import checked
 from specjax.lab.finding import Finding, Point, labelled
 
 POINTS = "What each verdict follows from"
@@ -25,6 +26,7 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
 
 
+@checked
 def table_of_points(findings: Mapping[str, Finding]) -> Table:
     """Estimate, interval and what it was compared with, at each point of each statement by name, the deciding one first."""
     rows = [
@@ -36,6 +38,7 @@ def table_of_points(findings: Mapping[str, Finding]) -> Table:
     return Table(POINTS, header, tuple(rows))
 
 
+@checked
 def table_by_size(title: str, values: Mapping[str, xr.DataArray], dim: str, of_logs: bool = False) -> Table:
     """Means over seeds at each size, a row for every other coordinate, and the slopes of their logarithms, with standard errors.
 
@@ -45,6 +48,10 @@ def table_by_size(title: str, values: Mapping[str, xr.DataArray], dim: str, of_l
         dim: The sizes.
         of_logs: Whether the values are logarithms themselves.
     """
+    if not values or not all(isinstance(draws, xr.DataArray) and dim in draws.coords for draws in values.values()):
+        raise ValueError(
+            f"table_by_size needs DataArrays by name, each with the coordinate {dim!r}, got {', '.join(map(str, values)) or 'none'}."
+        )
     rows = []
     shown: list[tuple[xr.DataArray, ...]]
     for name, draws in values.items():

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from specjax.arguments import as_array, shown
 from specjax.moments.graph import Component, Constant, Graph, Size, Symbol
 from specjax.moments.polynomial import Polynomial
 from specjax.programs import is_traced
@@ -41,6 +42,9 @@ def evaluate(shape: Sequence[Size], terms: Mapping[Graph, Polynomial], values: M
     of_constants = {size for symbol in symbols.values() for size in symbol.shape if isinstance(size, str)}
     arrays = {name: values[name] for name in symbols if name in values}
     used = named | of_constants | set(arrays)
+    for name in {*used} & {*values}:
+        if not is_traced(values[name]) and np.iscomplexobj(_host(values[name], name)):
+            raise ValueError(f"A value needs real numbers as {name}, got {shown(values[name])}.")
     sizes = known_sizes(symbols, {name: value for name, value in values.items() if name in used})
     check_names(named | set(symbols), values, {**sizes, **arrays})
     with jax.enable_x64(True):
@@ -75,6 +79,11 @@ def exact(shape: Sequence[Size], terms: Mapping[Graph, Polynomial], values: Mapp
     zero = sum((0 * number for number in numbers.values()), start=Fraction(0))
     total = sum((coefficient.evaluate(numbers) for coefficient in terms.values()), start=zero)
     return np.frompyfunc(lambda x: int(x) if x.denominator == 1 else x, 1, 1)(total)
+
+
+def _host(value: Any, name: str) -> np.ndarray:
+    with jax.enable_x64(True):
+        return np.asarray(as_array(value, name, "A value"))
 
 
 def _exact_numbers(name: str, value: Any) -> Any:

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
+from specjax.arguments import checked_but, shown
 from specjax.moments.expression import Expression, contract
 from specjax.moments.graph import Component, Gaussian, Graph, Node, Orthogonal, Vertex, assemble, merge, unpack
 from specjax.moments.polynomial import Exact, Monomial, Polynomial, times
@@ -32,6 +33,7 @@ class LongWordWarning(UserWarning):
     """The average of a word takes long."""
 
 
+@checked_but("word", "a", "b")
 def expectation(word: Expression, *, over: Names = None, most: int = 20_000) -> Expression:
     """E[word], exact at every size: polynomials in sizes and scales times contractions of the constants.
 
@@ -85,6 +87,7 @@ def given_others(word: Expression, names: frozenset[str], *, most: int) -> Expre
     return Expression(word.shape, {graph: Polynomial(c) for graph, c in levels.get(0, {}).items()})
 
 
+@checked_but("word", "a", "b")
 def covariance(a: Expression, b: Expression, *, over: Names = None, most: int = 20_000) -> Expression:
     """E[a b] - E[a] E[b], entry by entry of two expressions of one shape; arguments and errors as `expectation`, and for two shapes."""
     names = _averaged_names(over, a, b)
@@ -94,11 +97,13 @@ def covariance(a: Expression, b: Expression, *, over: Names = None, most: int = 
     return product - mean_a * mean_b
 
 
+@checked_but("word", "a", "b")
 def variance(word: Expression, *, over: Names = None, most: int = 20_000) -> Expression:
     """The variance of each entry, exact; arguments and errors as `expectation`."""
     return covariance(word, word, over=over, most=most)
 
 
+@checked_but("word", "a", "b")
 def total_variance(word: Expression, *, over: Names = None, most: int = 20_000) -> Expression:
     """E‖word‖_F² - ‖E word‖_F², the sum of the variances of all entries, a scalar; arguments and errors as `expectation`."""
     names = _averaged_names(over, word)
@@ -130,6 +135,10 @@ def _averaged_names(over: Names, *words: Expression) -> frozenset[str]:
             f"The word has the orthogonal matrices {', '.join(orthogonal)}; average it by haar_expectation, and haar_variance."
         )
     gaussian = gaussian_names(*words)
+    if over is not None and not (
+        isinstance(over, str | tuple | list | set | frozenset) and all(isinstance(name, str) for name in over)
+    ):
+        raise ValueError(f"over needs the name of a Gaussian symbol, or several, got {shown(over)}.")
     names = gaussian if over is None else frozenset((over,) if isinstance(over, str) else over)
     if unknown := sorted(names - gaussian):
         raise ValueError(

@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from specjax.arguments import checked_but
 from specjax.moments.expectation import check_expressions, duration, gaussian_names, given_others
 from specjax.moments.expression import Expression
 from specjax.moments.graph import Assembled, Constant, Graph, Node, Orthogonal, Size, Vertex, assemble, merge, unpack
@@ -19,6 +20,7 @@ SECONDS = 1e-5
 """What a pair of pairings takes, about, where all are different."""
 
 
+@checked_but("word", "a", "b")
 def haar_expectation(word: Expression, *, most: int = 10) -> Quotient:
     """E[word] over its orthogonal matrices and its Gaussian ones, exact at every size from half the number of factors on.
 
@@ -46,6 +48,7 @@ def haar_expectation(word: Expression, *, most: int = 10) -> Quotient:
     return in_lowest_terms(average, below, least)
 
 
+@checked_but("word", "a", "b")
 def haar_covariance(a: Expression, b: Expression, *, most: int = 10) -> Quotient:
     """E[a b] - E[a] E[b], entry by entry of two expressions of one shape; arguments and errors as `haar_expectation`, and for two shapes.
 
@@ -58,6 +61,7 @@ def haar_covariance(a: Expression, b: Expression, *, most: int = 10) -> Quotient
     return product - mean_a * mean_b
 
 
+@checked_but("word", "a", "b")
 def haar_variance(word: Expression, *, most: int = 10) -> Quotient:
     """The variance of each entry over orthogonal and Gaussian matrices, exact; arguments and errors as `haar_covariance`."""
     return haar_covariance(word, word, most=most)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
+from specjax.arguments import as_array, checked, shown
 from specjax.programs import is_traced
 
 _REACH = 16.0
@@ -79,6 +80,7 @@ class Hermite:
             return jnp.abs(_correlations(rho)) ** (degree + 1) * left + 4 * AGREEMENT * size
 
 
+@checked
 def hermite(
     f: Callable[[Array], Array], degree: int, *, variance: float = 1.0, kinks: Sequence[float] = (0.0,)
 ) -> Hermite:
@@ -129,6 +131,7 @@ def _series(f: Callable[[Array], Array], degree: int, variance: float, ends: Seq
 
 
 def _correlations(rho: ArrayLike) -> Array:
-    if not is_traced(rho) and not (np.abs(np.asarray(rho)) <= 1).all():
-        raise ValueError(f"A correlation is in [-1, 1], got {rho}.")
-    return jnp.asarray(rho, jnp.float64)
+    rho = as_array(rho, "rho", "A product of Hermite series")
+    if jnp.iscomplexobj(rho) or (not is_traced(rho) and not (np.abs(np.asarray(rho)) <= 1).all()):
+        raise ValueError(f"A correlation is in [-1, 1], got {shown(rho)}.")
+    return rho.astype(jnp.float64)

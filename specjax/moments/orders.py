@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from specjax.arguments import checked
 from specjax.moments.expression import Expression, as_expression
 from specjax.moments.graph import Graph
 from specjax.moments.polynomial import Exact, Monomial, Polynomial, PolynomialLike, check_name, polynomial, summed
@@ -43,6 +44,7 @@ class Orders:
         return "\n".join(f"{power:<{width}}  {part}" for power, (_, part) in zip(powers, self.parts, strict=True))
 
 
+@checked
 def orders(word: Expression | Quotient, along: str, **sizes: PolynomialLike) -> Orders:
     """The powers of a size that grows, with sizes that grow with it.
 

@@ -8,6 +8,8 @@ from numbers import Integral, Rational, Real
 from types import MappingProxyType
 from typing import Any
 
+from specjax.arguments import checked, shown
+
 Exact = int | Fraction
 Monomial = tuple[tuple[str, Exact], ...]
 """Names with their powers, sorted by name, no power zero: (("d", 2), ("k", 1)) is d² k."""
@@ -134,6 +136,7 @@ class Polynomial:
 PolynomialLike = Polynomial | int | float | Fraction
 
 
+@checked
 def symbol(name: str) -> Polynomial:
     """Make a polynomial of the name of a size or a scale, for variances and coefficients; with k so made, 2 / k is one too.
 
@@ -156,8 +159,8 @@ def rational(number: Real | float) -> Exact:
     """
     if isinstance(number, Rational):
         return _plain(Fraction(number))
-    if not math.isfinite(number):
-        raise ValueError(f"Coefficients are finite numbers, got {number}.")
+    if not isinstance(number, Real) or not math.isfinite(number):
+        raise ValueError(f"Coefficients are finite numbers, got {shown(number)}.")
     for digits in range(1, 16):
         simple = Fraction(float(number)).limit_denominator(10**digits)
         if float(simple) == float(number):

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import export
 
+from specjax.arguments import checked
 from specjax.moments.entries import OF_PLACES
 from specjax.moments.expression import Expression, as_expression
 from specjax.moments.graph import Size
@@ -24,6 +25,7 @@ from specjax.moments.words import gaussian as gaussian_symbol
 from specjax.programs import Equation, Program, dtype_of, interpret, shape_of, trace
 
 
+@checked
 def of(
     function: Callable[..., Any],
     *,

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 
+from specjax.arguments import checked, checked_but
 from specjax.moments.expression import Expression, contract, uniform
 from specjax.moments.graph import Constant, Gaussian, Orthogonal, Size, Symbol, Vertex, assemble
 from specjax.moments.polynomial import Polynomial, PolynomialLike, check_name, polynomial
 
 
+@checked_but("variance")
 def gaussian(
     name: str, *shape: Size, variance: PolynomialLike = 1, covariance: Mapping[int, Expression] | None = None
 ) -> Expression:
@@ -29,6 +31,7 @@ def gaussian(
     return _of(Gaussian(name, shape, polynomial(variance), tuple(factors)))
 
 
+@checked
 def constant(name: str, *shape: Size, symmetric: bool = False) -> Expression:
     """A matrix, or an array of any rank, that is not random, such as a target.
 
@@ -46,6 +49,7 @@ def constant(name: str, *shape: Size, symmetric: bool = False) -> Expression:
     return _of(Constant(name, shape, symmetric))
 
 
+@checked
 def haar(name: str, size: Size) -> Expression:
     """Make a random orthogonal matrix, uniform on the orthogonal group; those of different names are independent.
 
@@ -58,30 +62,35 @@ def haar(name: str, size: Size) -> Expression:
     return _of(Orthogonal(name, (size, size)))
 
 
+@checked
 def identity(size: Size) -> Expression:
     """The identity matrix."""
     _check_shape("I", (size, size))
     return contract((), (), (0, 0), sizes={0: size})
 
 
+@checked
 def ones(*shape: Size) -> Expression:
     """The array of ones."""
     _check_shape("1", shape)
     return uniform(shape, 1)
 
 
+@checked
 def trace(word: Expression) -> Expression:
     """The trace of a square matrix; ValueError for anything else."""
     _check_square(word, "A trace")
     return contract((word,), ((0, 0),), ())
 
 
+@checked
 def diagonal(word: Expression) -> Expression:
     """The diagonal of a square matrix, a vector; ValueError for anything else."""
     _check_square(word, "A diagonal")
     return contract((word,), ((0, 0),), (0,))
 
 
+@checked
 def matrix_power(word: Expression, power: int) -> Expression:
     """A square matrix times itself; `power` 0 is the identity. ValueError for no square matrix or a negative power."""
     _check_square(word, "A power")
@@ -93,6 +102,7 @@ def matrix_power(word: Expression, power: int) -> Expression:
     return result
 
 
+@checked
 def squared_norm(word: Expression) -> Expression:
     """The sum of the squares of the entries: ‖A‖_F² of a matrix, |v|² of a vector."""
     axes = tuple(range(word.ndim))

@@ -11,9 +11,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact
 
+from specjax.arguments import as_array
 from specjax.spectral.methods import SVD
 from specjax.spectral.polar import polar
 from specjax.spectral.products import product
+from specjax.spectral.scaling import hermitian, squares
 
 
 class PolarError(NamedTuple):
@@ -36,11 +38,16 @@ def factor_error(factor: Inexact[Array, "*batch m n"], exact: Inexact[Array, "*b
     Computed in the wider of the two dtypes, and half precision in float32; so a bfloat16 factor can be held against a float64 one.
     Matrix products, no decomposition. Where `exact` is zero, as for a zero matrix, nothing is divided: the factor 0 has alignment 1.
     """
+    factor, exact = as_array(factor, "factor", "factor_error"), as_array(exact, "exact", "factor_error")
+    if factor.ndim < 2 or factor.shape != exact.shape:
+        raise ValueError(
+            f"factor_error needs two arrays of matrices of one shape, got {factor.shape} and {exact.shape}."
+        )
     with jax.numpy_dtype_promotion("standard"):
         dtype = jnp.promote_types(jnp.promote_types(factor.dtype, exact.dtype), jnp.float32)
     factor, exact = factor.astype(dtype), exact.astype(dtype)
     missing = exact - factor
-    rank = jnp.sum(jnp.abs(exact) ** 2, axis=(-2, -1))
+    rank = jnp.sum(squares(exact), axis=(-2, -1))
     divisor = jnp.where(rank > 0, rank, 1)
     # Not ⟨O, U⟩ / r: the difference from 1 keeps its digits where it is small.
     alignment = 1 - jnp.sum(jnp.real(jnp.conj(exact) * missing), axis=(-2, -1)) / divisor
@@ -64,9 +71,8 @@ def method_error(
 
 def _smaller_gram(x: Array) -> Array:
     """x xᴴ or xᴴ x, whichever is smaller."""
-    adjoint = jnp.conj(jnp.swapaxes(x, -2, -1))
-    return product(x, adjoint) if x.shape[-2] <= x.shape[-1] else product(adjoint, x)
+    return product(x, hermitian(x)) if x.shape[-2] <= x.shape[-1] else product(hermitian(x), x)
 
 
 def _frobenius(x: Array) -> Array:
-    return jnp.sqrt(jnp.sum(jnp.abs(x) ** 2, axis=(-2, -1)))
+    return jnp.sqrt(jnp.sum(squares(x), axis=(-2, -1)))

@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Inexact
 
 from specjax.spectral.methods import SVD
 from specjax.spectral.normalize import unit_rows
@@ -30,24 +30,24 @@ Method = Callable[[Array], Array]
 
 
 def polar_of_mean(
-    samples: Float[Array, "*batch k m n"],
+    samples: Inexact[Array, "*batch k m n"],
     method: Method = SVD(),  # noqa: B008
-) -> Float[Array, "*batch m n"]:
+) -> Inexact[Array, "*batch m n"]:
     """polar(mean of the samples); the same as polar of their sum, since the polar factor ignores scale ("Ortho of sum")."""
     return polar(jnp.mean(_unit(samples), axis=-3), method)
 
 
 def mean_of_polar(
-    samples: Float[Array, "*batch k m n"],
+    samples: Inexact[Array, "*batch k m n"],
     method: Method = SVD(),  # noqa: B008
-) -> Float[Array, "*batch m n"]:
+) -> Inexact[Array, "*batch m n"]:
     """The mean of the polar factors of the samples ("sum of Ortho"): unbiased for E[polar(G)] at every k."""
     return jnp.mean(polar(samples, method), axis=-3)
 
 
 def mean_of_rank_one_polar(
-    left: Float[Array, "*batch k m"], right: Float[Array, "*batch k n"]
-) -> Float[Array, "*batch m n"]:
+    left: Inexact[Array, "*batch k m"], right: Inexact[Array, "*batch k n"]
+) -> Inexact[Array, "*batch m n"]:
     """`mean_of_polar` of the samples left_i right_iᵀ: normalized factors and one matrix product, no decomposition.
 
     The gradient of a linear layer on one input is such a product, of the backpropagated error and the input; so for a layer that
@@ -58,10 +58,10 @@ def mean_of_rank_one_polar(
 
 
 def microbatched_polar(
-    samples: Float[Array, "*batch k m n"],
+    samples: Inexact[Array, "*batch k m n"],
     size: int,
     method: Method = SVD(),  # noqa: B008
-) -> Float[Array, "*batch m n"]:
+) -> Inexact[Array, "*batch m n"]:
     """The mean over k / size microbatches of polar(mean of the microbatch): size 1 is `mean_of_polar`, size k `polar_of_mean`.
 
     Raises:
@@ -71,10 +71,10 @@ def microbatched_polar(
 
 
 def jackknifed_polar(
-    samples: Float[Array, "*batch k m n"],
+    samples: Inexact[Array, "*batch k m n"],
     groups: int | None = None,
     method: Method = SVD(),  # noqa: B008
-) -> Float[Array, "*batch m n"]:
+) -> Inexact[Array, "*batch m n"]:
     """The jackknife, g polar(mean) - (g - 1) · mean_j polar(mean without group j): without the 1/k term of the bias.
 
     With one sample to a group (the default) what remains is of order 1/k²; with a fixed number g of groups too, larger by a
@@ -95,7 +95,7 @@ def jackknifed_polar(
     return g * factors[..., 0, :, :] - (g - 1) * jnp.mean(factors[..., 1:, :, :], axis=-3)
 
 
-def second_order_bias(mu: Float[Array, "m n"], factor: Float[Array, "m n r"]) -> Float[Array, "m n"]:
+def second_order_bias(mu: Inexact[Array, "m n"], factor: Float[Array, "m n r"]) -> Inexact[Array, "m n"]:
     """½ D²polar(μ)[Σ] for noise of covariance Σ = Σ_i f_i f_iᵀ, f_i = factor[..., i]: k times the bias of `polar_of_mean`.
 
     E[polar(μ + ε̄)] = polar(μ) + this / k + O(1/k²) for the mean ε̄ of k independent noises and μ of full rank. By the closed-form

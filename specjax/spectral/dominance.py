@@ -1,71 +1,75 @@
 """How far a square matrix P is from diagonal: the question the outer-product paper asks of P = G Gᵀ.
 
 Zero padding is not part of P, so the averages take the active size: an int or a `Size`, by default the extent of P.
-All of them raise ValueError for a matrix that is not square. Half precision is measured in float32.
+All of them raise ValueError for a matrix that is not square. Half precision is measured in float32. Of a complex P, Hermitian as G Gᴴ is,
+ratios take the real part of the diagonal; means of entries are complex.
 """
 
 from itertools import product
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Inexact
 
-from specjax.sizes import AnySize, active
-from specjax.spectral.scaling import at_least_float32, ratio, scaled
+from specjax.arguments import as_array, check_number
+from specjax.sizes import AnySize, Size, active
+from specjax.spectral.scaling import at_least_float32, inner, ratio, scaled, squares
 
 
-def diagonal_mean(p: Float[Array, "*batch m m"], size: AnySize | None = None) -> Float[Array, "*batch"]:
+def diagonal_mean(p: Inexact[Array, "*batch m m"], size: AnySize | None = None) -> Inexact[Array, "*batch"]:
     """The mean of the diagonal entries P_aa; `size` is the number of rows that are no padding, by default all."""
-    p = at_least_float32(p)
+    p = at_least_float32(_square(p))
     return _trace(p) / _number(p, size)
 
 
-def off_diagonal_mean(p: Float[Array, "*batch m m"], size: AnySize | None = None) -> Float[Array, "*batch"]:
+def off_diagonal_mean(p: Inexact[Array, "*batch m m"], size: AnySize | None = None) -> Inexact[Array, "*batch"]:
     """The mean of the signed off-diagonal entries P_ac, a != c (0 for a 1×1 matrix, which has none).
 
     `size` is the number of rows that are no padding, by default all.
     """
-    p = at_least_float32(p)
+    p = at_least_float32(_square(p))
     return jnp.sum(off_diagonal(p), axis=(-2, -1)) / _pairs(p, size)
 
 
-def dominance_ratio(p: Float[Array, "*batch m m"], size: AnySize | None = None) -> Float[Array, "*batch"]:
+def dominance_ratio(p: Inexact[Array, "*batch m m"], size: AnySize | None = None) -> Float[Array, "*batch"]:
     """Mean |P_ac| over the off-diagonal entries divided by the mean of the diagonal; 0 for a diagonal or zero matrix.
 
     `size` is the number of rows that are no padding, by default all.
     """
-    unit, _ = scaled(p)
-    off = jnp.sum(jnp.abs(off_diagonal(unit)), axis=(-2, -1)) / _pairs(unit, size)
-    return ratio(off, diagonal_mean(unit, size))
+    unit, _ = scaled(_square(p))
+    off = jnp.abs(off_diagonal(unit))
+    off = jnp.sum(off, axis=(-2, -1)) / _pairs(off, size)
+    return ratio(off, jnp.real(diagonal_mean(unit, size)))
 
 
-def row_dominance(p: Float[Array, "*batch m m"]) -> Float[Array, "*batch m"]:
+def row_dominance(p: Inexact[Array, "*batch m m"]) -> Float[Array, "*batch m"]:
     """Σ_c |P_ac| / P_aa for each row a, c != a: below 1 where the row is diagonally dominant; 0 on padding."""
+    p = _square(p)
     unit, _ = scaled(p, axis=-1)
     sums = jnp.sum(jnp.abs(off_diagonal(unit)), axis=-1)
-    padding, diagonal = (jnp.diagonal(x, axis1=-2, axis2=-1) for x in (p == 0, unit))
+    padding, diagonal = (jnp.diagonal(x, axis1=-2, axis2=-1) for x in (p == 0, jnp.real(unit)))
     return jnp.where(padding, 0, sums / jnp.where(padding, 1, diagonal))
 
 
-def off_diagonal_energy(p: Float[Array, "*batch m m"]) -> Float[Array, "*batch"]:
-    """Σ_{a≠c} P_ac² / ‖P‖_F²: 0 for a diagonal or zero matrix, near 1 for one that is far from diagonal."""
-    unit, _ = scaled(p)
-    return ratio(jnp.sum(off_diagonal(unit) ** 2, axis=(-2, -1)), jnp.sum(unit**2, axis=(-2, -1)))
+def off_diagonal_energy(p: Inexact[Array, "*batch m m"]) -> Float[Array, "*batch"]:
+    """Σ_{a≠c} |P_ac|² / ‖P‖_F²: 0 for a diagonal or zero matrix, near 1 for one that is far from diagonal."""
+    unit, _ = scaled(_square(p))
+    return ratio(jnp.sum(squares(off_diagonal(unit)), axis=(-2, -1)), jnp.sum(squares(unit), axis=(-2, -1)))
 
 
 def off_diagonal_coefficient(
-    p: Float[Array, "*batch m m"], reference: Float[Array, "*batch m m"]
+    p: Inexact[Array, "*batch m m"], reference: Inexact[Array, "*batch m m"]
 ) -> Float[Array, "*batch"]:
     """The least-squares coefficient ĉ of the off-diagonal part of P on that of a reference matrix (outer-product, C.7).
 
     NaN for a diagonal reference.
     """
     (off_p, scale_p), (off, scale) = scaled(off_diagonal(p)), scaled(off_diagonal(reference))
-    coefficient = jnp.sum(off_p * off, axis=(-2, -1)) / jnp.sum(off**2, axis=(-2, -1))
+    coefficient = inner(off_p, off) / inner(off, off)
     return coefficient * (scale_p / scale)[..., 0, 0]
 
 
-def off_block_energy(p: Float[Array, "*batch m m"]) -> Float[Array, "*batch"]:
+def off_block_energy(p: Inexact[Array, "*batch m m"]) -> Float[Array, "*batch"]:
     """The least share of ‖P‖_F² outside of two diagonal blocks, over all ways to divide the rows and columns into two sets.
 
     0 where P is block-diagonal in some order of its columns, or zero. There are 2^(m-1) - 1 ways: for m up to 12 or so.
@@ -73,29 +77,32 @@ def off_block_energy(p: Float[Array, "*batch m m"]) -> Float[Array, "*batch"]:
     Raises:
         ValueError: fewer than two columns, which cannot be divided.
     """
+    p = _square(p)
     if _extent(p) < 2:
         raise ValueError(f"Two blocks need two columns or more, got shape {p.shape}.")
     # The first column is in the first set, which must not be all of them.
     sides = np.array([(False, *others) for others in product((False, True), repeat=_extent(p) - 1)][1:])
     unit, _ = scaled(p)
-    across = jnp.asarray((sides[:, :, None] != sides[:, None, :]).astype(float), unit.dtype)
-    squares = ratio(unit**2, jnp.sum(unit**2, (-2, -1), keepdims=True))
-    return jnp.min(jnp.einsum("...ij,sij->...s", squares, across), axis=-1)
+    parts = ratio(squares(unit), jnp.sum(squares(unit), (-2, -1), keepdims=True))
+    across = jnp.asarray((sides[:, :, None] != sides[:, None, :]).astype(float), parts.dtype)
+    return jnp.min(jnp.einsum("...ij,sij->...s", parts, across), axis=-1)
 
 
-def traceless_cosine(a: Float[Array, "*batch m m"], b: Float[Array, "*batch m m"]) -> Float[Array, "*batch"]:
+def traceless_cosine(a: Inexact[Array, "*batch m m"], b: Inexact[Array, "*batch m m"]) -> Float[Array, "*batch"]:
     """The cosine of the angle between A - (tr A/m) I and B - (tr B/m) I: 1 for equal patterns, 0 for unrelated ones.
 
     NaN for a multiple of I, which has no pattern.
     """
+    a, b = _square(a), _square(b)
     m = _extent(a)
     (a, _), (b, _) = scaled(a), scaled(b)
     a, b = (x - jnp.where(_on_diagonal(x), _trace(x)[..., None, None] / m, 0) for x in (a, b))
-    return jnp.sum(a * b, (-2, -1)) / jnp.sqrt(jnp.sum(a**2, (-2, -1)) * jnp.sum(b**2, (-2, -1)))
+    return inner(a, b) / jnp.sqrt(inner(a, a) * inner(b, b))
 
 
-def off_diagonal(p: Float[Array, "*batch m m"]) -> Float[Array, "*batch m m"]:
+def off_diagonal(p: Inexact[Array, "*batch m m"]) -> Inexact[Array, "*batch m m"]:
     """p with its diagonal set to zero; ValueError for a matrix that is not square."""
+    p = _square(p)
     return jnp.where(_on_diagonal(p), 0, p)
 
 
@@ -111,7 +118,15 @@ def _trace(p: Array) -> Array:
 
 def _number(p: Array, size: AnySize | None) -> Array:
     m = _extent(p)
+    if size is not None and not isinstance(size, Size):
+        check_number(size, "size", "[1, inf)", "The mean of a matrix")
     return jnp.asarray(m if size is None else active(size), p.dtype)
+
+
+def _square(p: Array) -> Array:
+    p = as_array(p, "p", "Diagonal dominance")
+    _extent(p)
+    return p
 
 
 def _extent(p: Array) -> int:
@@ -123,5 +138,5 @@ def _extent(p: Array) -> int:
 
 
 def _pairs(p: Array, size: AnySize | None) -> Array:
-    m = _number(p, size)
-    return jnp.maximum(m * (m - 1), 1)
+    m = _number(jnp.real(p), size)
+    return jnp.maximum(m * (m - 1), 1).astype(p.dtype)

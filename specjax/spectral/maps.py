@@ -5,19 +5,22 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Inexact
 
+from specjax.arguments import REAL, as_array, check_number, checked_but, shown
 from specjax.linalg import nan_unless_finite, svd
 from specjax.spectral.methods.contract import zero_where_zero
 from specjax.spectral.products import product
+from specjax.spectral.scaling import hermitian
 
 Scalar = float | Float[Array, ""]
 
 
+@checked_but("x", "h")
 def spectral_map(
-    x: Float[Array, "*batch m n"], h: Callable[[Array], Array], rtol: float | None = None
-) -> Float[Array, "*batch m n"]:
-    """U h(S) Vᵀ of the singular value decomposition of each matrix: h, applied elementwise, is extended as an odd function.
+    x: Inexact[Array, "*batch m n"], h: Callable[[Array], Array], rtol: float | None = None
+) -> Inexact[Array, "*batch m n"]:
+    """U h(S) Vᴴ of the singular value decomposition of each matrix: h, applied elementwise, is extended as an odd function.
 
     Singular values up to `rtol` times the largest (by default 64 times the machine epsilon) stay zero unless h(0) = 0 with a
     finite slope, in which case nothing needs to be cut. So `jnp.ones_like` gives the polar factor, a zero matrix goes to
@@ -25,7 +28,7 @@ def spectral_map(
 
     The derivative in x is that of Daleckii and Krein,
 
-        dF_ij = h[s_i, s_j] (A + Aᵀ)_ij / 2 + h[s_i, -s_j] (A - Aᵀ)_ij / 2,   A = Uᵀ dx V,
+        dF_ij = h[s_i, s_j] (A + Aᴴ)_ij / 2 + h[s_i, -s_j] (A - Aᴴ)_ij / 2,   A = Uᴴ dx V,
 
     in the bases U and V, with the divided differences h[s, t] = (h(s) - h(t)) / (s - t) of the odd extension, at equal arguments
     the slope: finite at repeated singular values. Arrays that h closes over are differentiated too. Second derivatives in x go
@@ -33,25 +36,30 @@ def spectral_map(
     included); `polar` has no such limit.
 
     Args:
-        x: Matrices in the last two axes, tall or wide; leading axes are batch axes. float32 or float64, which is kept.
+        x: Matrices in the last two axes, tall or wide; leading axes are batch axes. float32, float64 or complex of either, which is kept.
         h: A differentiable function from the singular values, in descending order, to as many values, elementwise.
         rtol: The cut, relative to the largest singular value of each matrix.
 
     A matrix with a NaN or infinite entry goes to NaN.
 
     Raises:
-        ValueError: if x has fewer than two axes or not the dtype float32 or float64.
+        ValueError: if x has fewer than two axes or half precision or whole numbers, h is no function, or rtol is outside [0, 1).
 
     """
+    x = as_array(x, "x", "spectral_map")
+    if not callable(h):
+        raise ValueError(f"spectral_map needs a function of the singular values, such as jnp.tanh, got {shown(h)}.")
+    if rtol is not None:
+        check_number(rtol, "rtol", "[0, 1)", "spectral_map")
     if x.ndim < 2:
         raise ValueError(
             f"spectral_map needs matrices in the last two axes, got shape {x.shape}; add an axis with x[None, :]."
         )
-    if x.dtype not in (jnp.float32, jnp.float64):
+    if x.dtype not in (jnp.float32, jnp.float64, jnp.complex64, jnp.complex128):
         raise ValueError(f"spectral_map needs float32 or float64, got {x.dtype}; convert with x.astype(jnp.float32).")
     if 0 in x.shape:
         return x
-    example = jnp.zeros(min(x.shape[-2:]), x.dtype)
+    example = jnp.zeros(min(x.shape[-2:]), jnp.finfo(x.dtype).dtype)
     pure, arrays = jax.closure_convert(h, example)
 
     def one(matrix: Array) -> Array:
@@ -64,21 +72,27 @@ def spectral_map(
     return jnp.vectorize(one, signature="(m,n)->(m,n)")(x)
 
 
-def spectral_power(x: Float[Array, "*batch m n"], p: Scalar, rtol: float | None = None) -> Float[Array, "*batch m n"]:
+@checked_but("x")
+def spectral_power(
+    x: Inexact[Array, "*batch m n"], p: Scalar, rtol: float | None = None
+) -> Inexact[Array, "*batch m n"]:
     """U Sᵖ Vᵀ, from the polar factor (p = 0) to x itself (p = 1); for p = -1 the transposed pseudo-inverse.
 
     For p < 1 singular values up to `rtol` times the largest (by default 64 roundings) go to zero: p = 0 is the partial isometry. For
     p >= 1 nothing is cut. The power is a number or a traced scalar and can be mapped over with `jax.vmap` and differentiated.
     """
+    check_number(p, "p", REAL, "spectral_power")
     return spectral_map(x, lambda s: s ** jnp.asarray(p, s.dtype), rtol)
 
 
-def stabilized_sign(x: Float[Array, "*batch m n"], lam: Scalar) -> Float[Array, "*batch m n"]:
+@checked_but("x")
+def stabilized_sign(x: Inexact[Array, "*batch m n"], lam: Scalar) -> Inexact[Array, "*batch m n"]:
     """x (xᵀx + λ² I)^(-1/2): each singular value s goes to s / √(s² + λ²), smooth at zero; λ = 0 is the polar factor.
 
     Unlike the polar factor it depends on the scale of x, and it is differentiable at rank-deficient x for λ > 0, where its
     slope is 1/λ. λ >= 0 is a number or a traced scalar.
     """
+    check_number(lam, "lam", "[0, inf)", "stabilized_sign")
 
     def smoothed(s: Array) -> Array:
         return s / jnp.hypot(s, jnp.full_like(s, lam))
@@ -94,7 +108,8 @@ def _map(h: Callable[..., Array], rtol: float | None, x: Array, *arrays: Array) 
 
 
 def _composed(x: Array, u: Array, s: Array, vt: Array, values: Array) -> Array:
-    return jnp.where(jnp.all(values == s), x, zero_where_zero(product(u * values[None, :], vt), x))
+    mapped = product(u * values[None, :].astype(u.dtype), vt)
+    return jnp.where(jnp.all(values == s), x, zero_where_zero(mapped, x))
 
 
 def _values(
@@ -118,13 +133,14 @@ def _map_derivative(
     arrays = tuple(parameters)
     u, all_values, vt = svd(x)
     s, values, slopes = _values(h, rtol, all_values, arrays)
-    symmetric, antisymmetric, ratios = _divided_differences(h, s, values, slopes, arrays)
+    tables = _divided_differences(h, s, values, slopes, arrays)
+    symmetric, antisymmetric, ratios = (table.astype(x.dtype) for table in tables)
 
-    rows = product(u.T, dx)
-    a = product(rows, vt.T)
-    inner = 0.5 * (symmetric * (a + a.T) + antisymmetric * (a - a.T))
+    rows = product(hermitian(u), dx)
+    a = product(rows, hermitian(vt))
+    inner = 0.5 * (symmetric * (a + hermitian(a)) + antisymmetric * (a - hermitian(a)))
     _, dvalues = jax.jvp(lambda *arrays: h(jnp.where(s > 0, s, 1), *arrays), arrays, tuple(changes))
-    inner = inner + jnp.diag(jnp.where(s > 0, dvalues, 0))
+    inner = inner + jnp.diag(jnp.where(s > 0, dvalues, 0)).astype(x.dtype)
     change = product(u, product(inner, vt) + ratios[:, None] * (rows - product(a, vt)))
     return _composed(x, u, all_values, vt, values), change
 

@@ -11,6 +11,8 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from specjax.arguments import checked, shown
+
 Value = TypeVar("Value", float, np.ndarray)
 
 
@@ -40,6 +42,7 @@ PADE = Quintic(15 / 8, -10 / 8, 3 / 8)
 """The quintic of highest order at 1: the limit of `best_quintic` as the interval shrinks to 1, with cubic convergence."""
 
 
+@checked
 def best_quintic(lower: float, upper: float) -> Quintic:
     """The odd quintic closest to 1 in maximum norm on [lower, upper], 0 < lower <= upper, 1e-60 <= upper <= 1e60.
 
@@ -79,6 +82,7 @@ def _on_unit_interval(lower: float) -> Quintic:
         best, gap = p, new_gap
 
 
+@checked
 @cache
 def best_composition(steps: int, lower: float, safety: float = 1.0, cushion: float = 0.0) -> tuple[Quintic, ...]:
     """The `steps` quintics whose composition is closest to 1 on [lower, 1] (Polar Express, Algorithm 1).
@@ -94,6 +98,11 @@ def best_composition(steps: int, lower: float, safety: float = 1.0, cushion: flo
         The polynomials in turn; the first is for singular values divided by the Frobenius norm.
 
     """
+    if not (steps >= 1 and 0 < lower <= 1 and safety >= 1 and 0 <= cushion < 1):
+        raise ValueError(
+            "best_composition needs steps >= 1, 0 < lower <= 1, safety >= 1 and 0 <= cushion < 1, "
+            f"got {steps}, {lower}, {safety} and {cushion}."
+        )
     upper, polynomials = 1.0, []
     for step in range(steps):
         p = best_quintic(max(lower, cushion * upper), upper)
@@ -109,6 +118,7 @@ def best_composition(steps: int, lower: float, safety: float = 1.0, cushion: flo
     return tuple(polynomials)
 
 
+@checked
 def band(coefficients: Sequence[Quintic], lower: float, upper: float = 1.0) -> tuple[float, float]:
     """The interval [lo, hi] onto which the composed polynomials map [lower, upper], exactly up to rounding in float64.
 
@@ -120,6 +130,8 @@ def band(coefficients: Sequence[Quintic], lower: float, upper: float = 1.0) -> t
         ValueError: if not 0 <= lower <= upper.
 
     """
+    if not all(isinstance(p, Quintic) for p in coefficients):
+        raise ValueError(f"band needs Quintics, such as method.polynomials(), got {shown(coefficients)}.")
     if not 0 <= lower <= upper:
         raise ValueError(f"band needs 0 <= lower <= upper, got lower={lower} and upper={upper}.")
     for p in coefficients:

@@ -4,26 +4,27 @@ Half precision is measured, and returned, in float32. Norms and ranks of an empt
 """
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Inexact
 
-from specjax.arguments import check_number
+from specjax.arguments import as_array, check_number, checked_but
 from specjax.linalg import singular_values
 from specjax.spectral.scaling import divided_by, ratio, scaled
 
 
-def spectral_norm(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch"]:
+def spectral_norm(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     """The largest singular value ‖x‖_op."""
     s, power = _singular_values(x)
     return power * s[..., 0]
 
 
-def nuclear_norm(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch"]:
+def nuclear_norm(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     """The sum of the singular values ‖x‖_*."""
     s, power = _singular_values(x)
     return power * jnp.sum(s, axis=-1)
 
 
-def schatten_norm(x: Float[Array, "*batch m n"], p: float | Float[Array, ""]) -> Float[Array, "*batch"]:
+@checked_but("x")
+def schatten_norm(x: Inexact[Array, "*batch m n"], p: float | Float[Array, ""]) -> Float[Array, "*batch"]:
     """(Σ s^p)^(1/p): the nuclear norm for p = 1, Frobenius for 2, spectral for infinity; p a number or a traced scalar, p > 0.
 
     For p < 1 it is a quasi-norm. The gradient is finite at repeated singular values.
@@ -42,20 +43,20 @@ def schatten_norm(x: Float[Array, "*batch m n"], p: float | Float[Array, ""]) ->
     return power * (largest[..., 0] * jnp.where(total > 0, total, 1) ** (1 / p))
 
 
-def stable_rank(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch"]:
+def stable_rank(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     """st(x) = ‖x‖_F² / ‖x‖_op², between 1 and the rank; 0 for a zero matrix (spectral-criterion, Section 1)."""
     s = _relative_singular_values(x)
     return jnp.sum(s**2, axis=-1)
 
 
-def nuclear_rank(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch"]:
+def nuclear_rank(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     """nr(x) = ‖x‖_*² / ‖x‖_F², between st(x) and the rank; 0 for a zero matrix (spectral-criterion, Section 1)."""
     s = _relative_singular_values(x)
     squares = jnp.sum(s**2, axis=-1)
     return ratio(jnp.sum(s, axis=-1) ** 2, squares)
 
 
-def effective_rank(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch"]:
+def effective_rank(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     """er(x) = ‖x‖_* / ‖x‖_op, for a positive semidefinite matrix tr x / ‖x‖_op; 0 for a zero matrix.
 
     For data Z (n columns) it links to the stable rank: st(Z) = er(Z Zᵀ / n) (spectral-criterion, Section 1).
@@ -63,7 +64,7 @@ def effective_rank(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     return jnp.sum(_relative_singular_values(x), axis=-1)
 
 
-def entropy_rank(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch"]:
+def entropy_rank(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     """exp(-Σ p log p) of the normalized singular values p = s / Σ s (Roy and Vetterli 2007); 0 for a zero matrix."""
     s = _relative_singular_values(x)
     total = jnp.sum(s, axis=-1, keepdims=True)
@@ -80,6 +81,7 @@ def _relative_singular_values(x: Array) -> Array:
 
 def _singular_values(x: Array) -> tuple[Array, Array]:
     """Those of x over a power of two, and that power: the norm of a matrix of floats may be none."""
+    x = as_array(x, "x", "A norm or rank")
     if x.ndim < 2:
         raise ValueError(
             f"Norms and ranks need matrices in the last two axes, got shape {x.shape}; add an axis with x[None, :]."

@@ -6,9 +6,11 @@ For x = U S Vá´´ (compact singular value decomposition) the polar factor is U Vá
 from collections.abc import Callable
 from functools import partial
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Inexact
 
+from specjax.arguments import as_array, shown
 from specjax.programs.one_at_a_time import one_at_a_time
 from specjax.spectral.derivatives import differentiable_factor
 from specjax.spectral.methods import SVD, ExactPolar
@@ -46,6 +48,7 @@ def polar(
             and dtype.
 
     """
+    x = as_array(x, "x", "polar")
     if x.ndim < 2:
         raise ValueError(
             f"polar needs matrices in the last two axes, got shape {x.shape}; add an axis with x[None, :]."
@@ -59,7 +62,7 @@ def polar(
 def require_method(method: object, by: str) -> None:
     """Raises ValueError, in the name of the function `by`, for what cannot be a method of `polar`."""
     if not callable(method) or isinstance(method, type):
-        raise ValueError(f"{by} needs a method such as SVD() or a callable array -> array, got {method!r}.")
+        raise ValueError(f"{by} needs a method such as SVD() or a callable array -> array, got {shown(method)}.")
 
 
 def _polar_of_matrix(method: Callable[[Array], Array], x: Array) -> Array:
@@ -72,6 +75,8 @@ def _polar_of_matrix(method: Callable[[Array], Array], x: Array) -> Array:
         working = x.dtype if jnp.finfo(x.dtype).bits >= 32 else jnp.float32
         return differentiable_factor(method, unit.astype(working)).astype(x.dtype)
     factor = one_at_a_time(method, unit)
+    if not isinstance(factor, jax.Array):
+        raise ValueError(f"A polar method takes an array to an array; this one returned {shown(factor)}.")
     if factor.shape != x.shape or factor.dtype != x.dtype:
         raise ValueError(
             f"A polar method keeps shape and dtype; this one took {x.dtype}{list(x.shape)} to {factor.dtype}"

@@ -3,6 +3,8 @@
 All numbers come from Golub–Kahan bidiagonalizations A V = U B of `steps` steps, fully reorthogonalized, from several start vectors at
 once, so that a step is one matrix product.
 
+B is real, also for a complex matrix, of which Aᵀ is the conjugate transpose.
+
 - The largest singular value of B is a lower bound on ‖A‖_op. From a random start it is, with a known probability, not far below
   (Kuczynski and Wozniakowski 1992, for the Lanczos method, without any assumption on a gap).
 - zᵀ (AᵀA)^(1/2) z is the integral of √λ over a measure of which B gives the Gauss quadrature; since the even derivatives of √λ are
@@ -20,10 +22,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Inexact, Key
 
+from specjax.arguments import as_array, checked_but, shown
 from specjax.linalg import qr, singular_values, svd
-from specjax.spectral.scaling import at_least_float32, divided_by, frobenius, ratio, scaled
+from specjax.spectral.scaling import at_least_float32, divided_by, frobenius, hermitian, ratio, scaled, squares
 
 MatVec = Callable[[Array], Array]
 
@@ -53,7 +56,8 @@ class RankEstimates(NamedTuple):
     nuclear_norm: Estimate
 
 
-def estimate_stable_rank(x: Float[Array, "m n"], key: Key[Array, ""], *, steps: int = 16) -> Estimate:
+@checked_but("x", "key")
+def estimate_stable_rank(x: Inexact[Array, "m n"], key: Key[Array, ""], *, steps: int = 16) -> Estimate:
     """st(x) = ‖x‖_F² / ‖x‖_op² from `steps` products of x and xᵀ with four vectors; 0 for a zero matrix.
 
     The Frobenius norm is exact, so st(x) ≤ `value` up to rounding, and `lower` holds with probability 1 - 10⁻³ over the key. The value
@@ -65,24 +69,30 @@ def estimate_stable_rank(x: Float[Array, "m n"], key: Key[Array, ""], *, steps: 
 
     """
     _check_counts(steps)
+    _check_key(key, "estimate_stable_rank")
+    x = as_array(x, "x", "estimate_stable_rank")
+    if x.ndim != 2:
+        raise ValueError(f"estimate_stable_rank needs one matrix, got shape {x.shape}; take jax.vmap for several.")
     x, _ = scaled(_nonempty(x))
-    squares = jnp.sum(x**2)
-    tall = x if x.shape[0] >= x.shape[1] else x.T
+    total = jnp.sum(squares(x))
+    tall = x if x.shape[0] >= x.shape[1] else hermitian(x)
     columns = tall.shape[1]
     fixed = jax.lax.stop_gradient(tall)
     starts = jax.random.normal(key, (_NORM_STARTS, columns), x.dtype)
-    bases = _bidiagonalize(lambda v: fixed @ v, lambda u: fixed.T @ u, starts, steps)
+    bases = _bidiagonalize(lambda v: fixed @ v, lambda u: hermitian(fixed) @ u, starts, steps)
     left, values, right = svd(bases.bidiagonal)
     best = jnp.argmax(values[:, 0])
-    u, v = bases.left[best].T @ left[best, :, 0], bases.right[best].T @ right[best, 0]
+    in_bases = left[best, :, 0].astype(x.dtype), right[best, 0].astype(x.dtype)
+    u, v = bases.left[best].T @ in_bases[0], bases.right[best].T @ in_bases[1]
     # The Ritz value as a function of the matrix: its derivative at fixed vectors is the derivative.
-    norm_squared = jnp.sum((tall @ v) * u) ** 2
-    value = ratio(squares, norm_squared)
+    norm_squared = squares(jnp.sum((tall @ v) * jnp.conj(u)))
+    value = ratio(total, norm_squared)
     slack = _norm_slack(columns, min(steps, *x.shape), min(x.shape))
-    return Estimate(value, jnp.maximum(value * (1 - slack), jnp.where(squares == 0, 0, 1).astype(x.dtype)), value)
+    return Estimate(value, jnp.maximum(value * (1 - slack), jnp.where(total == 0, 0, 1).astype(value.dtype)), value)
 
 
-def power_iteration(x: Float[Array, "*batch m n"], key: Key[Array, ""], *, steps: int = 40) -> Estimate:
+@checked_but("x", "key")
+def power_iteration(x: Inexact[Array, "*batch m n"], key: Key[Array, ""], *, steps: int = 40) -> Estimate:
     """‖x‖_op by `steps` products of xᵀ x with four vectors and no decomposition, so that it can stand in a training step.
 
     `value` and `lower` are a norm ‖x v‖ of a unit vector, exact up to rounding as a lower bound; `upper` holds with probability
@@ -94,14 +104,20 @@ def power_iteration(x: Float[Array, "*batch m n"], key: Key[Array, ""], *, steps
     """
     if steps < 1:
         raise ValueError(f"power_iteration needs at least one step, got {steps}.")
+    _check_key(key, "power_iteration")
+    x = as_array(x, "x", "power_iteration")
+    if x.ndim < 2:
+        raise ValueError(
+            f"power_iteration needs matrices in the last two axes, got shape {x.shape}; add an axis with x[None, :]."
+        )
     unit, power = scaled(_nonempty(x))
     columns = unit.shape[-1]
     fixed = jax.lax.stop_gradient(unit)
     starts = jax.random.normal(key, (*unit.shape[:-2], columns, _NORM_STARTS), unit.dtype)
 
     def step(_: int | Array, v: Array) -> Array:
-        v = jnp.swapaxes(fixed, -1, -2) @ (fixed @ v)
-        return ratio(v, jnp.sqrt(jnp.sum(v**2, axis=-2, keepdims=True)))
+        v = hermitian(fixed) @ (fixed @ v)
+        return ratio(v, jnp.sqrt(jnp.sum(squares(v), axis=-2, keepdims=True)))
 
     v = jax.lax.fori_loop(0, steps, step, starts)
     value = jnp.max(frobenius(unit @ v, axis=-2), axis=-1) * power[..., 0, 0]
@@ -110,8 +126,9 @@ def power_iteration(x: Float[Array, "*batch m n"], key: Key[Array, ""], *, steps
     return Estimate(value, value, value / sqrt(min(kept, 1.0)))
 
 
+@checked_but("x", "key", "columns")
 def estimate_ranks(
-    x: Float[Array, "m n"] | MatVec,
+    x: Inexact[Array, "m n"] | MatVec,
     key: Key[Array, ""],
     *,
     columns: int | None = None,
@@ -142,16 +159,17 @@ def estimate_ranks(
 
     """
     _check_counts(steps, probes, directions)
+    _check_key(key, "estimate_ranks")
     random_key, range_key, norm_key = jax.random.split(key, 3)
     apply, transposed, columns, exact, power = _as_map(x, columns, norm_key)
-    dtype = power.dtype
+    dtype = power.dtype if exact is None else exact.dtype
     directions = min(directions, columns)
     dominant = _dominant_directions(apply, transposed, range_key, columns, directions, dtype)
-    sampled = jax.random.rademacher(random_key, (probes, columns), dtype)
-    sampled = sampled - (sampled @ dominant) @ dominant.T
+    sampled = jax.random.rademacher(random_key, (probes, columns), power.dtype).astype(dtype)
+    sampled = sampled - (sampled @ jnp.conj(dominant)) @ dominant.T
     everything = directions == columns
     starts = jnp.concatenate([dominant.T, sampled, jax.random.normal(norm_key, (_NORM_STARTS, columns), dtype)])
-    weights = jnp.sum(starts**2, axis=-1)
+    weights = jnp.sum(squares(starts), axis=-1)
     bases = _bidiagonalize(apply, transposed, starts, steps)
 
     values = singular_values(bases.bidiagonal)
@@ -159,18 +177,18 @@ def estimate_ranks(
     slack = _norm_slack(columns, min(steps, columns), columns)
 
     gauss, radau = (_form(b) * weights for b in (bases.bidiagonal, _radau(bases.bidiagonal)))
-    squares = bases.bidiagonal[:, 0, 0] ** 2 * weights
+    first = bases.bidiagonal[:, 0, 0] ** 2 * weights
 
     def total(forms: Array) -> tuple[Array, Array]:
         """The trace and its standard error: the dominant directions are summed, the others are averaged."""
         kept, rest = forms[:directions], forms[directions : directions + probes]
         if everything:
-            return jnp.sum(kept), jnp.zeros((), dtype)
+            return jnp.sum(kept), jnp.zeros((), power.dtype)
         return jnp.sum(kept) + jnp.mean(rest), jnp.std(rest, ddof=1) / sqrt(probes)
 
     (nuclear_high, error), (nuclear_low, _) = total(gauss), total(radau)
     half_width = STANDARD_ERRORS * error
-    frobenius = _exact(jnp.sqrt(jnp.sum(exact**2))) if exact is not None else _root(*total(squares))
+    frobenius = _exact(jnp.sqrt(jnp.sum(squares(exact)))) if exact is not None else _root(*total(first))
     # ‖A‖_op ≤ ‖A‖_F ≤ ‖A‖_* ≤ √n ‖A‖_F, whatever was sampled.
     spectral = Estimate(largest, largest, jnp.minimum(largest / sqrt(1 - slack), jnp.maximum(frobenius.upper, largest)))
     ends = (
@@ -193,12 +211,12 @@ def estimate_ranks(
 class _Bases(NamedTuple):
     """A V = U B for every start: rows of `left` and `right` are the vectors of U and V, B is upper bidiagonal."""
 
-    left: Float[Array, "starts steps m"]
-    right: Float[Array, "starts steps n"]
+    left: Inexact[Array, "starts steps m"]
+    right: Inexact[Array, "starts steps n"]
     bidiagonal: Float[Array, "starts steps steps"]
 
 
-def _bidiagonalize(apply: MatVec, transposed: MatVec, starts: Float[Array, "starts n"], steps: int) -> _Bases:
+def _bidiagonalize(apply: MatVec, transposed: MatVec, starts: Inexact[Array, "starts n"], steps: int) -> _Bases:
     """Golub–Kahan–Lanczos with the vectors orthogonalized twice against all earlier ones; zeros after a breakdown.
 
     What the orthogonalization leaves below rounding is a breakdown: the start has been used up, and noise is no direction.
@@ -210,17 +228,18 @@ def _bidiagonalize(apply: MatVec, transposed: MatVec, starts: Float[Array, "star
 
     def orthogonalized(v: Array, basis: Array) -> Array:
         for _ in range(2):
-            v = v - jnp.einsum("skn,sk->sn", basis, jnp.einsum("skn,sn->sk", basis, v))
+            v = v - jnp.einsum("skn,sk->sn", basis, jnp.einsum("skn,sn->sk", jnp.conj(basis), v))
         return v
 
     right = jnp.zeros((count, steps, columns), starts.dtype)
     left = jnp.zeros((count, steps, rows), starts.dtype)
-    diagonal, above = (jnp.zeros((count, steps), starts.dtype) for _ in range(2))
-    direction, _ = _unit(starts, jnp.zeros(count, starts.dtype))
+    real = jnp.finfo(starts.dtype).dtype
+    diagonal, above = (jnp.zeros((count, steps), real) for _ in range(2))
+    direction, _ = _unit(starts, jnp.zeros(count, real))
     rounding = 8 * float(jnp.finfo(starts.dtype).eps)
 
     def next_unit(product: Array, basis: Array) -> tuple[Array, Array]:
-        norm = jnp.sqrt(jnp.sum(product**2, axis=-1))
+        norm = jnp.sqrt(jnp.sum(squares(product), axis=-1))
         return _unit(orthogonalized(product, basis), rounding * norm)
 
     def step(
@@ -236,21 +255,21 @@ def _bidiagonalize(apply: MatVec, transposed: MatVec, starts: Float[Array, "star
 
     left, right, diagonal, above, _ = jax.lax.fori_loop(0, steps, step, (left, right, diagonal, above, direction))
     place = jnp.arange(steps)
-    bidiagonal = jnp.zeros((count, steps, steps), starts.dtype).at[:, place, place].set(diagonal)
+    bidiagonal = jnp.zeros((count, steps, steps), real).at[:, place, place].set(diagonal)
     bidiagonal = bidiagonal.at[:, place[:-1], place[1:]].set(above[:, :-1])
     return _Bases(left, right, bidiagonal)
 
 
 def _unit(
-    v: Float[Array, "starts n"], floor: Float[Array, " starts"]
-) -> tuple[Float[Array, "starts n"], Float[Array, " starts"]]:
+    v: Inexact[Array, "starts n"], floor: Float[Array, " starts"]
+) -> tuple[Inexact[Array, "starts n"], Float[Array, " starts"]]:
     """v / ‖v‖ and ‖v‖; zeros where ‖v‖ does not exceed the floor."""
-    squares = jnp.sum(v**2, axis=-1)
+    total = jnp.sum(squares(v), axis=-1)
     # What is not finite is no breakdown: it must be seen in the result, and as NaN, see `scaled`.
-    squares = jnp.where(jnp.isfinite(squares), squares, jnp.nan)
-    usable = ~(squares <= floor**2)
-    norm = jnp.where(usable, jnp.sqrt(jnp.where(usable, squares, 1)), 0)
-    return jnp.where(usable[:, None], v / jnp.where(usable, norm, 1)[:, None], 0), norm
+    total = jnp.where(jnp.isfinite(total), total, jnp.nan)
+    usable = ~(total <= floor**2)
+    norm = jnp.where(usable, jnp.sqrt(jnp.where(usable, total, 1)), 0)
+    return jnp.where(usable[:, None], v / jnp.where(usable, norm, 1)[:, None].astype(v.dtype), 0), norm
 
 
 def _form(bidiagonal: Float[Array, "starts k k"]) -> Float[Array, " starts"]:
@@ -266,7 +285,7 @@ def _radau(bidiagonal: Float[Array, "starts k k"]) -> Float[Array, "starts k k"]
 
 def _dominant_directions(
     apply: MatVec, transposed: MatVec, key: Array, columns: int, directions: int, dtype: jnp.dtype
-) -> Float[Array, "columns directions"]:
+) -> Inexact[Array, "columns directions"]:
     """An orthonormal basis of the range of (AᵀA)² on random vectors."""
     basis = jax.random.normal(key, (columns, directions), dtype)
     if directions == columns:
@@ -284,20 +303,22 @@ def _as_map(
     As products with it and with its transpose, of vectors on its smaller side, and the length of these; and itself if it is an array.
     """
     if not callable(x):
+        x = as_array(x, "x", "estimate_ranks")
         if x.ndim != 2:
             raise ValueError(f"estimate_ranks needs one matrix, got shape {x.shape}; take jax.vmap for several.")
         if columns is not None:
             raise ValueError(f"columns is for a linear map; an array of shape {x.shape} has its own.")
         unit, power = scaled(_nonempty(x))
-        tall = unit if unit.shape[0] >= unit.shape[1] else unit.T
-        return lambda v: tall @ v, lambda u: tall.T @ u, tall.shape[1], tall, power[0, 0]
-    if columns is None:
+        tall = unit if unit.shape[0] >= unit.shape[1] else hermitian(unit)
+        return lambda v: tall @ v, lambda u: hermitian(tall) @ u, tall.shape[1], tall, power[0, 0]
+    if not isinstance(columns, int):
         raise ValueError("estimate_ranks needs the length of the vectors that a linear map takes: columns=n.")
     vector = jax.ShapeDtypeStruct((columns,), jnp.result_type(float))
     linear: MatVec = x
-    rows = jax.eval_shape(linear, vector).shape
-    if len(rows) != 1:
-        raise ValueError(f"The linear map must take a vector to a vector, got an output of shape {rows}.")
+    output = jax.eval_shape(linear, vector)
+    if not isinstance(output, jax.ShapeDtypeStruct) or output.ndim != 1 or output.dtype != vector.dtype:
+        raise ValueError(f"The linear map must take a vector to a vector of {vector.dtype}, got {output}.")
+    rows = output.shape
     transpose = jax.linear_transpose(linear, vector)
     # One product with a random vector is of the size of the map.
     _, powers = scaled(linear(jax.random.normal(key, vector.shape, vector.dtype)), axis=0)
@@ -349,8 +370,13 @@ def _squared(estimate: Estimate) -> Estimate:
     return Estimate(*(end**2 for end in estimate))
 
 
-def _times(estimate: Estimate, factor: Float[Array, ""]) -> Estimate:
+def _times(estimate: Estimate, factor: Inexact[Array, ""]) -> Estimate:
     return Estimate(*(factor * end for end in estimate))
+
+
+def _check_key(key: object, by: str) -> None:
+    if not isinstance(key, jax.Array) or not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        raise ValueError(f"{by} needs a typed key, got {shown(key)}; make one with jax.random.key(seed).")
 
 
 def _check_counts(steps: int, probes: int = 2, directions: int = 0) -> None:

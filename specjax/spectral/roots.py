@@ -1,23 +1,26 @@
 """Inverse roots of positive semidefinite matrices."""
 
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Inexact
 
-from specjax.arguments import check_number
+from specjax.arguments import as_array, check_number, checked_but
 from specjax.spectral.maps import spectral_map
+from specjax.spectral.scaling import hermitian
 
 
+@checked_but("h")
 def inverse_root(
-    h: Float[Array, "*batch n n"], order: ArrayLike, damping: ArrayLike = 0.0, rtol: float | None = None
-) -> Float[Array, "*batch n n"]:
-    """(H + damping · I)^(-1/order) of each symmetric positive semidefinite matrix, on its range.
+    h: Inexact[Array, "*batch n n"], order: ArrayLike, damping: ArrayLike = 0.0, rtol: float | None = None
+) -> Inexact[Array, "*batch n n"]:
+    """(H + damping · I)^(-1/order) of each Hermitian positive semidefinite matrix, on its range.
 
     Eigenvalues up to `rtol` times the largest (by default 64 times the machine epsilon) count as zero and stay zero: the root of the
     pseudo-inverse, so that zero padding commutes with it. For H = X Xᵀ and order 2 the product with X is the polar factor of X.
     Derivatives are those of `spectral_map`, finite at repeated eigenvalues.
 
     Args:
-        h: Symmetric and positive semidefinite, which is not checked; leading axes are batch axes. float32 or float64, which is kept.
+        h: Hermitian (symmetric, if real) and positive semidefinite, which is not checked; leading axes are batch axes. float32, float64 or
+            complex of either, which is kept.
         order: A positive number or scalar array: 2 for H^(-1/2), 4 for H^(-1/4).
         damping: Added to the eigenvalues that do not count as zero; not negative.
         rtol: The cut, relative to the largest eigenvalue of each matrix.
@@ -29,11 +32,18 @@ def inverse_root(
             positive.
 
     """
+    h = as_array(h, "h", "inverse_root")
     if h.ndim < 2 or h.shape[-1] != h.shape[-2]:
         raise ValueError(f"inverse_root needs square matrices in the last two axes, got shape {h.shape}.")
+    for name, number in {"order": order, "damping": damping}.items():
+        if jnp.ndim(number):
+            raise ValueError(
+                f"inverse_root needs one number as {name}, got shape {jnp.shape(number)}; take jax.vmap for several."
+            )
     check_number(order, "order", "(0, inf)", "inverse_root")
     check_number(damping, "damping", "[0, inf)", "inverse_root")
-    exponent, added = -1 / jnp.asarray(order, h.dtype), jnp.asarray(damping, h.dtype)
+    real = jnp.real(h).dtype
+    exponent, added = -1 / jnp.asarray(order, real), jnp.asarray(damping, real)
     # The singular value decomposition of such a matrix is its eigendecomposition, to rounding.
     root = spectral_map(h, lambda s: (s + added) ** exponent, rtol)
-    return 0.5 * (root + root.mT)
+    return 0.5 * (root + hermitian(root))

@@ -1,16 +1,21 @@
 """How the metric in which a polar step descends couples the rows of a weight."""
 
-from jaxtyping import Array, Float
+from jaxtyping import Array, Inexact
 
+from specjax.arguments import as_array
 from specjax.linalg import svd
-from specjax.spectral.scaling import scaled
+from specjax.spectral.scaling import hermitian, scaled
 
 
-def row_metric(v: Float[Array, "m n"]) -> Float[Array, "m m"]:
-    """(V Vᵀ)^{1/2}, whose Kronecker product with I_n is Muon's metric (outer-product, eq. 2).
+def row_metric(v: Inexact[Array, "m n"]) -> Inexact[Array, "m m"]:
+    """(V Vᴴ)^{1/2}, whose Kronecker product with I_n is Muon's metric (outer-product, eq. 2).
 
     From the SVD of V, which keeps all digits of small values.
     """
+    v = as_array(v, "v", "row_metric")
+    if v.ndim != 2:
+        raise ValueError(f"row_metric needs one matrix, got shape {v.shape}; take jax.vmap for several.")
     unit, power = scaled(v)
     u, s, _ = svd(unit)
-    return (power * ((u * s[None, :]) @ u.T)).astype(v.dtype)
+    values = (s[None, :] * power).astype(u.dtype)
+    return ((u * values) @ hermitian(u)).astype(v.dtype)

@@ -20,11 +20,28 @@ def at_least_float32(x: Num[Array, "..."]) -> Inexact[Array, "..."]:
     return x.astype(np.promote_types(x.dtype, np.float32))
 
 
-def divided_by(x: Float[Array, "..."], largest: Float[Array, "..."]) -> Float[Array, "..."]:
+def squares(x: Num[Array, "..."]) -> Num[Array, "..."]:
+    """|x|² of each entry, real for a complex x."""
+    return x.real**2 + x.imag**2 if jnp.iscomplexobj(x) else x**2
+
+
+def inner(x: Inexact[Array, "*batch m n"], y: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
+    """Re ⟨x, y⟩ of matrices: that of their real and imaginary parts, as of vectors twice as long."""
+    return jnp.sum(jnp.real(jnp.conj(x) * y), axis=(-2, -1))
+
+
+def hermitian(x: Num[Array, "*batch m n"]) -> Num[Array, "*batch n m"]:
+    """The conjugate transpose of each matrix."""
+    return jnp.conj(x.mT)
+
+
+def divided_by(x: Inexact[Array, "..."], largest: Float[Array, "..."]) -> Inexact[Array, "..."]:
     """x / largest, and x itself where `largest`, a nonnegative array that broadcasts against x, is zero, infinite or NaN.
 
     An infinite entry is thus left in place: x / inf would be zero almost everywhere, a silent zero instead of NaN.
     """
+    if jnp.iscomplexobj(x):
+        return jax.lax.complex(divided_by(x.real, largest), divided_by(x.imag, largest))
     # XLA turns the division by one scalar into a product with its reciprocal, which is subnormal, hence 0, for the largest floats.
     headroom = jnp.where(largest > 1, 0.125, 1).astype(x.dtype)
     usable = (largest > 0) & jnp.isfinite(largest)
@@ -32,8 +49,8 @@ def divided_by(x: Float[Array, "..."], largest: Float[Array, "..."]) -> Float[Ar
 
 
 def scaled(
-    x: Float[Array, "*shape"], axis: int | tuple[int, ...] = (-2, -1)
-) -> tuple[Float[Array, "*shape"], Float[Array, "..."]]:
+    x: Num[Array, "*shape"], axis: int | tuple[int, ...] = (-2, -1)
+) -> tuple[Inexact[Array, "*shape"], Float[Array, "..."]]:
     """x / p in at least float32, and p: the power of two that brings the largest entry along the axes into [1, 2), without rounding.
 
     p keeps the axes, with length 1, and is held fixed under differentiation; it is 1 where all entries are zero or there are none. Where
@@ -69,15 +86,17 @@ def exactly_scaled(x: Inexact[Array, "m n"]) -> Inexact[Array, "m n"]:
     return scaled(x)[0].astype(x.dtype)
 
 
-def frobenius(x: Float[Array, "..."], axis: int | tuple[int, ...] = (-2, -1)) -> Float[Array, "..."]:
-    """√Σ x² along the axes, in at least float32, over the whole range of it; its derivative at zero is zero."""
+def frobenius(x: Inexact[Array, "..."], axis: int | tuple[int, ...] = (-2, -1)) -> Float[Array, "..."]:
+    """√Σ |x|² along the axes, in at least float32, over the whole range of it; its derivative at zero is zero."""
     unit, power = scaled(x, axis)
-    squares = jnp.sum(unit**2, axis=axis)
-    zero = squares == 0
-    return jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, squares))) * jnp.squeeze(power, axis)
+    total = jnp.sum(squares(unit), axis=axis)
+    zero = total == 0
+    return jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, total))) * jnp.squeeze(power, axis)
 
 
-def ratio(part: Float[Array, "..."], whole: Float[Array, "..."]) -> Float[Array, "..."]:
+def ratio(part: Inexact[Array, "..."], whole: Inexact[Array, "..."]) -> Inexact[Array, "..."]:
     """part / whole, and 0 for 0/0; NaN stays NaN."""
+    if jnp.iscomplexobj(part):
+        return jax.lax.complex(ratio(part.real, whole), ratio(part.imag, whole))
     nothing = (part == 0) & (whole == 0)
     return jnp.where(nothing, 0, part / jnp.where(nothing, 1, whole))

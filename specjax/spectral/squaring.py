@@ -5,19 +5,19 @@ compile than everything else. For an interval and for large matrices there is `s
 """
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Inexact
 
-from specjax.spectral.scaling import ratio, scaled
+from specjax.spectral.scaling import hermitian, inner, ratio, scaled
 
 SQUARINGS = 6
 
 
-def gram_matrix(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch k k"]:
-    """x xᵀ or xᵀ x, whichever is smaller."""
-    return x @ x.mT if x.shape[-2] <= x.shape[-1] else x.mT @ x
+def gram_matrix(x: Inexact[Array, "*batch m n"]) -> Inexact[Array, "*batch k k"]:
+    """x xᴴ or xᴴ x, whichever is smaller."""
+    return x @ hermitian(x) if x.shape[-2] <= x.shape[-1] else hermitian(x) @ x
 
 
-def squared_norm(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch"]:
+def squared_norm(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     """tr(G^{p+1})/tr(G^p) ≤ ‖X‖_op² = λ_1(G) for the Gram matrix G and p = 2^`SQUARINGS` = 64; 0 for a zero matrix.
 
     An average of the eigenvalues with weights λ_i^p, too small by less than log(k)/p of λ_1 for k eigenvalues, whatever they are, and by
@@ -28,16 +28,21 @@ def squared_norm(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     return factor * (factor * _largest(gram_matrix(unit)))
 
 
-def stable_rank_above(x: Float[Array, "*batch m n"]) -> Float[Array, "*batch"]:
+def stable_rank_above(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
     """‖X‖_F² over `squared_norm`: at least st(X), and above it by as little; 0 for a zero matrix."""
     gram = gram_matrix(scaled(x)[0])
-    return ratio(jnp.trace(gram, axis1=-2, axis2=-1), _largest(gram))
+    return ratio(_trace(gram), _largest(gram))
 
 
 def _largest(gram: Array) -> Array:
-    trace = jnp.trace(gram, axis1=-2, axis2=-1)
+    trace = _trace(gram)
     unit = power = ratio(gram, trace[..., None, None])
     for _ in range(SQUARINGS):
         power = power @ power
-        power = ratio(power, jnp.trace(power, axis1=-2, axis2=-1)[..., None, None])
-    return trace * jnp.sum(unit * power, axis=(-2, -1))
+        power = ratio(power, _trace(power)[..., None, None])
+    return trace * inner(unit, power)
+
+
+def _trace(gram: Array) -> Array:
+    """That of Hermitian matrices, which is real."""
+    return jnp.real(jnp.trace(gram, axis1=-2, axis2=-1))

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact
 
+from specjax.arguments import check_fields
 from specjax.linalg import svd
 from specjax.spectral.products import product
 from specjax.spectral.scaling import at_least_float32
@@ -29,6 +30,7 @@ class Tikhonov:
     share: float = 0.5
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not self.share > 0:
             raise ValueError(f"Tikhonov needs a positive share of the median singular value, got {self.share}.")
 
@@ -49,4 +51,4 @@ def filtered(x: Inexact[Array, "m n"], h: Callable[[Float[Array, " k"]], Float[A
     median = jnp.nanmedian(jnp.where(kept, s, jnp.nan))
     new = jnp.where(kept, h(jnp.where(kept, s / jnp.where(jnp.any(kept), median, 1), 1)), 0)
     norm = jnp.sqrt(jnp.sum(new**2) / jnp.maximum(jnp.sum(kept, dtype=new.dtype), 1))
-    return product(u * (new / jnp.where(norm > 0, norm, 1))[None, :], vh).astype(x.dtype)
+    return product(u * (new / jnp.where(norm > 0, norm, 1))[None, :].astype(u.dtype), vh).astype(x.dtype)

@@ -5,6 +5,7 @@ It knows no model. A measurement is a pure function ``measure(key, **point)`` th
     data = run(measure, over={"d1": widths(16, 32, 64)}, seeds=1000, key=jax.random.key(0))
 """
 
+from specjax.arguments import checked
 from specjax.keeping import StoreError as StoreError
 from specjax.sweep.axes import choices as choices
 from specjax.sweep.axes import values as values
@@ -20,4 +21,6 @@ from specjax.sweep.failures import without_failed as without_failed
 from specjax.sweep.moments import mean_and_stderr as mean_and_stderr
 from specjax.sweep.moments import total as total
 from specjax.sweep.store import DamagedBlocksWarning as DamagedBlocksWarning
-from specjax.sweep.store import open_store as open_store
+from specjax.sweep.store import open_store as _open_store
+
+open_store = checked(_open_store)

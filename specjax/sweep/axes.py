@@ -1,11 +1,14 @@
 """The axes of a sweep: widths, which change shapes, values, which do not, choices, which change the program, and several zipped."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Literal
 
 import numpy as np
+
+from specjax.arguments import shown
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ def widths(*ns: int | np.integer) -> Single:
     _check_points("widths", ns, "16, 32")
     for n in ns:
         if not isinstance(n, Integral) or isinstance(n, bool) or n < 1:
-            raise ValueError(f"widths takes positive ints, got {n!r}; write e.g. widths(16, 32).")
+            raise ValueError(f"widths takes positive ints, got {shown(n)}; write e.g. widths(16, 32).")
     return Single("widths", tuple(int(n) for n in ns))
 
 
@@ -67,8 +70,8 @@ def values(*xs: int | float | np.number) -> Single:
     """
     _check_points("values", xs, "0.1, 0.2")
     for x in xs:
-        if not isinstance(x, Real) or isinstance(x, bool) or not np.isfinite(x):
-            raise ValueError(f"values takes finite numbers, got {x!r}; write e.g. values(0.1, 0.2).")
+        if not isinstance(x, Real) or isinstance(x, bool) or not abs(x) <= sys.float_info.max:
+            raise ValueError(f"values takes finite numbers, got {shown(x)}; write e.g. values(0.1, 0.2).")
     number = int if all(isinstance(x, Integral) for x in xs) else float
     return Single("values", tuple(number(x) for x in xs))
 
@@ -89,7 +92,9 @@ def choices(*xs: int | float | str) -> Single:
     plain = tuple(x.item() if isinstance(x, np.generic) else x for x in xs)
     for x in plain:
         if isinstance(x, bool) or not isinstance(x, int | float | str) or (isinstance(x, float) and not np.isfinite(x)):
-            raise ValueError(f"choices takes ints, finite floats or strings, got {x!r}; write e.g. choices(2, 4, 8).")
+            raise ValueError(
+                f"choices takes ints, finite floats or strings, got {shown(x)}; write e.g. choices(2, 4, 8)."
+            )
     if len(set(map(type, plain))) > 1:
         raise ValueError(f"choices takes points of one type, got {list(plain)}; write e.g. choices(2, 4, 8).")
     return Single("choices", plain)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import sizes
+from specjax.arguments import shown
 from specjax.programs import Program, UnreadableProgramError, reached
 from specjax.sweep.dataset import trailing_dims
 from specjax.sweep.failures import FIRST_FAILED
@@ -24,14 +25,14 @@ def check_arguments(grid: Grid, key: object, plan: object, chunk: object, memory
         check_positive_int("chunk", chunk)
     if memory is not None:
         parse(memory)  # type: ignore[arg-type]
-    if plan not in PLANS:
-        raise ValueError(f"plan needs to be one of {', '.join(map(repr, PLANS))}, got {plan!r}.")
-    if reduce not in (None, "moments"):
-        raise ValueError(f"reduce needs to be None, which keeps every seed, or 'moments', got {reduce!r}.")
+    if not isinstance(plan, str) or plan not in PLANS:
+        raise ValueError(f"plan needs to be one of {', '.join(map(repr, PLANS))}, got {shown(plan)}.")
+    if reduce is not None and not (isinstance(reduce, str) and reduce == "moments"):
+        raise ValueError(f"reduce needs to be None, which keeps every seed, or 'moments', got {shown(reduce)}.")
     if reduce is not None and any(dim.seeds for dim in grid.dims.values()):
         raise ValueError("reduce='moments' takes one number of seeds for all points, got one for each; give an int.")
     if not isinstance(key, jax.Array) or not jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or key.shape != ():
-        got = f"an array of dtype {key.dtype} and shape {key.shape}" if isinstance(key, jax.Array) else repr(key)
+        got = f"an array of dtype {key.dtype} and shape {key.shape}" if isinstance(key, jax.Array) else shown(key)
         raise ValueError(f"key needs one typed JAX key, got {got}; make one with jax.random.key(0).")
     sizes.require_threefry(key)
 
@@ -39,8 +40,11 @@ def check_arguments(grid: Grid, key: object, plan: object, chunk: object, memory
 def check_signature(measure: object, grid: Grid) -> None:
     """Raises ValueError unless `measure(key, **point)` is a call that its signature allows."""
     if not callable(measure):
-        raise ValueError(f"measure needs to be a function measure(key, **point), got {measure!r}.")
-    signature, names = inspect.signature(measure), [*grid.members]
+        raise ValueError(f"measure needs to be a function measure(key, **point), got {shown(measure)}.")
+    try:
+        signature, names = inspect.signature(measure), [*grid.members]
+    except ValueError:
+        raise ValueError(f"measure needs to be a function measure(key, **point), got {shown(measure)}.") from None
     try:
         signature.bind(None, **dict.fromkeys(names))
     except TypeError as error:

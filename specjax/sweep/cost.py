@@ -50,6 +50,7 @@ class Cost:
         working_bytes: What is gone over again and again: what is alive in the body of a loop where loops take more than half of the
             time, else `peak_bytes`.
         operations: Of its program, in which each call of a function counts: what compiling takes time for.
+        largest_product: Bytes of the largest result of a matrix product or decomposition, which no fusion keeps out of memory.
         lasts: Whether it may last, beside drawing its matrices: loops take more than half of the time, LAPACK decomposes, or the host
             is called back.
         decomposes: Whether LAPACK decomposes matrices in it.
@@ -60,6 +61,7 @@ class Cost:
     peak_bytes: float
     working_bytes: float
     operations: int
+    largest_product: int
     lasts: bool
     decomposes: bool
     reason: str | None = None
@@ -93,6 +95,7 @@ class CostModel:
     lasts: bool
     decomposes: bool
     is_known: bool = True
+    largest_product: int = 0
 
 
 def cost_model(
@@ -121,6 +124,7 @@ def cost_model(
         peak=scaling(lambda c: c.peak_bytes),
         working=scaling(lambda c: c.working_bytes),
         compile_seconds=top.operations * _RATES.get(platform, _ACCELERATOR)[2],
+        largest_product=top.largest_product,
         lasts=top.lasts,
         decomposes=top.decomposes,
         is_known=top.reason is None or top.seconds > 0,
@@ -144,11 +148,13 @@ def _of_trace(program: Program, platform: str) -> Cost:
     calls_back = any("callback" in equation.name for equation in _equations(program))
     decomposed = decomposes(program)
     alive = (_alive_in_step(equation) for equation in _equations(program))
+    products = (equation for equation in _equations(program) if equation.name in ("dot_general", *DECOMPOSITIONS))
     return Cost(
         work.seconds,
         peak,
         working_bytes=float(max(alive)) if is_mostly_loops else peak,
         operations=work.operations,
+        largest_product=max((bytes_of(v) for equation in products for v in equation.outputs), default=0),
         lasts=is_mostly_loops or calls_back or decomposed,
         decomposes=decomposed,
     )
@@ -166,6 +172,7 @@ def _of_lowered(lowered: jax.stages.Lowered, platform: str, reason: str) -> Cost
         peak_bytes=accessed,
         working_bytes=accessed,
         operations=text.count(" = "),
+        largest_product=0,
         lasts="stablehlo.while" in text or "callback" in text or "@lapack" in text,
         decomposes="@lapack" in text,
         reason=reason,

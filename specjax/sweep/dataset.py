@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from specjax.arguments import checked
 from specjax.sweep.failures import mark_failed, report_failed_batches
 from specjax.sweep.grid import Grid, check_selectable
 from specjax.sweep.memory import described
@@ -52,6 +53,7 @@ def trailing_dims(name: str, ndim: int) -> tuple[str, ...]:
     return tuple(f"{name}_dim_{i}" for i in range(ndim))
 
 
+@checked
 def labelled(data: xr.Dataset, *dims: str, outputs: Sequence[str] = (), **labels: Any) -> xr.Dataset:
     """`data` with names for the axes that its outputs have by themselves, and with labels along dimensions.
 
@@ -89,11 +91,13 @@ def labelled(data: xr.Dataset, *dims: str, outputs: Sequence[str] = (), **labels
     return found
 
 
+@checked
 def is_explained(data: xr.Dataset) -> bool:
     """Whether `data` come from `specjax.sweep.run`, and `explain` knows how they were made."""
     return BUCKET_TABLE in data.attrs
 
 
+@checked
 def explain(data: xr.Dataset) -> str:
     """How a dataset of `specjax.sweep.run` was made: its buckets, their padding, chunks, memory, and seconds, as a table.
 

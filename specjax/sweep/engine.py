@@ -15,6 +15,7 @@ import xarray as xr
 from jaxtyping import Array, Key
 
 from specjax import keeping
+from specjax.arguments import checked_but
 from specjax.blas import one_blas_thread
 from specjax.sweep import dataset, sampling
 from specjax.sweep import memory as bytes_of
@@ -33,6 +34,7 @@ from specjax.sweep.store import Description, Store, read_description
 _RESULT_BYTES = 2**24  # of a call: it writes them all, however few groups it has
 
 
+@checked_but("measure", "over", "seeds", "key", "plan", "chunk", "memory", "reduce")
 def run(
     measure: Measure,
     over: Over,
@@ -111,10 +113,10 @@ def run(
         reduce=reduce,
         check_padding=check_padding,
     )
+    _require_room(request)
     with ExitStack() as stack:
         stack.enter_context(one_blas_thread())
         planned, opened, missing = _open(request, store, stack)
-        _require_room(planned)
         outputs, table = execute(planned, opened, missing, progress)
         return dataset.assemble(outputs, grid, planned.sampling, _attributes(planned, opened, table))
 
@@ -166,12 +168,16 @@ def _described(request: Request, path: Path | None) -> tuple[Planned, Path, Desc
     return planned, path, Description.of(form, kept.dim, config=config, plan=_cut(planned), places=places)
 
 
+def _sampling(request: Request, stored: Mapping[str, Any] | None) -> Sampling:
+    """What is kept of the seeds, in batches as a stored plan has them."""
+    if request.reduce == "moments":
+        return sampling.batches(request.grid.seeds, None if stored is None else stored["batch_size"])
+    return EverySeed(range(request.grid.seeds + 1))
+
+
 def _planned(request: Request, stored: Mapping[str, Any] | None) -> Planned:
     """The plan of a request: the stored one, whose bits another would not reproduce, or a new one."""
-    grid = request.grid
-    kept: Sampling = EverySeed(range(grid.seeds + 1))
-    if request.reduce == "moments":
-        kept = sampling.batches(grid.seeds, None if stored is None else stored["batch_size"])
+    grid, kept = request.grid, _sampling(request, stored)
     if stored is not None:
         return Planned(request, Plan.from_json(stored, grid), kept)
     side_by_side = request.machine.side_by_side
@@ -230,14 +236,23 @@ def _axes(grid: Grid) -> dict[str, Any]:
     }
 
 
-def _require_room(planned: Planned) -> None:
-    """Raises ValueError if the result does not fit into the memory of the host."""
-    entries = planned.request.grid.points * planned.sampling.samples
-    needed = entries * sum(prod(v.shape) * np.dtype(v.dtype).itemsize for v in planned.variables.values())
-    if needed > bytes_of.host_memory():
+def _require_room(request: Request) -> None:
+    """Raises ValueError if the result, or one array of one seed, does not fit into memory."""
+    grid, host = request.grid, bytes_of.host_memory()
+    kept = _sampling(request, None)
+    entry = sum(prod(v.shape) * np.dtype(v.dtype).itemsize for v in kept.variables(request.shapes).values())
+    # Each sample has a coordinate.
+    needed = kept.samples * (grid.points * entry + np.dtype(int).itemsize)
+    if needed > host:
         raise ValueError(
-            f"The result takes {bytes_of.described(needed)}, more than this host's {bytes_of.described(bytes_of.host_memory())}; "
+            f"The result takes {bytes_of.described(needed)}, more than this host's {bytes_of.described(host)}; "
             "use reduce='moments', fewer seeds, or smaller outputs."
+        )
+    budget = max(request.machine.budget, host)
+    if request.model.largest_product > budget:
+        raise ValueError(
+            f"One matrix of one seed takes {bytes_of.described(request.model.largest_product)}, more than the "
+            f"{bytes_of.described(budget)} of memory; sweep smaller sizes."
         )
 
 

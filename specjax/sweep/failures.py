@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import xarray as xr
 
+from specjax.arguments import checked_but
+
 FAILED = "failed"
 FIRST_FAILED = "first_failed"  # in each batch of a dataset of moments, -1 for none
 _SHOWN = 5  # seeds a warning names; the attribute `failed_seeds` has more
@@ -62,6 +64,7 @@ def report_failed_batches(data: xr.Dataset, axes: Sequence[str]) -> xr.Dataset:
     return data.assign_attrs(failed_seeds=json.dumps(ids.tolist()))
 
 
+@checked_but("data")
 def without_failed(data: xr.Dataset) -> xr.Dataset:
     """`data` without the seeds that failed at any point.
 

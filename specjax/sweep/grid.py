@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Shaped
 
+from specjax.arguments import shown
 from specjax.sizes import Size
 from specjax.sweep.axes import Axis, Single, check_different
 from specjax.sweep.failures import FAILED
@@ -110,15 +111,15 @@ class Grid:
         """The grid of what `specjax.sweep.run` is asked for; raises a ValueError for whatever is wrong with it."""
         if not isinstance(over, Mapping) or not over:
             raise ValueError(
-                f"over needs at least one swept name, got {over!r}; write e.g. over={{'d1': widths(16, 32)}}."
+                f"over needs at least one swept name, got {shown(over)}; write e.g. over={{'d1': widths(16, 32)}}."
             )
         dims = {name: Dimension(name, *_members(name, axis)) for name, axis in over.items()}
         _check_names(dims)
         if not isinstance(seeds, Mapping):
             check_positive_int("seeds", seeds)
-            return Grid(dims, _countable(int(seeds)))  # type: ignore[call-overload]
+            return Grid(dims, int(seeds))  # type: ignore[call-overload]
         counted = _with_seeds(seeds, dims)
-        return Grid({**dims, counted.name: counted}, _countable(max(counted.seeds or ())))
+        return Grid({**dims, counted.name: counted}, max(counted.seeds or ()))
 
     @property
     def wide(self) -> list[Dimension]:
@@ -249,9 +250,11 @@ def as_array(name: str, points: Single) -> Shaped[np.ndarray, " points"]:
 
 
 def check_positive_int(name: str, number: object) -> None:
-    """Raises ValueError unless `number` is a positive int."""
+    """Raises ValueError unless `number` is a positive int that does not exceed `_MOST_SEEDS`."""
     if not isinstance(number, int | np.integer) or isinstance(number, bool) or number < 1:
-        raise ValueError(f"{name} needs to be a positive int, got {number!r}.")
+        raise ValueError(f"{name} needs to be a positive int, got {shown(number)}.")
+    if number > _MOST_SEEDS:
+        raise ValueError(f"{name} needs to be at most 2**32, got {shown(number)}; run the rest with another key.")
 
 
 def _members(name: object, axis: object) -> tuple[Mapping[str, Single], tuple[int, ...]]:
@@ -304,9 +307,3 @@ def _with_seeds(seeds: Mapping[Any, Any], dims: Mapping[str, Dimension]) -> Dime
     for count in counts:
         check_positive_int(f"seeds[{dim!r}]", count)
     return replace(dims[dim], seeds=tuple(map(int, counts)))
-
-
-def _countable(seeds: int) -> int:
-    if seeds > _MOST_SEEDS:
-        raise ValueError(f"seeds needs to be at most 2**32, got {seeds}; run the rest with another key.")
-    return seeds

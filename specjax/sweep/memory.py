@@ -6,11 +6,14 @@ from numbers import Integral
 
 import jax
 
+from specjax.arguments import shown
+
 _UNITS = {unit: 1000**i for i, unit in enumerate(("B", "KB", "MB", "GB", "TB"))}
 _UNITS |= {unit: 1024 ** (i + 1) for i, unit in enumerate(("KiB", "MiB", "GiB", "TiB"))}
 # A host also holds the results, and other programs; an accelerator is ours but for what other arrays take.
 _HOST_SHARE, _ACCELERATOR_SHARE = 0.25, 0.75
 _UNKNOWN = 2**30
+_MOST = 2**60  # the dataset holds it as an int64
 
 
 def parse(memory: str | int) -> int:
@@ -19,14 +22,19 @@ def parse(memory: str | int) -> int:
     Raises:
         ValueError: neither a positive int nor a positive number with a unit.
     """
+    number: float | int = 0
     if isinstance(memory, str):
         match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)\s*", memory)
-        number = int(float(match[1]) * _UNITS[match[2]]) if match else 0
-    else:
-        number = int(memory) if isinstance(memory, Integral) and not isinstance(memory, bool) else 0
+        number = float(match[1]) * _UNITS[match[2]] if match else 0
+    elif isinstance(memory, Integral) and not isinstance(memory, bool):
+        number = int(memory)
+    if number > _MOST:
+        raise ValueError(
+            f"memory needs to be at most 2**60 bytes, got {shown(memory)}; leave it out to use what there is."
+        )
     if number < 1:
-        raise ValueError(f"memory needs to be bytes or a size such as '4GiB' or '500MB', got {memory!r}.")
-    return number
+        raise ValueError(f"memory needs to be bytes or a size such as '4GiB' or '500MB', got {shown(memory)}.")
+    return int(number)
 
 
 def default_budget(device: jax.Device, devices: int) -> int:

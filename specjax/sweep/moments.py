@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import xarray as xr
 
+from specjax.arguments import checked
 from specjax.sweep.failures import FAILED
 from specjax.sweep.replicates import BATCH, present, replicate_dim
 
@@ -67,6 +68,7 @@ def merge(a: Moments, b: Moments) -> Moments:
     return Moments(count, mean, m2, np.minimum(a.min, b.min), np.maximum(a.max, b.max))
 
 
+@checked
 def total(data: xr.Dataset) -> xr.Dataset:
     """The moments of all seeds at each point, from those of their batches (`run(..., reduce="moments")`).
 
@@ -116,6 +118,7 @@ def _measured(data: xr.Dataset) -> list[str]:
     return [str(name) for name in data if f"{name}.{MOMENTS[0]}" in data]
 
 
+@checked
 def mean_and_stderr(data: DataT) -> tuple[DataT, DataT]:
     """The mean over seeds and its standard error, s / √n with s² the unbiased variance, both in float64.
 

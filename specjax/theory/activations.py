@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
+from specjax.arguments import checked
 from specjax.theory.closed_forms import legendre
 
 _Numbers = Float[Array, "..."]
@@ -36,6 +37,7 @@ class Activation(NamedTuple):
     quadrature: bool = False
 
 
+@checked
 def gaussian_mean(f: Callable[[_Numbers], _Numbers], variance: ArrayLike) -> _Numbers:
     """E f(t), t ~ N(0, v), by quadrature on both sides of 0, where f may have a kink; to rounding for smooth f and v up to 100."""
     v = _floats(variance)[..., None]
@@ -47,6 +49,7 @@ def gaussian_mean(f: Callable[[_Numbers], _Numbers], variance: ArrayLike) -> _Nu
     return jnp.sum(density * (f(t) + f(-t)), axis=-1)
 
 
+@checked
 def leaky_relu(below: float) -> Activation:
     """t for t ≥ 0 and `below`·t under it; `below` = 0 is the ReLU, -1 the absolute value."""
     return Activation(
@@ -109,12 +112,14 @@ ACTIVATIONS: dict[str, Activation] = {
 """Activations of one argument, by name. SwiGLU has two: see `swiglu_moments`."""
 
 
+@checked
 def nsr(activation: Activation, variances: Float[Array, "*batch rows"]) -> Float[Array, "*batch"]:
     """NSR(z) of z_i = σ(t_i), t_i ~ N(0, v_i), exactly: Σ E σ(t_i)² / Σ (E σ(t_i))²; infinite for an odd activation."""
     v = _floats(variances)
     return jnp.sum(activation.second(v), axis=-1) / jnp.sum(activation.mean(v) ** 2, axis=-1)
 
 
+@checked
 def row_nsr(activation: Activation, variance: ArrayLike) -> _Numbers:
     """E σ(t)² / (E σ(t))² of one row: its maximum over the rows bounds NSR(z), and is it where every row has the same.
 
@@ -124,18 +129,21 @@ def row_nsr(activation: Activation, variance: ArrayLike) -> _Numbers:
     return activation.second(v) / activation.mean(v) ** 2
 
 
+@checked
 def gelu_nsr_bound(smallest_variance: ArrayLike) -> _Numbers:
     """2π (1 + s)/s with s = min_i w_iᵀ Σ w_i: Figure 12's bound for the GELU, with its s_*² read as the smallest variance."""
     s = _floats(smallest_variance)
     return 2 * np.pi * (1 + s) / s
 
 
+@checked
 def gelu_alpha(smallest_variance: ArrayLike) -> _Numbers:
     """α = s/(2π (1 + s)), s = min_i w_iᵀ Σ w_i: α v ≤ (E GELU(t))² for every variance v ≥ s (Figure 12, corrected)."""
     s = _floats(smallest_variance)
     return s / (2 * np.pi * (1 + s))
 
 
+@checked
 def gelu_alpha_as_printed(smallest_variance: ArrayLike) -> _Numbers:
     """s_*²/(2π (1 + s_*²)) with s_* = min_i w_iᵀ Σ w_i, as Figure 12 defines it: too large, and α v ≤ (E GELU(t))² false, for s_* > 1.
 
@@ -144,6 +152,7 @@ def gelu_alpha_as_printed(smallest_variance: ArrayLike) -> _Numbers:
     return gelu_alpha(_floats(smallest_variance) ** 2)
 
 
+@checked
 def swiglu_moments(gate: ArrayLike, linear: ArrayLike, covariance: ArrayLike) -> tuple[_Numbers, _Numbers]:
     """E z and E z² of z = SiLU(a) b for jointly normal a, b of mean 0, variances `gate`, `linear`, and their covariance c.
 

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from jaxtyping import ArrayLike as _ArrayLike
 
+from specjax.arguments import checked
 from specjax.theory.closed_forms import check_in, legendre
 
 # arccos x = √(1 - x) times this polynomial, lowest power first, for 0 <= x <= 1, to 2e-8 (Abramowitz and Stegun, 4.4.46).
@@ -30,6 +31,7 @@ _ARCCOS = (
 _REACH = 10.0
 
 
+@checked
 def angle_mean(q: Callable[[Float[Array, "..."]], Float[Array, "..."]], d: _ArrayLike) -> Float[Array, "..."]:
     """E[q(θ)] for the angle θ of two independent N(0, I_d) vectors.
 
@@ -82,16 +84,19 @@ def _arccos_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, A
     return arccos(x), -dx / jnp.sqrt((1 - x) * (1 + x))
 
 
+@checked
 def arc_cosine_0(theta: Float[Array, "..."]) -> Float[Array, "..."]:
     """(π - θ)/2π = E[σ'(uᵀx) σ'(vᵀx)] for the ReLU σ and x ~ N(0, I) (Cho and Saul 2009; outer-product, eq. 44)."""
     return (np.pi - theta) / (2 * np.pi)
 
 
+@checked
 def arc_cosine_1(theta: Float[Array, "..."]) -> Float[Array, "..."]:
     """g(θ) = (sin θ + (π - θ) cos θ)/2π = E[σ(uᵀx) σ(vᵀx)]/(‖u‖‖v‖) (Cho and Saul 2009; outer-product, eq. 43)."""
     return arc_cosine_1_of(theta, jnp.sin(theta), jnp.cos(theta))
 
 
+@checked
 def arc_cosine_1_of(
     theta: Float[Array, "..."], sine: Float[Array, "..."], cosine: Float[Array, "..."]
 ) -> Float[Array, "..."]:

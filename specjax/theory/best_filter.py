@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.optimize import minimize_scalar
 
+from specjax.arguments import checked
 from specjax.theory.capacity import check_alpha
 
 Values = Float[np.ndarray, " points"]
@@ -29,6 +30,7 @@ Filter = Callable[[Values], Values]
 _POINTS = 100_000
 
 
+@checked
 def best_filter(s_over_median: Values, alpha: float) -> Values:
     """h at singular values over their median, up to a factor. Raises ValueError for α <= 1."""
     s, transform, _ = _spectrum(alpha)
@@ -39,6 +41,7 @@ def best_filter(s_over_median: Values, alpha: float) -> Values:
     )
 
 
+@checked
 def gain(alpha: float, h: Filter | None = None) -> float:
     """How many times as many items as the polar factor's the map h of s over the median recovers; by default the best, 1.104 to 1.107.
 
@@ -50,11 +53,13 @@ def gain(alpha: float, h: Filter | None = None) -> float:
     return (signal / math.sqrt(float(weights @ values**2)) / polar) ** (1 / alpha)
 
 
+@checked
 def ridge(x: Values, share: float) -> Values:
     """x/(x² + ℓ²) with x the singular values and ℓ = `share`, both over the median: G (GᵀG + ℓ²)⁻¹, which needs no decomposition."""
     return x / (x**2 + share**2)
 
 
+@checked
 @lru_cache
 def best_share(alpha: float) -> float:
     """The ℓ over the median singular value at which `ridge` recovers most. Raises ValueError for α <= 1."""

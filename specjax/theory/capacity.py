@@ -5,11 +5,13 @@ All are asymptotic statements. `specjax.theory.finite_capacity` has counts at fi
 
 import math
 
+from specjax.arguments import checked
 from specjax.theory.closed_forms import check_in
 
 OPTIMIZERS = ("gd", "muon", "newton")
 
 
+@checked
 def one_step_exponent(optimizer: str, alpha: float, batch_exponent: float = math.inf) -> float:
     """Exponent e of the number d^e of items recovered by one step (Theorems 3.1, 3.3 and B.1).
 
@@ -22,11 +24,13 @@ def one_step_exponent(optimizer: str, alpha: float, batch_exponent: float = math
     return min(_step_exponent(optimizer, alpha), batch_exponent / alpha)
 
 
+@checked
 def critical_batch_exponent(optimizer: str, alpha: float) -> float:
     """Exponent of the batch size beyond which more gains nothing: α + 1/2 for Muon and Newton, 1/2 for SGD (Theorems 3.1, 3.3)."""
     return alpha * _step_exponent(optimizer, alpha)
 
 
+@checked
 def multi_step_exponents(optimizer: str, alpha: float, steps: int, batch_exponent: float = math.inf) -> list[float]:
     """Exponents after 0, 1, ..., `steps` steps of the thresholded dynamics.
 
@@ -52,6 +56,7 @@ def multi_step_exponents(optimizer: str, alpha: float, steps: int, batch_exponen
     return exponents
 
 
+@checked
 def loss_exponent(optimizer: str, alpha: float) -> float:
     """Exponent of the loss after one population step: (1 - α) times the capacity's, the mass of the items that are left.
 
@@ -60,6 +65,7 @@ def loss_exponent(optimizer: str, alpha: float) -> float:
     return (1 - alpha) * _step_exponent(optimizer, alpha)
 
 
+@checked
 def singular_value_exponents(alpha: float) -> dict[str, float]:
     """Exponents of the spectrum of the gradient at zero (Appendix B.2 and Lemma C.3).
 
@@ -70,6 +76,7 @@ def singular_value_exponents(alpha: float) -> dict[str, float]:
     return {"bulk": -alpha, "smallest": -alpha - 1, "inverse_sum": alpha + 1, "resolution": -alpha}
 
 
+@checked
 def check_alpha(alpha: float) -> None:
     """Raises ValueError unless α > 1, without which Σ i^-α has no limit and the theorems say nothing."""
     if not (math.isfinite(alpha) and alpha > 1):

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike
 
+from specjax.arguments import shown
 from specjax.programs import is_traced
 
 P = ParamSpec("P")
@@ -34,6 +35,9 @@ def in_float64(function: Callable[P, R]) -> Callable[P, R]:
 
 def floats(*numbers: ArrayLike) -> tuple[Array, ...]:
     """The numbers as arrays of JAX's default float: float64 in a float64 scope."""
+    for x in numbers:
+        if jnp.iscomplexobj(x):
+            raise ValueError(f"A closed form needs real numbers, got {shown(x)}.")
     return tuple(jnp.asarray(x, jnp.result_type(float)) for x in numbers)
 
 
@@ -49,6 +53,8 @@ def check_in(interval: str, **numbers: ArrayLike) -> None:
     for name, value in numbers.items():
         if is_traced(value):
             continue
+        if jnp.iscomplexobj(value):
+            raise ValueError(f"{name} must be a real number in {interval}, got {shown(value)}.")
         values = np.asarray(value, float)
         above = values >= low if interval[0] == "[" else values > low
         below = values <= high if interval[-1] == "]" else values < high

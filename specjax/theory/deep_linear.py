@@ -12,12 +12,14 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaln
 from jaxtyping import Array, ArrayLike, Float
 
+from specjax.arguments import checked
 from specjax.theory.closed_forms import check_in, floats, in_float64
 
 _Numbers = Float[Array, "..."]
 
 
 @in_float64
+@checked
 def backward_moments(dims: Sequence[ArrayLike]) -> tuple[list[_Numbers], list[_Numbers]]:
     """r_i and v_i for i = 1 … L: E[(B_i B_iᵀ)²] = r_i I and E[tr(B_i B_iᵀ)²] = v_i; exact (outer-product, eqs. 21-22)."""
     d = _floats(dims)
@@ -30,6 +32,7 @@ def backward_moments(dims: Sequence[ArrayLike]) -> tuple[list[_Numbers], list[_N
 
 
 @in_float64
+@checked
 def forward_moments(dims: Sequence[ArrayLike]) -> tuple[list[_Numbers], list[_Numbers]]:
     """s_i and u_i for i = 1 … L: E[(A_iᵀ A_i)²] = s_i I and E[tr(A_iᵀ A_i)²] = u_i; exact (outer-product, eqs. 23-24).
 
@@ -40,6 +43,7 @@ def forward_moments(dims: Sequence[ArrayLike]) -> tuple[list[_Numbers], list[_Nu
 
 
 @in_float64
+@checked
 def expected_outer_product(
     dims: Sequence[ArrayLike], target: Float[Array, "out in"], layer: int
 ) -> Float[Array, "m m"]:
@@ -65,6 +69,7 @@ def expected_outer_product(
 
 
 @in_float64
+@checked
 def noise_coefficient(dims: Sequence[ArrayLike], layer: int) -> _Numbers:
     """V_i s_i, the target-free part of the diagonal, with V_i = d_{i-1} r_i; exact and vectorized over the sizes (eq. 25)."""
     _check_layer(dims, layer)
@@ -74,6 +79,7 @@ def noise_coefficient(dims: Sequence[ArrayLike], layer: int) -> _Numbers:
 
 
 @in_float64
+@checked
 def target_coefficient(dims: Sequence[ArrayLike], layer: int) -> _Numbers:
     """The factor of Φ Φᵀ (output layer) or of ‖Φ‖_F² I (hidden layers) in T_i: the product of the other inner widths (eq. 26)."""
     _check_layer(dims, layer)
@@ -85,6 +91,7 @@ def target_coefficient(dims: Sequence[ArrayLike], layer: int) -> _Numbers:
 
 
 @in_float64
+@checked
 def order_as_printed(dims: Sequence[ArrayLike], layer: int) -> _Numbers:
     """d_{i-1} (∏_{j<=i-2} d_j)² (∏_{j>i} d_j)², the order Corollary 2 and the summary print for V_i s_i. Wrong in the inner widths.
 
@@ -99,6 +106,7 @@ def order_as_printed(dims: Sequence[ArrayLike], layer: int) -> _Numbers:
     return order
 
 
+@checked
 def noise_exponent(depth: int, layer: int) -> int:
     """The power of a common inner width in V_i s_i with d_0 and d_L fixed: 2 (L - 1) for i = L and 2L - 3 before; asymptotic.
 
@@ -109,6 +117,7 @@ def noise_exponent(depth: int, layer: int) -> int:
     return 2 * (depth - 1) if layer == depth else 2 * depth - 3
 
 
+@checked
 def noise_exponent_as_printed(depth: int, layer: int) -> int:
     """The power of a common inner width in the order the paper prints for V_i s_i (Corollary 2), with d_0 and d_L fixed.
 
@@ -119,6 +128,7 @@ def noise_exponent_as_printed(depth: int, layer: int) -> int:
 
 
 @in_float64
+@checked
 def one_draw_ratio_output(d0: ArrayLike) -> _Numbers:
     """Γ((d_0 + 1)/2) / (√π Γ(d_0/2 + 1)): mean |off-diagonal| over mean diagonal of G_2 G_2ᵀ in one draw at L = 2, as d_1 → ∞.
 
@@ -135,6 +145,7 @@ def one_draw_ratio_output(d0: ArrayLike) -> _Numbers:
 
 
 @in_float64
+@checked
 def one_draw_ratio_hidden(d0: ArrayLike, d2: ArrayLike) -> _Numbers:
     """Mean |off-diagonal| over mean diagonal of G_1 G_1ᵀ in one draw at L = 2, as d_1 → ∞ with d_0, d_2 and Φ fixed.
 

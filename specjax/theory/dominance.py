@@ -3,7 +3,10 @@
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from specjax.arguments import checked
 
+
+@checked
 def off_diagonal_energy_bound(p: Float[Array, "*batch m m"], rank: ArrayLike) -> Float[Array, "*batch"]:
     """A lower bound on Σ_{a≠c} P_ac² / ‖P‖_F² of a positive semidefinite P of the given rank: 1 - rank Σ_a P_aa² / (tr P)².
 

@@ -21,10 +21,13 @@ import numpy as np
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import gammaincinv, gammaln
 
+from specjax.arguments import checked
+
 TRACY_WIDOM_MEAN = -1.2065335745
 """Of the largest eigenvalue of a large real symmetric Gaussian matrix, about its edge in units of its spread."""
 
 
+@checked
 def limiting_bulk_edges(gamma: float) -> tuple[float, float]:
     """Smallest and largest eigenvalue of the covariance beside a weak outlier, for d → ∞ at k/d = γ: ¼(1 ± √γ)² + (π-2)/4π.
 
@@ -41,6 +44,7 @@ def limiting_bulk_edges(gamma: float) -> tuple[float, float]:
     return low + identity, (1 + math.sqrt(gamma)) ** 2 / 4 + identity
 
 
+@checked
 def bulk_edges(k: int, d: int) -> tuple[float, float]:
     """Mean smallest and largest eigenvalue of the covariance beside a weak outlier, for k rows N(0, I/d).
 

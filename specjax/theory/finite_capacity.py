@@ -37,6 +37,7 @@ from scipy.optimize import brentq
 from scipy.special import expit, gammaincinv, log_ndtr, ndtr, ndtri
 from scipy.stats import qmc
 
+from specjax.arguments import checked
 from specjax.theory import muon_logits
 from specjax.theory.capacity import OPTIMIZERS, check_alpha
 from specjax.theory.closed_forms import check_in, legendre
@@ -55,6 +56,7 @@ Numbers = Float[np.ndarray, " nodes"]
 _Draws = Float[np.ndarray, " draws"]
 
 
+@checked
 def expected_count(optimizer: str, d: int | float, n: int | float, alpha: float) -> float:
     """The number of items that one population step with p_i ∝ i^-α is expected to recover; d < n.
 
@@ -83,6 +85,7 @@ def expected_count(optimizer: str, d: int | float, n: int | float, alpha: float)
     return _count(d, muon_logits.signal(d, p, sizes), spread, ones[:, None], sizes)
 
 
+@checked
 def distinct_items(n: int, alpha: float, batch: int | float) -> float:
     """The expected number of distinct items among `batch` draws from p_i ∝ i^-α, i <= n: Σ_i 1 - (1 - p_i)^B.
 
@@ -95,6 +98,7 @@ def distinct_items(n: int, alpha: float, batch: int | float) -> float:
     return float(-np.expm1(batch * np.log1p(-p / p.sum())).sum())
 
 
+@checked
 def half_seen_batch(n: int, alpha: float, items: int | float) -> float:
     """How many draws from p_i ∝ i^-α, i <= n, show half of the first `items` in the mean, as a Poisson number of them.
 
@@ -112,6 +116,7 @@ def half_seen_batch(n: int, alpha: float, items: int | float) -> float:
     return float(np.exp(brentq(lambda log: float(shares @ -np.expm1(-np.exp(log) * p)) - items / 2, -10, 40)))
 
 
+@checked
 def newton_logits(
     d: int | float, p: Numbers, sizes: Numbers
 ) -> tuple[Numbers, Numbers, Float[np.ndarray, "nodes nodes"]]:
@@ -153,6 +158,7 @@ def _count(
     return _total(sizes, probability)
 
 
+@checked
 def gradient_descent(d: float, p: Numbers, sizes: Numbers, draws: int = DRAWS) -> float:
     """The count for frequencies p in descending order, any common factor of which cancels, with `sizes` items of each, 1 of the first.
 
@@ -233,6 +239,7 @@ def _total(sizes: Numbers, probability: Callable[[int], float]) -> float:
     return total
 
 
+@checked
 def nodes(
     n: float, alpha: float, most: float, width: float, breaks: Sequence[float] = ()
 ) -> tuple[Numbers, Numbers, Numbers]:

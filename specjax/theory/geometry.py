@@ -11,11 +11,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from specjax.arguments import checked
 from specjax.linalg import eigh
 from specjax.programs.one_at_a_time import compiled_one_at_a_time
 from specjax.spectral.products import product
 
 
+@checked
 def affine_invariant_distance(a: Float[Array, "*batch n n"], b: Float[Array, "*batch n n"]) -> Float[Array, "*batch"]:
     """‖log(a^(-1/2) b a^(-1/2))‖_F, exact; NaN where a or b is not positive definite."""
     return jnp.vectorize(partial(compiled_one_at_a_time, _distance), signature="(n,n),(n,n)->()")(a, b)
@@ -29,6 +31,7 @@ def _distance(a: Array, b: Array) -> Array:
     return jnp.sqrt(jnp.sum(jnp.log(eigenvalues) ** 2, axis=-1))
 
 
+@checked
 def dispersion(matrices: Float[Array, "k n n"], centre: Float[Array, "n n"]) -> Float[Array, ""]:
     """The mean squared affine-invariant distance to `centre`: σ_R² of Claim 10 for the arithmetic mean.
 
@@ -37,6 +40,7 @@ def dispersion(matrices: Float[Array, "k n n"], centre: Float[Array, "n n"]) -> 
     return jnp.mean(affine_invariant_distance(jnp.broadcast_to(centre, matrices.shape), matrices) ** 2)
 
 
+@checked
 def karcher_mean(
     matrices: Float[Array, "k n n"], *, steps: int = 200, tolerance: float | None = None
 ) -> Float[Array, "n n"]:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
+from specjax.arguments import checked
 from specjax.linalg import singular_values
 from specjax.theory.closed_forms import check_in, floats, in_float64, legendre
 
@@ -16,6 +17,7 @@ GAUSSIAN_NUCLEAR_RANK = 64 / (9 * np.pi**2)
 """nr(W)/k of a k×k matrix with independent N(0, σ²) entries as k → ∞: (8/3π)², by the quarter-circle law."""
 
 
+@checked
 def shrinkage(
     eigenvalues: Float[Array, "*batch k"], rate: Float[Array, "*batch"], steps: int | Int[Array, ""]
 ) -> Float[Array, "*batch k"]:
@@ -24,6 +26,7 @@ def shrinkage(
     return jax.lax.pow(1 - rate[..., None] * eigenvalues, jnp.asarray(steps, jnp.int32))
 
 
+@checked
 def gradient_factors(
     eigenvalues: Float[Array, "*batch k"], rate: Float[Array, "*batch"], steps: int | Int[Array, ""]
 ) -> Float[Array, "*batch k"]:
@@ -31,6 +34,7 @@ def gradient_factors(
     return eigenvalues * shrinkage(eigenvalues, rate, steps)
 
 
+@checked
 def orthogonal_teacher_nuclear_rank(
     eigenvalues: Float[Array, "*batch k"], rate: Float[Array, "*batch"], steps: int | Int[Array, ""]
 ) -> Float[Array, "*batch"]:
@@ -39,6 +43,7 @@ def orthogonal_teacher_nuclear_rank(
     return jnp.sum(factors, axis=-1) ** 2 / jnp.sum(factors**2, axis=-1)
 
 
+@checked
 def expected_gap(
     eigenvalues: Float[Array, "*batch k"], rate: Float[Array, "*batch"], steps: int | Int[Array, ""]
 ) -> Float[Array, "*batch"]:
@@ -46,6 +51,7 @@ def expected_gap(
     return jnp.sum(gradient_factors(eigenvalues, rate, 2 * steps), axis=-1) / 2
 
 
+@checked
 def steps_to_relative_gap(
     eigenvalues: Float[Array, "*batch k"], rate: Float[Array, "*batch"], accuracy: ArrayLike
 ) -> Float[Array, "*batch"]:
@@ -58,6 +64,7 @@ def steps_to_relative_gap(
     return _steps_to(eigenvalues, rate, 1 / jnp.asarray(accuracy, eigenvalues.dtype))
 
 
+@checked
 def steps_to_absolute_gap(
     eigenvalues: Float[Array, "*batch k"],
     rate: Float[Array, "*batch"],
@@ -74,6 +81,7 @@ def _steps_to(eigenvalues: Array, rate: Array, reduction: Array) -> Array:
     return jnp.log(reduction) / (-2 * jnp.log1p(-rate * jnp.min(eigenvalues, axis=-1)))
 
 
+@checked
 def bordered_singular_value_bound(
     corner: ArrayLike, row: Float[Array, "*batch p"], smallest: ArrayLike
 ) -> Float[Array, "*batch"]:
@@ -82,6 +90,7 @@ def bordered_singular_value_bound(
     return jnp.minimum(size, smallest) / (1 + jnp.linalg.norm(row, axis=-1) / size)
 
 
+@checked
 def weighted_nuclear_norm_bound(
     m: Float[Array, "rows columns"], weights: Float[Array, " columns"], kept: Bool[Array, " columns"]
 ) -> Float[Array, ""]:
@@ -91,6 +100,7 @@ def weighted_nuclear_norm_bound(
 
 
 @in_float64
+@checked
 def late_nuclear_rank_uniform(k: ArrayLike, low: ArrayLike, high: ArrayLike, time: ArrayLike) -> Float[Array, "..."]:
     """(2k/wθ)(1 + ε)²/(1 + ε + ε²/2), ε = 1/(θ low): nr(∇L) at ηt = θ, spikes dead, W_# orthogonal, for a uniform bulk.
 
@@ -104,6 +114,7 @@ def late_nuclear_rank_uniform(k: ArrayLike, low: ArrayLike, high: ArrayLike, tim
 
 
 @in_float64
+@checked
 def late_nuclear_rank_square_root(k: ArrayLike, width: ArrayLike, time: ArrayLike) -> Float[Array, "..."]:
     """(8/π) Γ(3/2) (2/wθ)^{3/2} k = (4/√π)(2/wθ)^{3/2} k: as the uniform one, for a semicircle of width w, to leading order in 1/θ.
 
@@ -114,6 +125,7 @@ def late_nuclear_rank_square_root(k: ArrayLike, width: ArrayLike, time: ArrayLik
     return 4 / np.sqrt(np.pi) * (2 / (width * time)) ** 1.5 * k
 
 
+@checked
 def gaussian_nuclear_rank(aspect: float) -> float:
     """The limit of nr(W)/min(m, k) for an m×k matrix of independent entries, aspect = min(m, k)/max(m, k) in (0, 1].
 

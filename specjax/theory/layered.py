@@ -8,6 +8,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from specjax.arguments import checked
 from specjax.linalg import singular_values
 from specjax.spectral import spectral_norm
 
@@ -30,6 +31,7 @@ class LayeredConstants(NamedTuple):
     largest_weight: ArrayLike
 
 
+@checked
 def squared_loss_constants(
     residuals: Float[Array, "n d"], weights: tuple[Float[Array, "_ _"], ...], slope: float, bend: float
 ) -> LayeredConstants:
@@ -40,16 +42,19 @@ def squared_loss_constants(
     return LayeredConstants(len(weights), slope, bend, jnp.sqrt(jnp.sum(norms**2)), jnp.max(norms), 1 / n, largest)
 
 
+@checked
 def growth(constants: LayeredConstants) -> _Numbers:
     """Γ = √2 (1 + 2 J_Φ² W_*²)^(L/2): ‖U^(L)‖_F ≤ Γ ‖B^(L)‖_F, with U the first derivatives of the X_ℓ (Lemma 4.1)."""
     return jnp.sqrt(2.0) * (1 + 2 * _along(constants) ** 2) ** (constants.depth / 2)
 
 
+@checked
 def compounding(constants: LayeredConstants) -> _Numbers:
     """Θ = (1 + J_Φ W_*)^(L-1)."""
     return (1 + _along(constants)) ** (constants.depth - 1)
 
 
+@checked
 def second_order_bound(constants: LayeredConstants, feature: ArrayLike, weight: ArrayLike) -> _Numbers:
     """Lemma 4.2: ‖Ũ^(L)‖_F ≤ 2ΘJ_ΦΓ√L w b + ΘW_*H_ΦΓ²L b², b² = Σ‖ΔW_ℓ A_{ℓ-1}‖_F², w² = Σ‖ΔW_ℓ‖_op²."""
     b, w, gamma, theta = jnp.asarray(feature), jnp.asarray(weight), growth(constants), compounding(constants)
@@ -57,6 +62,7 @@ def second_order_bound(constants: LayeredConstants, feature: ArrayLike, weight: 
     return mixed + theta * constants.largest_weight * constants.activation_hessian * gamma**2 * constants.depth * b**2
 
 
+@checked
 def feature_constant(constants: LayeredConstants) -> _Numbers:
     """C_F = Γ²H_f + J_f Θ W_* H_Φ Γ² L + J_f² Θ Γ² L (eq. 4.5).
 
@@ -65,6 +71,7 @@ def feature_constant(constants: LayeredConstants) -> _Numbers:
     return _feature_constant(constants, constants.loss_gradient)
 
 
+@checked
 def samplewise_feature_constant(constants: LayeredConstants) -> _Numbers:
     """C_F with max_t ‖∇f_t‖ in place of J_f in the middle term: of order 1/n, for models in which samples do not interact [ours].
 
@@ -73,11 +80,13 @@ def samplewise_feature_constant(constants: LayeredConstants) -> _Numbers:
     return _feature_constant(constants, constants.largest_sample_gradient)
 
 
+@checked
 def weight_constant(constants: LayeredConstants) -> _Numbers:
     """C_op = Θ J_Φ² (eq. 4.5)."""
     return compounding(constants) * jnp.asarray(constants.activation_jacobian) ** 2
 
 
+@checked
 def euclidean_decrease(
     gradient: Float[Array, "m k"], feature_curvature: ArrayLike, weight_constant: ArrayLike
 ) -> Float[Array, ""]:
@@ -87,6 +96,7 @@ def euclidean_decrease(
     return squares / 2 / (feature_curvature + weight_constant * s[0] ** 2 / squares)
 
 
+@checked
 def spectral_decrease(
     gradient: Float[Array, "m k"], feature_curvature: ArrayLike, weight_constant: ArrayLike
 ) -> Float[Array, ""]:
@@ -94,6 +104,7 @@ def spectral_decrease(
     return jnp.sum(singular_values(gradient)) ** 2 / 2 / (feature_curvature + weight_constant)
 
 
+@checked
 def nuclear_rank_needed(activation_rank: ArrayLike, gradient_rank: ArrayLike, alpha: ArrayLike) -> _Numbers:
     """(s + α)/(1 + α/st(G)), s = st(A), α = C_op/L^F: nr(G) at least this is the condition (4.16).
 
@@ -110,6 +121,7 @@ class DiagonalRanks(NamedTuple):
     stable: Float[Array, "*batch"]
 
 
+@checked
 def diagonal_ranks(g: Float[Array, "*batch d"]) -> DiagonalRanks:
     """Nuclear and stable rank of Diag(g); zeros for g = 0."""
     size = jnp.abs(g)
@@ -119,6 +131,7 @@ def diagonal_ranks(g: Float[Array, "*batch d"]) -> DiagonalRanks:
     return DiagonalRanks(jnp.sum(relative, axis=-1) ** 2 / jnp.where(squares > 0, squares, 1), squares)
 
 
+@checked
 def diagonal_threshold(a: Float[Array, "d n"]) -> Float[Array, ""]:
     """‖A‖_F² / max_i ‖row_i(A)‖²: the nuclear rank from which the sign step on a gain has the larger guarantee [ours].
 

@@ -3,11 +3,13 @@
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from specjax.arguments import checked
 from specjax.theory.closed_forms import floats, in_float64
 from specjax.theory.wishart import wishart_moments
 
 
 @in_float64
+@checked
 def expected_outer_product(target: Float[Array, "d d"], k: ArrayLike) -> Float[Array, "*k d d"]:
     """α_3 I - 2 α_2 M + k M², exact for every symmetric M (outer-product, Theorem 1).
 
@@ -21,6 +23,7 @@ def expected_outer_product(target: Float[Array, "d d"], k: ArrayLike) -> Float[A
 
 
 @in_float64
+@checked
 def corollary_1_as_printed(target: Float[Array, "d d"], k: ArrayLike) -> Float[Array, "*k d d"]:
     """What Corollary 1 of the outer-product paper prints: the square of each entry where M² belongs. Wrong unless M is diagonal.
 
@@ -30,6 +33,7 @@ def corollary_1_as_printed(target: Float[Array, "d d"], k: ArrayLike) -> Float[A
     return _combine(target, k, target**2)
 
 
+@checked
 def one_draw_ratio(k: ArrayLike) -> Float[Array, "..."]:
     """3 √(2/π) / √k: mean |off-diagonal| over mean diagonal of one draw's G Gᵀ at fixed d and M; asymptotic, up to a factor 1 + O(1/k).
 
@@ -41,6 +45,7 @@ def one_draw_ratio(k: ArrayLike) -> Float[Array, "..."]:
 
 
 @in_float64
+@checked
 def target_part(target: Float[Array, "d d"], k: ArrayLike) -> Float[Array, "*k"]:
     """‖M₀‖_F/(√d k), M₀ = M - (tr M/d) I: what M changes of the first normalized step of gradient descent; asymptotic in k.
 
@@ -52,6 +57,7 @@ def target_part(target: Float[Array, "d d"], k: ArrayLike) -> Float[Array, "*k"]
 
 
 @in_float64
+@checked
 def polar_target_part(target: Float[Array, "d d"], k: ArrayLike) -> Float[Array, "*k"]:
     """‖M₀‖_F/√(8 k³), M₀ = M - (tr M/d) I: what M changes of Muon's first step, the polar factor; asymptotic in k.
 

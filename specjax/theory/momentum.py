@@ -8,10 +8,12 @@ arrays that broadcast, are evaluated in float64, and raise ValueError for γ out
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from specjax.arguments import checked
 from specjax.theory.closed_forms import check_in, floats, in_float64
 
 
 @in_float64
+@checked
 def ema_mse(
     mu: ArrayLike, sigma: ArrayLike, gamma: ArrayLike, t: ArrayLike, start: ArrayLike = 0.0
 ) -> Float[Array, "..."]:
@@ -24,6 +26,7 @@ def ema_mse(
 
 
 @in_float64
+@checked
 def debiased_ema_mse(sigma: ArrayLike, gamma: ArrayLike, t: ArrayLike) -> Float[Array, "..."]:
     """E[(m_t / (1 - γ^t) - μ)²] = σ² v (1 + γ^t) / (1 - γ^t) for m_0 = 0: no bias left, and never above σ²; exact [ours].
 
@@ -37,6 +40,7 @@ def debiased_ema_mse(sigma: ArrayLike, gamma: ArrayLike, t: ArrayLike) -> Float[
 
 
 @in_float64
+@checked
 def stationary_variance(gamma: ArrayLike) -> Float[Array, "..."]:
     """The variance of the average at large t, in units of σ²: v = (1 - γ)/(1 + γ)."""
     check_in("(0, 1)", gamma=gamma)
@@ -45,6 +49,7 @@ def stationary_variance(gamma: ArrayLike) -> Float[Array, "..."]:
 
 
 @in_float64
+@checked
 def improvement_time(snr: ArrayLike, gamma: ArrayLike) -> Float[Array, "..."]:
     """T*: the average started at 0 beats the newest sample in exactly the steps t > T* (Claim 6).
 
@@ -60,6 +65,7 @@ def improvement_time(snr: ArrayLike, gamma: ArrayLike) -> Float[Array, "..."]:
 
 
 @in_float64
+@checked
 def first_step_snr(gamma: ArrayLike) -> Float[Array, "..."]:
     """(2 + γ - γ²) / (γ (1 + γ)): m_1 beats g_1 if and only if s is below it; Claim 6 gives only the smaller v [ours]."""
     check_in("(0, 1)", gamma=gamma)
@@ -68,6 +74,7 @@ def first_step_snr(gamma: ArrayLike) -> Float[Array, "..."]:
 
 
 @in_float64
+@checked
 def improves(snr: ArrayLike, gamma: ArrayLike, t: ArrayLike) -> Array:
     """Whether E[(m_t - μ)²] < σ²: (s - v) γ^(2t) < 2γ / (1 + γ), the inequality that Claim 6 should display."""
     check_in("(0, 1)", gamma=gamma)
@@ -77,6 +84,7 @@ def improves(snr: ArrayLike, gamma: ArrayLike, t: ArrayLike) -> Array:
 
 
 @in_float64
+@checked
 def improves_as_printed(snr: ArrayLike, gamma: ArrayLike, t: ArrayLike) -> Array:
     """The inequality that Claim 6 displays, s γ^(2t) < (1 - γ^(2t)) / (1 + γ). It does not follow; use `improves`."""
     check_in("(0, 1)", gamma=gamma)

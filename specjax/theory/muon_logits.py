@@ -32,6 +32,8 @@ from jaxtyping import Float
 from scipy.optimize import brentq
 from scipy.special import expit
 
+from specjax.arguments import checked
+
 POINTS = 300
 """Points of a double integral over t, in the logarithm of g(0)/g(t)."""
 _SIGNAL_POINTS = 3000
@@ -41,6 +43,7 @@ _Points = Float[np.ndarray, " points"]
 _Table = Float[np.ndarray, "points points"]
 
 
+@checked
 def signal(d: int | float, p: Numbers, sizes: Numbers) -> Numbers:
     """s_i of one step for `sizes` items of each frequency p, to seven digits and more; any common factor of p cancels.
 
@@ -63,6 +66,7 @@ class Step(NamedTuple):
     twos: list[_Table]
 
 
+@checked
 def muon_steps(
     d: int | float, p: Numbers, sizes: Numbers, items: Numbers, after: Sequence[float] = (0.0,)
 ) -> list[Step]:
@@ -81,6 +85,7 @@ def muon_steps(
     return steps
 
 
+@checked
 def logits(
     steps: Sequence[Step], q: Numbers, at: Numbers
 ) -> tuple[Float[np.ndarray, "steps n"], Float[np.ndarray, "steps steps n"]]:
@@ -91,6 +96,7 @@ def logits(
     return _integrals(steps, shares), _overlaps(steps, kept, 1.0, shares)
 
 
+@checked
 def spreads(steps: Sequence[Step], q: Numbers, at: Numbers) -> Float[np.ndarray, "steps n"]:
     """Variances of the own logits u_iᵀ W v_i/‖v_i‖, times d, of items `at` of frequencies q, after each step."""
     own = _own(steps, q, at)

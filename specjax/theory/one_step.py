@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from specjax import spectral
+from specjax.arguments import checked
 from specjax.linalg import eigvalsh, svd
 
 
@@ -58,6 +59,7 @@ class Comparison(NamedTuple):
         return self.advantage * self.gd_stretch / self.spectral_stretch
 
 
+@checked
 def compare(g: Float[Array, "*batch m k"], b: Float[Array, "*batch k k"]) -> Comparison:
     """The exact one-step comparison for the gradient G and the second moment B of the features; float64 is advisable."""
     _, values, right = svd(g)
@@ -84,6 +86,7 @@ def compare(g: Float[Array, "*batch m k"], b: Float[Array, "*batch k k"]) -> Com
     )
 
 
+@checked
 def spectral_direction(g: Float[Array, "*batch m k"]) -> Float[Array, "*batch m k"]:
     """‖G‖_* polar(G): steepest descent in the spectral norm, with the length that the dual norm gives it."""
     factor = spectral.polar(g)
@@ -98,6 +101,7 @@ class Rates(NamedTuple):
     spectral: Float[Array, "*batch"]
 
 
+@checked
 def smooth_rates(a: Float[Array, "*batch k n"], lipschitz: float | Float[Array, ""]) -> Rates:
     """Step sizes for L(W) = f(W A) with ∇f of the given Lipschitz constant L: 1/(L ‖A‖_op²) and 1/(L ‖A‖_F²).
 
@@ -109,6 +113,7 @@ def smooth_rates(a: Float[Array, "*batch k n"], lipschitz: float | Float[Array, 
     return Rates(1 / (lipschitz * largest), 1 / (lipschitz * trace))
 
 
+@checked
 def smooth_rates_as_printed(a: Float[Array, "*batch k n"], lipschitz: float | Float[Array, ""]) -> Rates:
     """1/(L_F L) and 1/(L_op L) with L_F = ‖A‖_op²/n, L_op = ‖A‖_F²/n, as the paper prints below (1.6): n times too long.
 
@@ -118,6 +123,7 @@ def smooth_rates_as_printed(a: Float[Array, "*batch k n"], lipschitz: float | Fl
     return Rates(a.shape[-1] * rates.gd, a.shape[-1] * rates.spectral)
 
 
+@checked
 def identity_plus_rank_one_stable_rank(k: int, strength: float | Float[Array, "*batch"]) -> Float[Array, "*batch"]:
     """st(I + λ 1 1ᵀ) = (k - 1 + (1 + λk)²)/(1 + λk)² for the k×k matrix, exact: from k at λ = 0 down to 1."""
     top = (1 + jnp.asarray(strength, jnp.result_type(float)) * k) ** 2

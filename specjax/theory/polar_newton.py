@@ -9,9 +9,11 @@ mere halving as long as e is large.
 import numpy as np
 from jaxtyping import ArrayLike, Float
 
+from specjax.arguments import checked
 from specjax.theory.closed_forms import check_in
 
 
+@checked
 def newton_errors(smallest: ArrayLike, largest: ArrayLike, steps: int) -> Float[np.ndarray, "..."]:
     """The largest |s - 1| of the iterates X_0 ... X_steps for singular values from `smallest` to `largest`, along axis 0; exact.
 
@@ -29,6 +31,7 @@ def newton_errors(smallest: ArrayLike, largest: ArrayLike, steps: int) -> Float[
     return np.stack(errors)
 
 
+@checked
 def newton_steps(smallest: ArrayLike, largest: ArrayLike, tolerance: float, most: int = 200) -> np.ndarray:
     """The number of steps until max |s - 1| <= `tolerance`, about log2(1/smallest) + 4 for small `smallest`.
 

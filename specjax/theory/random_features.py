@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
+from specjax.arguments import checked
 from specjax.theory.angles import arc_cosine_1_of
 from specjax.theory.closed_forms import check_in, floats, in_float64
 
@@ -16,6 +17,7 @@ MEAN_WEIGHT = (np.pi - 3) / (4 * np.pi)
 """What is left of the diagonal of Σ/‖v_i‖² beside the first two terms of its expansion."""
 
 
+@checked
 def phi(t: Float[Array, "..."]) -> Float[Array, "..."]:
     """φ(t) = √(1 - t²) + (π - arccos t) t - 1 for t in [-1, 1]: 2π Cov(σ(⟨u, x⟩), σ(⟨v, x⟩)) for unit u, v at cosine t.
 
@@ -24,11 +26,13 @@ def phi(t: Float[Array, "..."]) -> Float[Array, "..."]:
     return 2 * np.pi * arc_cosine_1_of(jnp.arccos(t), jnp.sqrt((1 - t) * (1 + t)), t) - 1
 
 
+@checked
 def feature_mean(v: Float[Array, "*batch k d"]) -> Float[Array, "*batch k"]:
     """E σ(V x) = ‖v_i‖/√(2π), exact."""
     return jnp.linalg.norm(v, axis=-1) / np.sqrt(2 * np.pi)
 
 
+@checked
 def feature_mean_as_printed(v: Float[Array, "*batch k d"]) -> Float[Array, "*batch k"]:
     """‖v_i‖/2π, which the paper prints before Theorems 3.2 and 3.7: too small by √(2π) = 2.5.
 
@@ -37,6 +41,7 @@ def feature_mean_as_printed(v: Float[Array, "*batch k d"]) -> Float[Array, "*bat
     return jnp.linalg.norm(v, axis=-1) / (2 * np.pi)
 
 
+@checked
 def feature_covariance(
     v_bar: Float[Array, "*batch rows d"], v: Float[Array, "*batch k d"]
 ) -> Float[Array, "*batch rows k"]:
@@ -50,6 +55,7 @@ def feature_covariance(
     return product / (2 * np.pi) * phi(cosine)
 
 
+@checked
 def covariance_expansion(v: Float[Array, "*batch k d"]) -> Float[Array, "*batch k k"]:
     """¼VVᵀ + (1/4π) Λ⁻¹(VVᵀ)^{∘2}Λ⁻¹ + ((π-3)/4π) Λ², Λ = diag ‖v_i‖: the covariance up to fourth powers of the cosines.
 
@@ -63,6 +69,7 @@ def covariance_expansion(v: Float[Array, "*batch k d"]) -> Float[Array, "*batch 
     return gram / 4 + squares / (4 * np.pi) + MEAN_WEIGHT * own
 
 
+@checked
 def cross_covariance_expansion(
     v_bar: Float[Array, "*batch rows d"], v: Float[Array, "*batch k d"]
 ) -> Float[Array, "*batch rows k"]:
@@ -73,6 +80,7 @@ def cross_covariance_expansion(
     return v_bar @ v.mT / 4 + 1 / (4 * np.pi * v.shape[-1])
 
 
+@checked
 def cross_covariance_expansion_as_printed(
     v_bar: Float[Array, "*batch rows d"], v: Float[Array, "*batch k d"]
 ) -> Float[Array, "*batch rows k"]:
@@ -83,6 +91,7 @@ def cross_covariance_expansion_as_printed(
     return v_bar @ v.mT / (2 * np.pi) + 1 / v.shape[-1]
 
 
+@checked
 def cross_covariance_expansion_with_norms(
     v_bar: Float[Array, "*batch rows d"], v: Float[Array, "*batch k d"]
 ) -> Float[Array, "*batch rows k"]:
@@ -92,6 +101,7 @@ def cross_covariance_expansion_with_norms(
     return v_bar @ v.mT / 4 + outer / (4 * np.pi * v.shape[-1])
 
 
+@checked
 def cross_covariance_error(rows: ArrayLike, k: ArrayLike, d: ArrayLike) -> Float[Array, "..."]:
     """(√rows + √k)/(2√2 π d): the limit of ‖cross covariance - `cross_covariance_expansion_with_norms`‖_op where d grows and k/d² falls.
 
@@ -102,6 +112,7 @@ def cross_covariance_error(rows: ArrayLike, k: ArrayLike, d: ArrayLike) -> Float
     return (jnp.sqrt(rows) + jnp.sqrt(k)) / (2 * np.sqrt(2) * np.pi * d)
 
 
+@checked
 def cross_bulk(v_bar: Float[Array, "*batch rows d"], v: Float[Array, "*batch k d"]) -> Float[Array, "*batch rows k"]:
     """The cross covariance without its weak rank-one term (1/4πd) Λ̄ 1 1ᵀ Λ, which is along the spike of B̄: ¼V̄Vᵀ up to O(√k/d).
 
@@ -112,6 +123,7 @@ def cross_bulk(v_bar: Float[Array, "*batch rows d"], v: Float[Array, "*batch k d
     return feature_covariance(v_bar, v) - outer / (4 * np.pi * v.shape[-1])
 
 
+@checked
 def cross_bulk_edges(gamma: float) -> tuple[float, float]:
     """Bounds ¼(√γ - 1)² and ¼(√γ + 1)² on the d nonzero singular values of ¼V̄Vᵀ for k/d → γ > 1 (spectral-criterion, Corollary 3.8).
 
@@ -127,6 +139,7 @@ def cross_bulk_edges(gamma: float) -> tuple[float, float]:
 
 
 @in_float64
+@checked
 def spike(k: ArrayLike) -> Float[Array, "..."]:
     """E‖E σ(V x)‖² = k/2π for rows N(0, I/d), exact: the eigenvalue that the mean puts on top of E[σ(V x) σ(V x)ᵀ]."""
     check_in("[0, inf)", k=k)

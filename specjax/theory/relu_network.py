@@ -11,12 +11,14 @@ import numpy as np
 from jax.scipy.special import polygamma
 from jaxtyping import Array, ArrayLike, Float
 
+from specjax.arguments import checked
 from specjax.theory.closed_forms import check_in, floats, in_float64
 
 _Numbers = Float[Array, "..."]
 
 
 @in_float64
+@checked
 def alpha(d0: ArrayLike, d1: ArrayLike) -> _Numbers:
     """α = E[tr H²] = d_1 d_0 (d_0 + 2)/4 + d_1 (d_1 - 1) d_0² E[g(θ)²], H = E_x[σ(W_1 x) σ(W_1 x)ᵀ] (outer-product, C.5).
 
@@ -31,6 +33,7 @@ def alpha(d0: ArrayLike, d1: ArrayLike) -> _Numbers:
 
 
 @in_float64
+@checked
 def kappa_1(d0: ArrayLike) -> _Numbers:
     """κ_1 = E[(sin² θ + (π - θ)²)/4π² + sin θ cos θ (π - θ)/2π²]; tends to 1/4π² + 1/16 (outer-product, eq. 36).
 
@@ -44,6 +47,7 @@ def kappa_1(d0: ArrayLike) -> _Numbers:
 
 
 @in_float64
+@checked
 def kappa_2(d0: ArrayLike) -> _Numbers:
     """κ_2 = E[sin θ (π - θ)]/2π², which the paper takes for the off-diagonal; tends to 1/4π (outer-product, eq. 37).
 
@@ -77,6 +81,7 @@ def _squared_angle(d: Array) -> Array:
 
 
 @in_float64
+@checked
 def expected_outer_product_2(target: Float[Array, "d2 d0"], d1: ArrayLike) -> Float[Array, "*d1 d2 d2"]:
     """E[G_2 G_2ᵀ] = α I + (d_1/4) Φ Φᵀ, for each d_1 (outer-product, eq. 38)."""
     (target,) = floats(target)
@@ -87,6 +92,7 @@ def expected_outer_product_2(target: Float[Array, "d2 d0"], d1: ArrayLike) -> Fl
 
 
 @in_float64
+@checked
 def diagonal_1(d0: ArrayLike, d1: ArrayLike, d2: ArrayLike, target_norm_squared: ArrayLike) -> _Numbers:
     """E[(G_1 G_1ᵀ)_aa] = d_0 d_2²/4 + d_0 d_2 [(d_1 - 1) κ_1 + 1/2] + ‖Φ‖_F²/4, exact (outer-product, eq. 39)."""
     check_in("[1, inf)", d0=d0, d1=d1, d2=d2)
@@ -96,6 +102,7 @@ def diagonal_1(d0: ArrayLike, d1: ArrayLike, d2: ArrayLike, target_norm_squared:
 
 
 @in_float64
+@checked
 def off_diagonal_1(d0: ArrayLike, d2: ArrayLike) -> _Numbers:
     """E[(G_1 G_1ᵀ)_ac] = d_0 d_2/4π for a != c, exact at every size: sharper than the paper's d_0 d_2 κ_2 + O(d_2 √d_0).
 
@@ -109,6 +116,7 @@ def off_diagonal_1(d0: ArrayLike, d2: ArrayLike) -> _Numbers:
 
 
 @in_float64
+@checked
 def off_diagonal_1_as_printed(d0: ArrayLike, d2: ArrayLike) -> _Numbers:
     """d_0 d_2 κ_2, the paper's leading term for the off-diagonal of layer 1 (eq. 40): 36% too small at d_0 = 2, 2% at 25.
 

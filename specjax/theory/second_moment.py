@@ -9,11 +9,13 @@ either. [ours]
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from specjax.arguments import checked
 from specjax.linalg import eigh
 from specjax.spectral import stabilized_sign
 from specjax.spectral.products import product
 
 
+@checked
 def symmetric_power(moment: Float[Array, "n n"], p: float) -> Float[Array, "n n"]:
     """The power p of a positive semidefinite matrix, a pseudo-inverse for p < 0: eigenvalues up to 64 roundings of the largest stay 0.
 
@@ -25,11 +27,13 @@ def symmetric_power(moment: Float[Array, "n n"], p: float) -> Float[Array, "n n"
     return product(vectors * powers[None, :], vectors.T)
 
 
+@checked
 def left_direction(moment: Float[Array, "m m"], mu: Float[Array, "m n"]) -> Float[Array, "m n"]:
     """M^(-1/2) μ for M = E[G Gᵀ], with the pseudo-inverse where M is singular."""
     return product(symmetric_power(moment, -0.5), mu)
 
 
+@checked
 def kronecker_direction(
     left: Float[Array, "m m"], right: Float[Array, "n n"], mu: Float[Array, "m n"]
 ) -> Float[Array, "m n"]:
@@ -37,22 +41,26 @@ def kronecker_direction(
     return product(product(symmetric_power(left, -0.25), mu), symmetric_power(right, -0.25))
 
 
+@checked
 def full_direction(moment: Float[Array, "mn mn"], mu: Float[Array, "m n"]) -> Float[Array, "m n"]:
     """F^(-1/2) vec μ for F = E[vec G vec Gᵀ] (rows of G one after the other), as full-matrix AdaGrad has it."""
     return product(symmetric_power(moment, -0.5), mu.reshape(-1, 1)).reshape(mu.shape)
 
 
+@checked
 def condition_residual(moment: Float[Array, "m m"], mu: Float[Array, "m n"]) -> Float[Array, ""]:
     """‖M μ - μ μᵀ μ‖_F / ‖μ μᵀ μ‖_F: zero if and only if M^(-1/2) μ is the polar factor of μ."""
     return _distance(product(moment, mu), product(product(mu, mu.T), mu))
 
 
+@checked
 def direction_residual(moment: Float[Array, "m m"], mu: Float[Array, "m n"]) -> Float[Array, ""]:
     """The least over c of ‖M μ - c μ μᵀ μ‖_F / ‖M μ‖_F: zero if and only if M^(-1/2) μ is a multiple of the polar factor."""
     moved, cubed = product(moment, mu), product(product(mu, mu.T), mu)
     return _distance(jnp.sum(moved * cubed) / jnp.sum(cubed**2) * cubed, moved)
 
 
+@checked
 def isotropic_moments(
     mu: Float[Array, "m n"], sigma: ArrayLike, batch: ArrayLike = 1
 ) -> tuple[Float[Array, "m m"], Float[Array, "n n"], Float[Array, "mn mn"]]:
@@ -71,12 +79,14 @@ def isotropic_moments(
     )
 
 
+@checked
 def isotropic_left_direction(mu: Float[Array, "m n"], sigma: ArrayLike, batch: ArrayLike = 1) -> Float[Array, "m n"]:
     """M^(-1/2) μ under that noise: the smoothed polar factor U S (S² + λ²)^(-1/2) Vᵀ with λ² = n σ²/batch; exact [ours]."""
     scale = jnp.asarray(sigma, mu.dtype) * jnp.sqrt(mu.shape[1] / jnp.asarray(batch, mu.dtype))
     return stabilized_sign(mu, scale)
 
 
+@checked
 def isotropic_full_direction(mu: Float[Array, "m n"], sigma: ArrayLike, batch: ArrayLike = 1) -> Float[Array, "m n"]:
     """F^(-1/2) vec μ under that noise: μ / (‖μ‖_F² + σ²/batch)^(1/2), a multiple of the gradient itself; exact [ours]."""
     tau = jnp.asarray(sigma, mu.dtype) ** 2 / jnp.asarray(batch, mu.dtype)

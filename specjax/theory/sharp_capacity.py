@@ -23,12 +23,14 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
+from specjax.arguments import checked
 from specjax.theory.capacity import check_alpha
 from specjax.theory.closed_forms import check_in
 
 SPECTRAL = ("muon", "newton")
 
 
+@checked
 def constant(optimizer: str, alpha: float) -> float:
     """The factor before d^(1 + 1/(2α)) E (M - z)^(-1/α): c_M (4/(π(α + 1)))^(1/α) of Muon, c_N (α - 1)^(-1/(2α)) of Newton.
 
@@ -43,6 +45,7 @@ def constant(optimizer: str, alpha: float) -> float:
     return alpha / math.pi * math.sin(math.pi / alpha) * (alpha - 1) ** (-1 / (2 * alpha))
 
 
+@checked
 def logarithm(n: int | float, alpha: float) -> float:
     """E (M - z)^(-1/α), M the largest of N standard normals and z another one; (2 ln N)^(-1/(2α)) to leading order.
 
@@ -63,6 +66,7 @@ def logarithm(n: int | float, alpha: float) -> float:
     return float(np.trapezoid(np.exp(-log_x / alpha) * (below - by_chance) / alpha, log_x) + rest)
 
 
+@checked
 def next_order(optimizer: str, d: int | float, n: int | float, alpha: float) -> float:
     """The relative correction of order ln N/d, negative: what s_i is less than linear in p_i, or the noise is more.
 
@@ -76,6 +80,7 @@ def next_order(optimizer: str, d: int | float, n: int | float, alpha: float) -> 
     return -b / (alpha * a**3) * square
 
 
+@checked
 def sharp_count(optimizer: str, d: int | float, n: int | float, alpha: float) -> float:
     """The mean number of items that one population step recovers, asymptotic for large d as the module says, `next_order` included.
 
@@ -88,6 +93,7 @@ def sharp_count(optimizer: str, d: int | float, n: int | float, alpha: float) ->
     return leading * (1 + next_order(optimizer, d, n, alpha))
 
 
+@checked
 def ratio(alpha: float) -> float:
     """The limit of Muon's count over Newton's, sec(π/2α) (4 √(α - 1)/(π(α + 1)))^(1/α); needs ln N/ln d > (2α - 1)/(α - 1).
 

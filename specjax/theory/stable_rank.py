@@ -11,22 +11,26 @@ from jaxtyping import Array, ArrayLike, Float
 from scipy.optimize import brentq
 from scipy.stats import chi2, norm
 
+from specjax.arguments import checked
 from specjax.spectral import spectral_norm
 
 SMALL_BALL_RELU = float(norm.sf(1))
 """P(σ(G) ≥ 1) = 1 - Φ(1) = 0.1587 for the ReLU: Assumption B with τ = 1."""
 
 
+@checked
 def small_ball_bound(effective_rank: float, p0: float, c0: float, c: float) -> float:
     """2 er(M)/(p_0 c_0 c): the bound on st(Z_n) that holds with probability 1 - 2c (Theorem 2.2)."""
     return 2 * effective_rank / (p0 * c0 * c)
 
 
+@checked
 def small_ball_samples(p0: float, c: float) -> float:
     """N = (8/p_0) log(1/c): from here on Theorem 2.2 holds, by the Chernoff bound exp(-p_0 n/8) ≤ c of its proof."""
     return 8 / p0 * float(np.log(1 / c))
 
 
+@checked
 def small_ball_samples_as_printed(p0: float, c: float) -> float:
     """log(1/2c)/(8 p_0), as printed: smaller by a factor of more than 64, and not enough (see the rare spikes of the experiment)."""
     return float(np.log(1 / (2 * c))) / (8 * p0)
@@ -53,6 +57,7 @@ class RareSpike(NamedTuple):
         return 1 / self.p0, (self.rows - 1) / (self.ratio * (1 - self.p0))
 
 
+@checked
 def concentrated_bound(nsr: ArrayLike, eps1: ArrayLike, eps2: ArrayLike) -> Float[Array, "..."]:
     """NSR (1 + ε_1)/(1 - ε_2)²: Theorems 2.6 (n samples, any weights) and 2.7 (m random rows, any inputs), Lemma 2.5.
 
@@ -63,28 +68,33 @@ def concentrated_bound(nsr: ArrayLike, eps1: ArrayLike, eps2: ArrayLike) -> Floa
     return nsr * (1 + eps1) / (1 - eps2) ** 2
 
 
+@checked
 def quadratic_nsr_bound(layer: int) -> float:
     """3^(2^ℓ) ≥ NSR of layer ℓ with t² activations, fixed weights and Gaussian inputs (Theorem 2.8, by hypercontractivity)."""
     return 3.0 ** (2**layer)
 
 
+@checked
 def quadratic_bound(layer: int, c: float) -> float:
     """27·3^(3·2^ℓ)/(2c), what the proof of Theorem 2.8 gives with c_0 = 1/3; printed is the larger 27·3^(2^(ℓ+2))/(2c)."""
     p0 = (2 / 3) ** 2 * 3.0 ** -(2 ** (layer + 1))
     return small_ball_bound(quadratic_nsr_bound(layer), p0, 1 / 3, c)
 
 
+@checked
 def quadratic_samples(layer: int, c: float) -> float:
     """18·3^(2^(ℓ+1)) log(1/c) columns, corrected as Theorem 2.2."""
     return small_ball_samples((2 / 3) ** 2 * 3.0 ** -(2 ** (layer + 1)), c)
 
 
+@checked
 def zipf(size: int, exponent: float) -> Float[np.ndarray, " size"]:
     """Probabilities ∝ rank^(-exponent)."""
     weights = np.arange(1.0, size + 1) ** -exponent
     return weights / weights.sum()
 
 
+@checked
 def zipf_exponent(size: int, largest: float) -> float:
     """The exponent at which the commonest of `size` tokens has the probability `largest`: 0.8596 for 1/26 of 50257.
 
@@ -97,28 +107,33 @@ def zipf_exponent(size: int, largest: float) -> float:
     return float(brentq(lambda s: zipf(size, s)[0] - largest, 0.0, 60.0))
 
 
+@checked
 def indicator_stable_rank(counts: Float[Array, "*batch tokens"]) -> Float[Array, "*batch"]:
     """st(H) = n / max_j c_j = 1/p_max of the token indicator, exactly (eq. 2.15)."""
     return jnp.sum(counts, axis=-1) / jnp.max(counts, axis=-1)
 
 
+@checked
 def embedding_bound(deviation: ArrayLike, largest_share: ArrayLike) -> Float[Array, "..."]:
     """((1 + ε)/(1 - ε))/p_max ≥ st(X) where every used embedding has (1 - ε) d ≤ ‖e_j‖² ≤ (1 + ε) d, ε < 1 (Lemma 2.9)."""
     eps, share = (jnp.asarray(x, jnp.result_type(float)) for x in (deviation, largest_share))
     return (1 + eps) / (1 - eps) / share
 
 
+@checked
 def rms_norm_bound(stable_rank: ArrayLike, low: ArrayLike, high: ArrayLike) -> Float[Array, "..."]:
     """(U/L) st(X) ≥ st(RMSNorm(X)) where L ≤ ‖x_t‖² ≤ U; holds always (Lemma 2.10)."""
     stable_rank, low, high = (jnp.asarray(x, jnp.result_type(float)) for x in (stable_rank, low, high))
     return high / low * stable_rank
 
 
+@checked
 def perturbation_failure(eps: float, d: int) -> float:
     """4 exp(-ε² d/64) ≥ P(‖x + g‖² is not within 1 ± ε of ‖x‖² + ‖g‖²) for g ~ N(0, σ² I_d) (Lemma 2.11)."""
     return 4 * float(np.exp(-(eps**2) * d / 64))
 
 
+@checked
 def norm_log_tail(eps: float, d: int) -> float:
     """log P(‖g‖²/d > 1 + ε/4), exact: what eq. (C.1) bounds by log 2 - ε² d/64, which fails for large d.
 
@@ -127,22 +142,26 @@ def norm_log_tail(eps: float, d: int) -> float:
     return float(chi2.logsf(d * (1 + eps / 4), d))
 
 
+@checked
 def norm_log_tail_as_printed(eps: float, d: int) -> float:
     """The bound log 2 - ε² d/64, the two-sided bound of eq. (C.1) as printed."""
     return float(np.log(2)) - eps**2 * d / 64
 
 
+@checked
 def norm_log_tail_bound(eps: float, d: int) -> float:
     """The bound log 2 - d (t - log(1 + t))/2 with t = ε/4: Cramér's bound on both tails, in place of eq. (C.1)."""
     t = eps / 4
     return float(np.log(2) - d * (t - np.log1p(t)) / 2)
 
 
+@checked
 def frobenius_share(tau: float, probability: float) -> float:
     """c_σ = τ² p/2: ‖σ(W A)‖_F² ≥ (1 - ε) c_σ (k/d) ‖A‖_F² with high probability; the proof gives τ² p (Lemma 2.12)."""
     return tau**2 * probability / 2
 
 
+@checked
 def residual_bound(x: Float[Array, "d n"], h: Float[Array, "k n"], delta: ArrayLike) -> Float[Array, "..."]:
     """((1+δ)/(1-δ)) (‖X‖_F² + (d/k)‖H‖_F²)/max{‖X‖_op², (d/k)‖H‖_op²} ≥ st(X + W H), W iid N(0, 1/k) (Lemma 2.13)."""
     share, delta = x.shape[0] / h.shape[0], jnp.asarray(delta, x.dtype)
@@ -168,6 +187,7 @@ class BlockBounds(NamedTuple):
     output: Float[Array, "..."]
 
 
+@checked
 def block_bounds(stable_rank: ArrayLike, norms: ColumnNorms, delta: ArrayLike) -> BlockBounds:
     """The five bounds of Proposition 2.14 for an input X with st(X) and column norms as given; 0 < δ < 1/4."""
     st, low, high, delta = (jnp.asarray(x, jnp.result_type(float)) for x in (stable_rank, *norms, delta))
@@ -181,6 +201,7 @@ def block_bounds(stable_rank: ArrayLike, norms: ColumnNorms, delta: ArrayLike) -
     )
 
 
+@checked
 def norms_after(norms: ColumnNorms, delta: ArrayLike, blocks: int) -> ColumnNorms:
     """c_-^(ℓ) = (1-δ)^(2ℓ) c_- and c_+^(ℓ) = r^ℓ c_+ + 2 Σ_{j=1}^ℓ r^j, r = (1+δ)²: column norms after ℓ blocks (Corollary 2.15)."""
     low, high, delta = (jnp.asarray(x, jnp.result_type(float)) for x in (*norms, delta))

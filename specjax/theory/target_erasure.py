@@ -11,9 +11,11 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 from scipy.stats import chi2
 
+from specjax.arguments import checked
 from specjax.theory.closed_forms import check_in
 
 
+@checked
 def polar_change_bound(u: Float[Array, "d k"], target: Float[Array, "d d"]) -> Float[Array, ""]:
     """A bound on ‖polar((U Uᵀ - M) U) - polar(U)‖_F: ‖[P, M]‖_F / 2λ, λ the least eigenvalue of the symmetric part of (W - M) P.
 
@@ -29,6 +31,7 @@ def polar_change_bound(u: Float[Array, "d k"], target: Float[Array, "d d"]) -> F
     return jnp.where(least > 0, commutator / (2 * jnp.where(least > 0, least, 1.0)), jnp.inf)
 
 
+@checked
 def reversal_probability(mu: ArrayLike, d: ArrayLike, k: ArrayLike) -> Float[np.ndarray, "*points"]:
     """The probability that U Uᵀ - μ v vᵀ has a negative eigenvalue, U of d × k standard normals, k >= d, v a unit vector: exact.
 
@@ -44,6 +47,7 @@ def reversal_probability(mu: ArrayLike, d: ArrayLike, k: ArrayLike) -> Float[np.
     return np.asarray(chi2.cdf(mu, degrees))
 
 
+@checked
 def along(u: Float[Array, "d k"], v: Float[Array, " d"], steps: Float[Array, " steps"]) -> Float[Array, " steps"]:
     """1/(vᵀ (P - s)⁻² v) for every length s that steps of Muon without a target have gone; 0 from where P - s is no longer positive.
 
@@ -57,6 +61,7 @@ def along(u: Float[Array, "d k"], v: Float[Array, " d"], steps: Float[Array, " s
     return jnp.where(positive, 1 / inverse, 0.0)
 
 
+@checked
 def first_true(happened: Bool[Array, " steps"]) -> Array:
     """The place of the first entry that is true, or the number of entries where none is."""
     return jnp.where(jnp.any(happened), jnp.argmax(happened), len(happened))

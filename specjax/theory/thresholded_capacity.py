@@ -15,6 +15,7 @@ from jaxtyping import Float
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
+from specjax.arguments import checked
 from specjax.theory import finite_capacity, muon_logits
 from specjax.theory.capacity import check_alpha, multi_step_exponents
 
@@ -26,16 +27,19 @@ _WEIGHTS = np.exp(-(_STEPS**2) / 2) / np.sum(np.exp(-(_STEPS**2) / 2))
 Numbers = Float[np.ndarray, " nodes"]
 
 
+@checked
 def thresholds(optimizer: str, d: int | float, alpha: float, steps: int, share: float = 1.0) -> list[float]:
     """d_s = share d^(e_s) before the steps s = 0, ..., `steps` - 1, e_s the exponents of Theorem 4.1 or 4.2, and d_0 = 0."""
     return [0.0, *(share * float(d) ** e for e in multi_step_exponents(optimizer, alpha, steps - 1)[1:])]
 
 
+@checked
 def rates(d: int | float, alpha: float, steps: int) -> list[float]:
     """η_s = d_{s+1}^α, with which gradient descent attains the exponents of Theorem 4.2."""
     return [float(d) ** (alpha * e) for e in multi_step_exponents("gd", alpha, steps)[1:]]
 
 
+@checked
 def expected_counts(
     optimizer: str,
     d: int | float,
@@ -74,6 +78,7 @@ def expected_counts(
     )
 
 
+@checked
 def last_item(d: int | float, n: int | float, alpha: float, after: Sequence[float]) -> float:
     """The item beyond the last threshold that all steps of Muon leave recovered in half of the draws; arguments as above.
 

@@ -2,10 +2,12 @@
 
 from jaxtyping import Array, ArrayLike, Float
 
+from specjax.arguments import checked
 from specjax.theory.closed_forms import check_in, floats, in_float64
 
 
 @in_float64
+@checked
 def wishart_moments(d: ArrayLike, k: ArrayLike) -> tuple[Float[Array, "..."], Float[Array, "..."], Float[Array, "..."]]:
     """α_1, α_2, α_3: the diagonal entries of E[W], E[W²], E[W³]; exact (outer-product, eqs. 8-10).
 

@@ -1,12 +1,15 @@
 """Several optimizers from one start on the same batches, inside one program: for measurements of sweeps, where every run is a small one."""
 
 from collections.abc import Callable, Sequence
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Int, PyTree
+
+from specjax.arguments import checked, shown
 
 
 class _State(NamedTuple):
@@ -15,6 +18,7 @@ class _State(NamedTuple):
     alive: Bool[Array, " optimizers"]
 
 
+@checked
 def train_side_by_side(
     optimizers: Sequence[optax.GradientTransformation],
     params: PyTree,
@@ -44,6 +48,10 @@ def train_side_by_side(
     """
     if not optimizers:
         raise ValueError("Runs side by side need one or more optimizers, got none.")
+    if not all(isinstance(one, optax.GradientTransformation) for one in optimizers):
+        raise ValueError(f"Runs side by side need optimizers of optax, got {shown(optimizers)}.")
+    if not all(isinstance(length, Integral) for length in lengths):
+        raise ValueError(f"lengths needs numbers of steps, got {shown(lengths)}.")
     if list(lengths) != sorted(set(lengths)) or min(lengths, default=-1) < 0:
         raise ValueError(
             f"lengths needs different numbers of steps in ascending order from 0 on, got {tuple(lengths)}."

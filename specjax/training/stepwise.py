@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from specjax import keeping
+from specjax.arguments import checked, shown
 from specjax.training.checkpoints import Checkpoints
 
 Step = Callable[[PyTree, Any], tuple[PyTree, ArrayLike]]
@@ -39,6 +40,7 @@ class NotFinite(ValueError):
         self.losses = losses
 
 
+@checked
 def train_steps(
     step: Step,
     state: PyTree,
@@ -80,7 +82,10 @@ def train_steps(
         if checkpoints is not None:
             held.enter_context(checkpoints.writing())
             run = _latest(checkpoints, run, steps, every)
-        remaining, batch = iter(batches), None
+        try:
+            remaining, batch = iter(batches), None
+        except TypeError:
+            raise ValueError(f"train_steps needs an iterable as batches, got {shown(batches)}.") from None
         for number in range(len(run.losses)):
             batch = _next(remaining, number, steps)
         if checkpoints is not None and len(run.losses) < steps:
@@ -90,7 +95,10 @@ def train_steps(
             state, losses = run.state, []
             for number in range(len(run.losses), len(run.losses) + every):
                 batch = _next(remaining, number, steps)
-                state, loss = step(state, batch)
+                made = step(state, batch)
+                if not isinstance(made, tuple) or len(made) != 2:
+                    raise ValueError(f"A step gives the next state and its loss, a pair, got {shown(made)}.")
+                state, loss = made
                 if np.shape(loss) != ():
                     raise ValueError(
                         f"A step gives the next state and its loss, one number, got a loss of shape {np.shape(loss)}."

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+from specjax.arguments import checked
 from specjax.diagnostics.layer_report import stable_ranks_of
 from specjax.diagnostics.probe import Probe, listed
 from specjax.optim.matrices import map_stacked
@@ -31,6 +32,7 @@ class Ranks(NamedTuple):
     """nr(G) of the gradient, 0 where it is zero."""
 
 
+@checked
 def measure_ranks(
     loss: Callable[[PyTree, PyTree], Any], params: PyTree, batch: PyTree, *, splits: Splits | None = None
 ) -> Ranks:

@@ -12,7 +12,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, Key, UInt8
+from jaxtyping import Array, Int, Key, Shaped, UInt8
+
+from specjax.arguments import checked
 
 VOCABULARY = 256
 _HELP = Path(__file__).parent / "help" / "python-3.11.7.txt.gz"
@@ -25,6 +27,7 @@ class Text(NamedTuple):
     validation: UInt8[np.ndarray, " m"]
 
 
+@checked
 def load(path: str | PathLike[str] | None = None, *, held_out: float = 0.1) -> Text:
     """The bytes of a file, or of Python's help; the last `held_out` of them are for validation.
 
@@ -42,7 +45,8 @@ def load(path: str | PathLike[str] | None = None, *, held_out: float = 0.1) -> T
     return Text(data[:cut], data[cut:])
 
 
-def draw(data: Array, key: Key[Array, ""], count: int, length: int) -> Int[Array, "count _"]:
+@checked
+def draw(data: Shaped[Array, " n"], key: Key[Array, ""], count: int, length: int) -> Int[Array, "count _"]:
     """Stretches of length + 1 bytes from anywhere in the data, with replacement.
 
     Raises:
@@ -54,6 +58,7 @@ def draw(data: Array, key: Key[Array, ""], count: int, length: int) -> Int[Array
     return data[starts[:, None] + jnp.arange(length + 1)[None]].astype(jnp.int32)
 
 
+@checked
 def stretches(data: UInt8[np.ndarray, " n"], count: int, length: int) -> Int[np.ndarray, "count _"]:
     """`count` stretches at equal distances: always the same ones, for validation. Raises as `draw`."""
     _check_length(len(data), length)
@@ -61,8 +66,11 @@ def stretches(data: UInt8[np.ndarray, " n"], count: int, length: int) -> Int[np.
     return data[starts[:, None] + np.arange(length + 1)].astype(np.int32)
 
 
+@checked
 def unigram_entropy(data: UInt8[np.ndarray, " n"]) -> float:
     """-Σ f log f over the frequencies of bytes, in nats: the least loss of a model that knows no context."""
+    if data.dtype != np.uint8:
+        raise ValueError(f"The data of a text are bytes, got {data.dtype}; take load(path).")
     frequencies = np.bincount(data, minlength=VOCABULARY) / len(data)
     seen = frequencies[frequencies > 0]
     return float(-np.sum(seen * np.log(seen)))

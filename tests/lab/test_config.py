@@ -25,6 +25,8 @@ class Config(lab.Config):
     draws: int = lab.seeds(100)
     target: str = lab.text("", help="a file")
     exact: bool = lab.switch(True, help="exact in x")
+    width: int = lab.integer(8, help="rows")
+    steps: int = lab.integer(8, most=lab.MOST_COUNT, help="steps")
 
 
 def test_the_defaults_are_a_configuration_and_its_fields_are_flags():
@@ -45,6 +47,8 @@ def test_the_defaults_are_a_configuration_and_its_fields_are_flags():
         "draws": 100,
         "target": "",
         "exact": True,
+        "width": 8,
+        "steps": 8,
     }
     assert {flag.option for flag in flags(config)} >= {"--seed", "--ds", "--d1", "--rate"}
     assert override(config, {"ds": "4,8", "exact": "false"}) == Config(ds=(4, 8), exact=False)
@@ -85,6 +89,27 @@ def test_the_defaults_are_a_configuration_and_its_fields_are_flags():
         ({"ratio": 0.5}, "ratio must be a finite number of at least 1 between -inf and 10, ends excluded, got 0.5"),
         ({"ratio": 10.0}, "ratio must be a finite number"),
         ({"draws": 1}, "draws must be at least 2, got 1"),
+        ({"d1": 2.5}, r"^d1 must be an integer, got 2.5\.$"),
+        ({"d1": True}, r"^d1 must be an integer, got True\.$"),
+        ({"d1": None}, r"^d1 must be an integer, got None\.$"),
+        ({"width": 2**20 + 1}, r"^width must be at least 1 and at most 1048576, got 1048577\.$"),
+        ({"steps": 2**31}, r"^steps must be at least 1 and at most 2147483647, got 2147483648\.$"),
+        ({"ds": (8, 99999999999999999999)}, r"^ds needs sizes of at most 1048576, got \(8, 99999999999999999999\)\.$"),
+        ({"ds": (8, 16.5)}, "different sizes in ascending order"),
+        ({"ds": 8}, "different sizes in ascending order, each at least 2, got 8"),
+        ({"rate": "0.1"}, r"^rate must be a finite number between 0 and inf, ends excluded, got '0.1'\.$"),
+        ({"rate": 1e300}, "got 1e[+]300, beyond 3.4e38, the largest of float32"),
+        ({"rate": 10**400}, "rate must be a finite number"),
+        ({"alphas": (2.0, 1e39)}, "different finite numbers"),
+        ({"alphas": 2.0}, "different finite numbers"),
+        ({"kappas": (1.0, 1e39)}, "ascending order"),
+        ({"rates": (0.1, 1.0, 1e39)}, "rates needs 3 or more positive"),
+        ({"rates": 0.1}, "rates needs 3 or more positive"),
+        ({"draws": 2**31}, "draws must be at least 2 and at most 2147483647, got 2147483648"),
+        ({"target": 3}, r"^target must be text, got 3\.$"),
+        ({"exact": "yes"}, r"^exact must be True or False, got 'yes'\.$"),
+        ({"seed": 0.5}, "seed must be from 0"),
+        ({"seed": "x"}, "seed must be from 0"),
         ({"seed": -1}, "seed must be from 0"),
         ({"seed": 2**32}, "seed must be from 0"),
     ],
@@ -92,3 +117,30 @@ def test_the_defaults_are_a_configuration_and_its_fields_are_flags():
 def test_a_field_refuses_what_cannot_be_judged(fields, match):
     with pytest.raises(ValueError, match=match):
         Config(**fields)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        lambda: lab.integer("x", help="h"),
+        lambda: lab.integer(None, help="h"),
+        lambda: lab.integer(3, most=2, help="h"),
+        lambda: lab.integer(3, help=None),
+        lambda: lab.number(float("nan"), help="h"),
+        lambda: lab.number("x", help="h"),
+        lambda: lab.number(1.0, below=1, help="h"),
+        lambda: lab.numbers(1, "x", help="h"),
+        lambda: lab.sizes(8, 4, help="h"),
+        lambda: lab.sizes(None, help="h"),
+        lambda: lab.ascending(1, float("nan"), least=0, help="h"),
+        lambda: lab.grid(1, 2, help="h"),
+        lambda: lab.seeds(1),
+        lambda: lab.root_seed(-1, help="h"),
+        lambda: lab.text(None, help="h"),
+        lambda: lab.switch("true", help="h"),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_a_default_passes_the_check_of_its_field(field):
+    with pytest.raises(ValueError, match=r"^(The default of a field|\w+ needs) [^\n]+\.$"):
+        field()

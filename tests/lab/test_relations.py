@@ -1,5 +1,6 @@
 """Each relation on data in which it holds, in which it does not, and on too few to tell."""
 
+import pathlib
 import re
 
 import matplotlib as mpl
@@ -297,6 +298,53 @@ def test_a_lead_is_of_pairs():
     assert verdict(lab.ahead(second, first, least=0.5)) == "refuted"
     with pytest.raises(ValueError, match="'first' and 'second' differ"):
         lab.ahead(first, second.isel(d=slice(2)), least=0)
+
+
+def test_rules_read_as_sentences():
+    y, constant = noisy(1 / SIZES), noisy(np.full(5, 2.0))
+    side = "confirmed if every interval (4 standard errors) lies {}, refuted if one lies on the other side"
+    lead = lab.ahead(y, y / 2, least=0)
+    ends = "inconclusive if the best of a grid of 4 is one of its ends"
+    tuned = lab.within_grid(lab.within_grid(lead, xr.DataArray(1), 4), xr.DataArray(2), 4)
+    rules = {
+        lead: side.format("above the least lead that counts, 0"),
+        lab.above(y, 0.0, "nothing, that is 0,"): side.format("above nothing, that is 0"),
+        lab.below(y, 1.0, " one\n. "): side.format("below one"),
+        lab.near(
+            constant, 2.0, 0.1, "a tenth, say,"
+        ): "confirmed if every interval (4 standard errors) is nearer to the target "
+        "than a tenth, say, refuted if one is farther",
+        tuned: f"{side.format('above the least lead that counts, 0')}; {ends}",
+        lab.vanishes(
+            y, "d"
+        ): "local exponent between d = 64 and 128 ± 4 standard errors (Student's t): confirmed if all of it lies "
+        "below -0.25, refuted if none does; inconclusive if the curves E + A xᵇ that the data allow have a limit E that is not 0",
+        lab.settles(
+            constant, "d"
+        ): "local exponent between d = 64 and 128 ± 4 standard errors (Student's t): confirmed if all of it "
+        "lies between -0.25 and 0.25, refuted if none does; refuted as well if the curves that the data allow grow without end",
+    }
+    for relation, rule in rules.items():
+        assert relation.judge({}).rule == rule
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("called", [None, "", " ,", 3.0])
+def test_a_threshold_has_words(called):
+    for make in (lab.above, lab.below):
+        with pytest.raises(
+            ValueError,
+            match=rf"^{make.__name__} needs (words for its number, such as 'a tenth'|text as called), got [^\n]*\.$",
+        ):
+            make(noisy(SIZES), 1.0, called)
+
+
+def test_records_hold_rules_that_read_as_sentences():
+    records = pathlib.Path(__file__).parents[2] / "records"
+    broken = re.compile(r",,|-inf|\(\)|, [.;]|  |\bnan\b")
+    rules = [rule for file in records.glob("*.json") for rule in re.findall(r'"rule": "(.*)"', file.read_text())]
+    assert len(rules) > 100
+    assert [rule for rule in rules if broken.search(rule)] == []
 
 
 def test_shares_of_draws():

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from specjax.arguments import checked
 from specjax.diagnostics.layout.program import uses_in
 from specjax.diagnostics.layout.rows import Kind, Label, LayoutRow, row
 from specjax.optim.names import is_box, leaf_names
@@ -81,6 +82,7 @@ class MatrixLayout:
         )
 
 
+@checked
 def matrix_layout(loss: Callable[[PyTree, PyTree], Any], params: PyTree, batch: PyTree) -> MatrixLayout:
     """What every leaf does in the program of a loss, as labels and dimension numbers for `optim.muon`, with the reason in words.
 

@@ -60,7 +60,7 @@ def within_a_factor_of_2(logs: xr.DataArray) -> lab.Relation:
 
 def has_exponent(values: xr.DataArray, exponent: float, within: float) -> lab.Relation:
     """Straight lines through the logarithms of `values` over log d have the slope `exponent`, to less than `within`."""
-    return lab.near(straight(values), exponent, within, f"{within:g}, half the distance to the next exponent,")
+    return lab.near(straight(values), exponent, within, f"{within:g}, half the distance to the next exponent")
 
 
 def counts_by_formula(

@@ -39,7 +39,7 @@ class Config(sweeps.Config):
     seeds: int = lab.seeds(32, least=10, help="draws of the embeddings")
     many_n: int = lab.integer(500, least=2, help="items N of many steps")
     many_dims: tuple[int, ...] = lab.sizes(16, 48, least=4, points=2, help="dimensions d of these")
-    many_steps: int = lab.integer(20, least=10, help="their number")
+    many_steps: int = lab.integer(20, least=10, most=lab.MOST_COUNT, help="their number")
     many_seeds: int = lab.seeds(80, least=10, help="their draws, and those of diverging runs")
     newton_n: int = lab.integer(300, least=2, help="items N of Newton's method")
     newton_dims: tuple[int, ...] = lab.sizes(12, 24, least=4, points=2, help="dimensions d of these")

@@ -136,14 +136,14 @@ def straight_lines(config: Config, data: judging.Data) -> lab.Relation:
     """Straight lines through the counts of Muon, d from `fit_from` on, have the exponent 1 + 1/(2α) to 0.05 in the mean over α."""
     slope = judging.straight(judged(config, data, "muon"))
     excess = (slope - 1 - 1 / (2 * slope.alpha)).mean("alpha").rename("slope less the theorem's")
-    return lab.near(excess, 0.0, SLOPE, f"{SLOPE}, as a figure shows it,")
+    return lab.near(excess, 0.0, SLOPE, f"{SLOPE}, as a figure shows it")
 
 
 @states(("figure-2a", "figure-2-fit"), holds=False, controls=exact_power("descent") | DESCENT_CONTROLS)
 def straight_lines_of_descent(config: Config, data: judging.Data) -> lab.Relation:
     """Straight lines through the counts of gradient descent have the exponent 1/(2α) to 0.05, at every α."""
     slope = judging.straight(of_groups(data))
-    return lab.near(slope, 1 / (2 * slope.alpha), SLOPE, f"{SLOPE}, as a figure shows it,")
+    return lab.near(slope, 1 / (2 * slope.alpha), SLOPE, f"{SLOPE}, as a figure shows it")
 
 
 @states(("theorem-b-1", "section-3-newton"), controls=DESCENT_FOR_MUON)
@@ -164,7 +164,7 @@ def muon_above_descent(config: Config, data: judging.Data) -> lab.Relation:
 def superposition(config: Config, data: judging.Data) -> lab.Relation:
     """At the largest d and the smallest α one population step of Muon stores more than d items."""
     count = judged(config, data, "muon").sel(alpha=min(config.alphas), drop=True).isel(d=-1, drop=True)
-    return lab.above(count, float(config.dims[-1]), "d, the most that orthogonal embeddings allow,")
+    return lab.above(count, float(config.dims[-1]), "d, the most that orthogonal embeddings allow")
 
 
 def tables(config: Config, data: judging.Data) -> list[lab.Table]:

@@ -25,7 +25,7 @@ from specjax.sizes import AnySize, Size
 from specjax.training.in_context import OPTIMIZERS, RECORDED, moved_on, paper_optimizers, train_to_recall
 
 CLEAR = 0.1  # The smallest lead that counts; accuracies that differ by less are alike.
-LEAST = "a tenth, the smallest lead that counts,"
+LEAST = "a tenth, the smallest lead that counts"
 
 
 class Config(lab.Config):
@@ -34,18 +34,22 @@ class Config(lab.Config):
     items: int = lab.integer(16, least=2, help="N, tokens of each vocabulary")
     length: int = lab.integer(10, help="T, tokens of a sequence")
     triggers: int = lab.integer(2, help="K, triggers of a sequence")
-    repeats: int = lab.integer(2, least=2, help="M, times each appears")
+    repeats: int = lab.integer(2, least=2, most=lab.MOST_COUNT, help="M, times each appears")
     dims: tuple[int, ...] = lab.sizes(12, 16, least=2, points=2, help="widths d of the transformer")
     output_exponent: float = lab.number(1.5, above=0, help="α_o where outputs are skewed")
     trigger_exponent: float = lab.number(1.5, above=0, help="α_t where triggers are skewed")
-    batches: tuple[int, ...] = lab.sizes(16, 32, points=2, help="sequences of a step, the last for all figures but 8")
-    iterations: tuple[int, ...] = lab.sizes(128, 256, points=2, help="steps after which to evaluate")
+    batches: tuple[int, ...] = lab.sizes(
+        16, 32, points=2, most=lab.MOST_COUNT, help="sequences of a step, the last for all figures but 8"
+    )
+    iterations: tuple[int, ...] = lab.sizes(
+        128, 256, points=2, most=lab.MOST_COUNT, help="steps after which to evaluate"
+    )
     muon_rates: tuple[float, ...] = lab.numbers(0.03, above=0, help="learning rates of Muon")
     adamw_rates: tuple[float, ...] = lab.numbers(0.02, above=0, help="of AdamW, as many")
     sgd_rates: tuple[float, ...] = lab.numbers(0.1, above=0, help="of SGD, as many")
-    evaluation: int = lab.integer(128, help="sequences of each evaluation")
+    evaluation: int = lab.integer(128, most=lab.MOST_COUNT, help="sequences of each evaluation")
     seeds: int = lab.seeds(16, help="draws of weights and batches that judge")
-    choosing: int = lab.integer(1, help="further draws, which choose the learning rates")
+    choosing: int = lab.integer(1, most=lab.MOST_COUNT, help="further draws, which choose the learning rates")
 
     def __post_init__(self) -> None:
         super().__post_init__()

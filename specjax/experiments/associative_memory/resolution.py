@@ -163,7 +163,7 @@ def scale(name: str, key: str, cites: str, says: str) -> None:
     def exponent(config: Config, data: judging.Data) -> lab.Relation:
         expected = capacity.singular_value_exponents(config.alpha)[key]
         slope = fits.slopes(xr.ufuncs.log(data["spectrum"][name].astype(float)), "d")
-        return lab.near(slope, expected, HALF, "1/4, half of the 1/2 by which a wrong exponent is off,")
+        return lab.near(slope, expected, HALF, "1/4, half of the 1/2 by which a wrong exponent is off")
 
 
 scale("s_bulk", "bulk", "appendix-b-2-bulk", "The bulk singular value s_(d/2) of the gradient falls as d^-α.")

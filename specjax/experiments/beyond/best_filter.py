@@ -43,7 +43,7 @@ Data = dict[str, xr.Dataset]
 class Config(lab.Config):
     """Items, dimensions, exponents and draws."""
 
-    seed: int = lab.integer(3, least=0, help="root of all randomness, a fresh one for what was changed")
+    seed: int = lab.root_seed(3, help="root of all randomness, a fresh one for what was changed")
     n: int = lab.integer(10_000, least=2, help="items N")
     dims: tuple[int, ...] = lab.sizes(128, 256, least=4, points=2, help="dimensions d")
     alphas: tuple[float, ...] = lab.numbers(1.25, 1.5, 2.0, above=1, help="exponents of the frequencies")

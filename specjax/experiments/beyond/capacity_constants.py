@@ -28,11 +28,13 @@ EARLY, TURNING, LATE = 1.2, 1.4, 2.0
 class Config(lab.Config):
     """Items, dimensions and draws; the exponents are those at which the ratio of the two was predicted."""
 
-    seed: int = lab.integer(2, least=0, help="root of all randomness, a fresh one for the size that was changed")
+    seed: int = lab.root_seed(2, help="root of all randomness, a fresh one for the size that was changed")
     n: int = lab.integer(10_000, least=2, help="items N")
     dims: tuple[int, ...] = lab.sizes(64, 128, 256, least=4, points=2, help="dimensions d")
     seeds: int = lab.seeds(24, help="draws of the embeddings")
-    more: tuple[int, ...] = lab.sizes(1250, 5000, 20_000, least=2, points=2, help="numbers of items, for the logarithm")
+    more: tuple[int, ...] = lab.sizes(
+        1250, 5000, 20_000, least=2, points=2, most=lab.MOST_COUNT, help="numbers of items, for the logarithm"
+    )
     d: int = lab.integer(96, least=4, help="the dimension there")
     more_seeds: int = lab.seeds(40, help="draws there")
 

@@ -29,10 +29,12 @@ CLAIMED, RIVALS = "race", ("nr/st", "mean nr/st")
 class Config(lab.Config):
     """Draws and lengths of the trainings."""
 
-    seed: int = lab.integer(1, least=0, help="root of all randomness; another one's draws chose what is claimed")
+    seed: int = lab.root_seed(1, help="root of all randomness; another one's draws chose what is claimed")
     seeds: int = lab.seeds(100, least=20, help="networks of each class")
     classes: int = lab.integer(len(NETWORKS), least=1, help="classes of networks, from the first on")
-    lengths: tuple[int, ...] = lab.sizes(10, 30, 100, points=2, help="steps K after which the two are compared")
+    lengths: tuple[int, ...] = lab.sizes(
+        10, 30, 100, points=2, most=lab.MOST_COUNT, help="steps K after which the two are compared"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

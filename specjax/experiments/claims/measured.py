@@ -77,7 +77,7 @@ class Measured:
 
     def differ(self, *stated: Any, **options: Any) -> Sentence:
         """The medians of the errors are more than rounding (those of random problems have no mean); arguments as for `on`."""
-        least = f"the least difference that counts, {self.counts:g},"
+        least = f"the least difference that counts, {self.counts:g}"
         return self.above(self.counts, least, *stated, by="median", **options)
 
     def above(self, level: Form, called: str, *stated: Any, by: Any = "mean", **options: Any) -> Sentence:

@@ -155,7 +155,7 @@ ERRORS.mean(debiased, "debiased", "claim-5", "debiased", rivals=INSTEAD, correct
 )
 
 # On the draws: on the closed form it would be algebra, since (1 - γ)(1 + γ^t) < (1 + γ)(1 - γ^t) for t > 1.
-NEWEST, LATER, PLAIN = "σ², the error of the newest sample,", {"t": slice(1, None)}, {"without the correction": "plain"}
+NEWEST, LATER, PLAIN = "σ², the error of the newest sample", {"t": slice(1, None)}, {"without the correction": "plain"}
 ERRORS.below(SIGMA**2, NEWEST, "debiased-gains", "claim-6-threshold", "debiased", PLAIN, at=LATER, corrected=True)(
     "With bias correction the average beats the newest sample from the second step on, whatever μ is."
 )

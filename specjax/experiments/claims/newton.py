@@ -163,7 +163,7 @@ def to_rounding(errors: xr.DataArray, *_: object) -> lab.Relation:
 
 def half_right(errors: xr.DataArray, *_: object) -> lab.Relation:
     """Half of the digits are right in each precision, at its condition number."""
-    return lab.below(errors, 1.0, "√eps, half of the digits,", by="median")
+    return lab.below(errors, 1.0, "√eps, half of the digits", by="median")
 
 
 FINAL = Measured(states)

@@ -28,9 +28,11 @@ DRIFTS = ["√PᵀP - √QᵀQ", "of the other side", "not aligned", "PᵀP - Q�
 class Config(lab.Config):
     """Numbers of steps and draws."""
 
-    steps: tuple[int, ...] = lab.sizes(20, 60, 180, points=2, help="steps that one length of time is cut into")
+    steps: tuple[int, ...] = lab.sizes(
+        20, 60, 180, points=2, most=lab.MOST_COUNT, help="steps that one length of time is cut into"
+    )
     seeds: int = lab.seeds(200, help="draws of the start")
-    seed: int = lab.integer(1, least=0, help="root of all randomness; other draws showed where rounding is amplified")
+    seed: int = lab.root_seed(1, help="root of all randomness; other draws showed where rounding is amplified")
 
 
 def drifts(key: Key[Array, ""], steps: int) -> dict[str, Array]:

@@ -28,7 +28,7 @@ EIGHTH, QUARTER = (1 / 8, "half way to the next quarter power"), (1 / 4, "half w
 class Config(lab.Config):
     """Sizes, exponents and draws."""
 
-    seed: int = lab.integer(1, least=0, help="root of all randomness; bounds were set on other draws")
+    seed: int = lab.root_seed(1, help="root of all randomness; bounds were set on other draws")
     widths: tuple[int, ...] = lab.sizes(32, 48, 64, least=16, points=2, help="rows and columns of W, multiples of 16")
     alphas: tuple[float, ...] = lab.numbers(0.75, 1.5, above=0, help="exponents of the eigenvalues of the covariance")
     seeds: int = lab.seeds(32, help="draws of the target")

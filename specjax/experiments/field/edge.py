@@ -27,9 +27,9 @@ SHORT, DOUBT = 0.25, 0.05
 class Config(lab.Config):
     """Step sizes, steps and draws."""
 
-    seed: int = lab.integer(4, least=0, help="root of all randomness, a fresh one for what was changed")
+    seed: int = lab.root_seed(4, help="root of all randomness, a fresh one for what was changed")
     rates: tuple[float, ...] = lab.ascending(1, 1.4, 2, least=0.5, points=3, help="step sizes, in units of each method")
-    every: int = lab.integer(60, least=2, help="steps between two of the 12 records")
+    every: int = lab.integer(60, least=2, most=lab.MOST_COUNT, help="steps between two of the 12 records")
     seeds: int = lab.seeds(24, help="draws of data and weights")
 
 

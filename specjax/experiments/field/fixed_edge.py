@@ -21,9 +21,9 @@ LINEAR_MODELS = 8
 class Config(lab.Config):
     """Step sizes, steps and draws."""
 
-    seed: int = lab.integer(1, least=0, help="root of all randomness; step sizes were chosen on other draws")
+    seed: int = lab.root_seed(1, help="root of all randomness; step sizes were chosen on other draws")
     rates: tuple[float, ...] = lab.ascending(0.012, 0.024, 0.048, least=0.001, points=3, help="lengths of steps")
-    every: int = lab.integer(60, least=2, help="steps between two of the 12 records")
+    every: int = lab.integer(60, least=2, most=lab.MOST_COUNT, help="steps between two of the 12 records")
     seeds: int = lab.seeds(12, help="draws of data and weights")
 
 

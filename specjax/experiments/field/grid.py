@@ -27,7 +27,7 @@ ROUNDING = 1e-9
 class Config(lab.Config):
     """Sizes, step lengths and draws."""
 
-    seed: int = lab.integer(1, least=0, help="root of all randomness; bounds were set on other draws")
+    seed: int = lab.root_seed(1, help="root of all randomness; bounds were set on other draws")
     n: int = lab.integer(16, least=2, help="rows and columns of W")
     rates: tuple[float, ...] = lab.numbers(
         0.028, 0.031, 0.034, 0.037, 0.04, 0.045, 0.08, 0.12, 0.2, above=0, help="fixed step lengths"

@@ -22,9 +22,9 @@ FIRST = 5
 class Config(lab.Config):
     """Sizes, lengths and draws."""
 
-    seed: int = lab.integer(3, least=0, help="root of all randomness; bounds were set on other draws")
+    seed: int = lab.root_seed(3, help="root of all randomness; bounds were set on other draws")
     widths: tuple[int, ...] = lab.sizes(12, 24, least=4, points=2, help="features, inputs and outputs")
-    lengths: tuple[int, ...] = lab.sizes(50, 150, least=20, help="steps of a training")
+    lengths: tuple[int, ...] = lab.sizes(50, 150, least=20, most=lab.MOST_COUNT, help="steps of a training")
     seeds: int = lab.seeds(56, least=4, help="features, teachers and batches; each half chooses the steps of the other")
 
 

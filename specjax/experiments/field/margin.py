@@ -25,8 +25,8 @@ METHODS = {
 class Config(lab.Config):
     """Steps and data sets."""
 
-    seed: int = lab.integer(1, least=0, help="root of all randomness; bounds were set on other draws")
-    steps: int = lab.integer(4000, least=500, help="steps")
+    seed: int = lab.root_seed(1, help="root of all randomness; bounds were set on other draws")
+    steps: int = lab.integer(4000, least=500, most=lab.MOST_COUNT, help="steps")
     seeds: int = lab.seeds(32, help="data sets")
 
 

@@ -23,7 +23,7 @@ Data = dict[str, xr.Dataset]
 class Config(lab.Config):
     """Depths, starts and draws."""
 
-    seed: int = lab.integer(1, least=0, help="root of all randomness; bounds were set on other draws")
+    seed: int = lab.root_seed(1, help="root of all randomness; bounds were set on other draws")
     depths: tuple[int, ...] = lab.sizes(2, 3, least=2, help="layers")
     starts: tuple[float, ...] = lab.numbers(
         0.05,

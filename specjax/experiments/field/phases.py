@@ -42,9 +42,7 @@ def budgets(width: int) -> tuple[int, ...]:
 class Config(lab.Config):
     """Sizes and draws."""
 
-    seed: int = lab.integer(
-        4, least=0, help="root of all randomness; points, lengths and budgets were set on other draws"
-    )
+    seed: int = lab.root_seed(4, help="root of all randomness; points, lengths and budgets were set on other draws")
     widths: tuple[int, ...] = lab.sizes(48, least=24, help="rows and columns of W")
     seeds: int = lab.seeds(
         18, least=TUNED + 2, help="draws of target and data, of which 6 choose the lengths of the steps"

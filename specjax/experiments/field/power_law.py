@@ -37,9 +37,7 @@ INPUTS = 1024
 class Config(lab.Config):
     """Sizes and draws, of the experiments that solve the descent."""
 
-    seed: int = lab.integer(
-        2, least=0, help="root of all randomness; bounds were set, and statements added, on other draws"
-    )
+    seed: int = lab.root_seed(2, help="root of all randomness; bounds were set, and statements added, on other draws")
     widths: tuple[int, ...] = lab.sizes(16, 32, 64, 128, 256, least=8, points=5, help="features")
     seeds: int = lab.seeds(32, help="draws of the features")
 

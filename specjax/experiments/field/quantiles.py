@@ -22,10 +22,10 @@ NATS, LEAST = 0.05, 0.02
 class Config(lab.Config):
     """Sizes, lengths and draws."""
 
-    seed: int = lab.integer(1, least=0, help="root of all randomness; the rate and bounds were set on other draws")
+    seed: int = lab.root_seed(1, help="root of all randomness; the rate and bounds were set on other draws")
     text: str = lab.text("", help="a text file; Python's own help if empty")
     widths: tuple[int, ...] = lab.sizes(8, 16, 32, least=4, points=2, help="d, the residual stream")
-    lengths: tuple[int, ...] = lab.sizes(50, 100, points=2, help="steps after which to look")
+    lengths: tuple[int, ...] = lab.sizes(50, 100, points=2, most=lab.MOST_COUNT, help="steps after which to look")
     rate: float = lab.number(0.02, above=0, help="Muon's constant learning rate")
     seeds: int = lab.seeds(16, help="draws of weights and batches")
 

@@ -23,7 +23,7 @@ STARTS = ["equal determinants", "opposite determinants", "Gaussian", "first step
 class Config(lab.Config):
     """Conditions and draws."""
 
-    seed: int = lab.integer(1, least=0, help="root of all randomness; bounds were set on other draws")
+    seed: int = lab.root_seed(1, help="root of all randomness; bounds were set on other draws")
     conditions: tuple[float, ...] = lab.numbers(10, 1000, above=1, help="condition numbers of the target")
     seeds: int = lab.seeds(96, help="draws of the start")
 

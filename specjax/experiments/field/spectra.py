@@ -29,9 +29,9 @@ LARGEST = 1e3
 class Config(lab.Config):
     """Sizes, lengths and draws."""
 
-    seed: int = lab.integer(2, least=0, help="root of all randomness; bounds and rates were set on other draws")
+    seed: int = lab.root_seed(2, help="root of all randomness; bounds and rates were set on other draws")
     widths: tuple[int, ...] = lab.sizes(16, 48, least=CLASSES, help=f"units between layers of {CLASSES}")
-    lengths: tuple[int, ...] = lab.sizes(40, 120, least=10, help="steps of a training")
+    lengths: tuple[int, ...] = lab.sizes(40, 120, least=10, most=lab.MOST_COUNT, help="steps of a training")
     seeds: int = lab.seeds(24, least=4, help="networks and classes; each half of them chooses the steps of the other")
 
 

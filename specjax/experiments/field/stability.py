@@ -21,9 +21,7 @@ class Config(lab.Config):
 
     over: tuple[float, ...] = lab.numbers(2, 4, 8, above=1, help="step lengths over the largest stable one")
     seeds: int = lab.seeds(128, help="draws of the start")
-    seed: int = lab.integer(
-        1, least=0, help="root of all randomness; other draws showed what a mean of rare failures is"
-    )
+    seed: int = lab.root_seed(1, help="root of all randomness; other draws showed what a mean of rare failures is")
 
 
 def stability(key: Key[Array, ""], over: Array) -> dict[str, Array]:

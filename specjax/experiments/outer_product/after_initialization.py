@@ -35,10 +35,12 @@ class Config(lab.Config):
 
     widths: tuple[int, ...] = lab.sizes(16, 32, 64, least=4, points=3, help="hidden units, even: half are inputs")
     seeds: int = lab.seeds(24, help="draws of weights, target and data that judge")
-    choosing: int = lab.integer(4, help="further draws, which choose the step sizes")
-    stretches: int = lab.integer(4, least=2, help="lengths of a training, in multiples of the first")
-    steps: int = lab.integer(64, help="steps of the first length")
-    batch: int = lab.integer(64, help="inputs of a step")
+    choosing: int = lab.integer(4, most=lab.MOST_COUNT, help="further draws, which choose the step sizes")
+    stretches: int = lab.integer(
+        4, least=2, most=lab.MOST_COUNT, help="lengths of a training, in multiples of the first"
+    )
+    steps: int = lab.integer(64, most=lab.MOST_COUNT, help="steps of the first length")
+    batch: int = lab.integer(64, most=lab.MOST_COUNT, help="inputs of a step")
     momentum: float = lab.number(0.95, above=0, below=1, help="β of the moving average V")
     factors: tuple[float, ...] = lab.grid(0.25, 0.5, 1, 2, 4, help="factors of the step sizes")
 

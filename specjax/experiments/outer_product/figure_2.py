@@ -42,7 +42,7 @@ class Config(statistics.InHalves):
     d2s: tuple[int, ...] = lab.sizes(3, 6, 12, 24, 48, least=2, points=5, help="output dimensions")
     seeds: int = lab.seeds(8000, help="initializations of the exact gradient at every size")
     sampled_seeds: int = lab.seeds(500, help="initializations of autodiff at every size")
-    samples: int = lab.integer(50, least=2, help="inputs x per initialization of autodiff, even")
+    samples: int = lab.integer(50, least=2, most=lab.MOST_COUNT, help="inputs x per initialization of autodiff, even")
 
     def axes(self) -> dict[str, tuple[int, ...]]:
         """The swept sizes by name."""

@@ -30,7 +30,7 @@ class Config(lab.Config):
     angle_d0s: tuple[int, ...] = lab.sizes(8, 16, 32, 64, 128, least=2, points=5, help="input dimensions of κ₁ and κ₂")
     angle_seeds: int = lab.seeds(20_000, help="pairs of vectors at each of angle_d0s")
     activation_seeds: int = lab.seeds(100_000, help="initializations with other activations")
-    samples: int = lab.integer(8, least=1, help="inputs of a half batch, with other activations")
+    samples: int = lab.integer(8, least=1, most=lab.MOST_COUNT, help="inputs of a half batch, with other activations")
 
 
 Data = dict[str, xr.Dataset]
@@ -119,9 +119,7 @@ def leading_term_alone(config: Config, data: Data) -> lab.Relation:
 def remainder(config: Config, data: Data) -> lab.Relation:
     """What is left beyond d₀ d₂ κ₂ is of lower order than d₂ √d₀: it is less than d₂/4π at every input dimension."""
     gap = data["relu"]["off_diagonal"] - leading(config, data)
-    return lab.below(
-        gap.rename("off-diagonal less d₀ d₂ κ₂"), 1 / (4 * np.pi), "1/4π, the off-diagonal at d₀ = d₂ = 1,"
-    )
+    return lab.below(gap.rename("off-diagonal less d₀ d₂ κ₂"), 1 / (4 * np.pi), "1/4π, the off-diagonal at d₀ = d₂ = 1")
 
 
 @states("section-4-kappa-limits", rivals={"1/√d₀": -0.5, "no fall, another limit": 0.0, "1/d₀²": -2.0})

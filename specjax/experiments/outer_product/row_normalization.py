@@ -30,7 +30,7 @@ class Config(lab.Config):
     noise_widths: tuple[int, ...] = lab.sizes(8, 16, 32, 64, 128, least=2, points=5, help="rows of the square matrices")
     seeds: int = lab.seeds(80, help="initializations at every width")
     noise_seeds: int = lab.seeds(400, help="square matrices at every width")
-    steps: int = lab.integer(20, least=1, help="steps of momentum")
+    steps: int = lab.integer(20, least=1, most=lab.MOST_COUNT, help="steps of momentum")
     rate: float = lab.number(0.05, above=0, help="root mean square change of a weight in one step")
     momentum: float = lab.number(0.95, above=0, below=1, help="β of the moving average V")
 

@@ -93,7 +93,7 @@ def autodiff_deviations(
 class InHalves(lab.Config):
     """A configuration of gradients by autodiff, of two half batches."""
 
-    samples: int = lab.integer(200, least=2, help="inputs x per initialization of autodiff, even")
+    samples: int = lab.integer(200, least=2, most=lab.MOST_COUNT, help="inputs x per initialization of autodiff, even")
 
     def __post_init__(self) -> None:
         super().__post_init__()

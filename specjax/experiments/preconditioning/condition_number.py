@@ -61,7 +61,7 @@ class Config(lab.Config):
     aligned_kappas: tuple[float, ...] = _kappas(1e2, 1e4, 1e6, points=2, help="those of scalar gradient descent")
     accuracy: float = lab.number(1e-8, above=1e-13, below=1, help="error relative to the target, above rounding")
     rho: float = lab.number(0.9, above=0, below=1, help="decay of Muon's random geometric schedule")
-    limit: int = lab.integer(4000, least=1, help="steps after which a run is given up")
+    limit: int = lab.integer(4000, least=1, most=lab.MOST_COUNT, help="steps after which a run is given up")
     seeds: int = lab.seeds(40, least=20, help="problems and starts at each κ, 20 for the interval of a median")
 
     def __post_init__(self) -> None:

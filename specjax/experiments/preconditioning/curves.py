@@ -41,7 +41,7 @@ class Config(lab.Config):
     fixed_kappa: float = lab.number(10.0, least=1, help="condition number of the panels over k")
     context_d: int = lab.integer(6, least=2, help="dimension of in-context regression")
     start_scale: float = lab.number(0.1, above=0, help="scale of the start, moderate")
-    steps: int = lab.integer(1500, least=100, help="steps of each run")
+    steps: int = lab.integer(1500, least=100, most=lab.MOST_COUNT, help="steps of each run")
     seeds: int = lab.seeds(30, least=24, help="targets and starts")
 
     def __post_init__(self) -> None:

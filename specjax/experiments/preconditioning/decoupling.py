@@ -31,7 +31,7 @@ class Config(lab.Config):
     d: int = lab.integer(8, least=2, help="dimension of M and S")
     k: int = lab.integer(10, least=2, help="columns of the factor, at least d for an aligned start of every kind")
     kappa: float = lab.number(100.0, least=1, help="condition number")
-    steps: int = lab.integer(80, least=60, help="steps of Muon")
+    steps: int = lab.integer(80, least=60, most=lab.MOST_COUNT, help="steps of Muon")
     seeds: int = lab.seeds(150, least=24, help="targets and starts")
     exact_d: int = lab.integer(4, least=2, help="dimension of the runs with many digits")
     exact_seeds: int = lab.seeds(8, least=3, help="those of the runs with many digits")

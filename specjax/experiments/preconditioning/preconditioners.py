@@ -26,7 +26,9 @@ class Config(lab.Config):
     r: int = lab.integer(5, least=2, most=12, help="rank of the target and columns of the factor")
     kappa: float = lab.number(10.0, least=1, help="condition number of the target")
     start_scale: float = lab.number(1e-3, above=0, help="scale of the start, small")
-    times: tuple[int, ...] = lab.sizes(1, 10, 50, 200, points=2, help="steps at which both are compared")
+    times: tuple[int, ...] = lab.sizes(
+        1, 10, 50, 200, points=2, most=lab.MOST_COUNT, help="steps at which both are compared"
+    )
     seeds: int = lab.seeds(3000, least=10, help="targets and starts")
 
 

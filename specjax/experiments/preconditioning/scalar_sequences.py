@@ -23,7 +23,7 @@ class Config(lab.Config):
     """Sequences at each decay."""
 
     seeds: int = lab.seeds(2000, least=100, help="sequences at each decay")
-    steps: int = lab.integer(200, least=100, help="steps of each sequence")
+    steps: int = lab.integer(200, least=100, most=lab.MOST_COUNT, help="steps of each sequence")
 
 
 def run(config: Config, key: Key[Array, ""]) -> dict[str, xr.Dataset]:

@@ -42,7 +42,9 @@ class Config(lab.Config):
 
     kappas: tuple[float, ...] = lab.ascending(30, 100, 300, 1e3, least=1, points=4, help="κ of M, a tenth of the other")
     context_kappas: tuple[float, ...] = lab.ascending(6, 9, 14, 21, least=1, points=4, help="condition numbers of S")
-    trials: int = lab.integer(500, least=10, help="points at which Lemma 14 is tried, for each seed")
+    trials: int = lab.integer(
+        500, least=10, most=lab.MOST_COUNT, help="points at which Lemma 14 is tried, for each seed"
+    )
     seeds: int = lab.seeds(40, least=10, help="schedules, with an accuracy each, at each condition number")
 
 

@@ -107,7 +107,7 @@ class Config(lab.Config):
     widths: tuple[int, ...] = lab.sizes(16, 40, 96, least=2 * BLOCK, points=2, help="hidden units of both layers")
     below: int = lab.integer(4, help="rates below the setting's own, each half of the next")
     above: int = lab.integer(4, help="rates above it")
-    steps: int = lab.integer(8, help="steps of a training")
+    steps: int = lab.integer(8, most=lab.MOST_COUNT, help="steps of a training")
     seeds: int = lab.seeds(
         40, least=4 * rates.GROUP, help=f"trainings at every width and rate, in groups of {rates.GROUP}"
     )

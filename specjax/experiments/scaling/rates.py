@@ -34,7 +34,7 @@ class Config(lab.Config):
     widths: tuple[int, ...] = lab.sizes(16, 40, 96, least=2, points=2, help="hidden units of both layers")
     below: int = lab.integer(5, help="rates below the setting's own, each half of the next")
     above: int = lab.integer(3, help="rates above it")
-    steps: int = lab.integer(8, help="steps of a training")
+    steps: int = lab.integer(8, most=lab.MOST_COUNT, help="steps of a training")
     seeds: int = lab.seeds(72, least=4 * GROUP, help=f"trainings at every width and rate, in groups of {GROUP}")
 
     def __post_init__(self) -> None:

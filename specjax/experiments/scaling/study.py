@@ -33,7 +33,7 @@ class Config(lab.Config):
         0.01, 0.02, 0.04, above=0, help="learning rates, best in equal ratios; more are added at an end"
     )
     parametrization: str = lab.text("standard", help=f"one of {', '.join(ours.PARAMETRIZATIONS)}")
-    steps: int = lab.integer(100, help="steps of a training")
+    steps: int = lab.integer(100, most=lab.MOST_COUNT, help="steps of a training")
     seeds: int = lab.seeds(12, least=10, help="trainings at every width and rate")
     widen: int = lab.integer(8, least=0, help="rates that may be added beyond each end of the grid")
     tolerance: float = lab.number(0.01, above=0, below=1, help="the share of the loss that counts as a cost")

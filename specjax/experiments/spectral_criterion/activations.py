@@ -36,7 +36,9 @@ Data = Mapping[str, xr.Dataset]
 class Config(lab.Config):
     """Samples, widths and draws."""
 
-    samples: tuple[int, ...] = lab.sizes(32, 128, 512, 2048, 8192, least=ROWS, points=5, help="columns of features")
+    samples: tuple[int, ...] = lab.sizes(
+        32, 128, 512, 2048, 8192, least=ROWS, points=5, most=lab.MOST_COUNT, help="columns of features"
+    )
     widths: tuple[int, ...] = lab.sizes(12, 24, 48, 96, 192, least=4, points=5, help="features; half as many inputs")
     seeds: int = lab.seeds(1000, help="draws of ReLU features at every n")
     kinds: int = lab.seeds(100, help="draws of features with weights of four kinds")

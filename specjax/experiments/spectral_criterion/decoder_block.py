@@ -49,7 +49,9 @@ class Config(lab.Config):
     seeds: int = lab.seeds(24, help="draws of blocks")
     networks: int = lab.seeds(64, help="draws of networks")
     hidden: int = lab.integer(128, least=8, help="hidden width of the networks of Figure 17; inputs a quarter of it")
-    batches: tuple[int, ...] = lab.sizes(32, 4096, least=8, points=2, help="batch sizes of Figure 17")
+    batches: tuple[int, ...] = lab.sizes(
+        32, 4096, least=8, points=2, most=lab.MOST_COUNT, help="batch sizes of Figure 17"
+    )
     lemma_d: int = lab.integer(512, least=64, help="dimension of Lemmas 2.9 and 2.12")
     lemma_seeds: int = lab.seeds(300, help="draws of these lemmas")
 

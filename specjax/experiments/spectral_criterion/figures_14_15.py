@@ -24,7 +24,7 @@ class Config(lab.Config):
 
     ks: tuple[int, ...] = lab.sizes(16, 32, 64, 128, 256, least=8, points=5, help="features")
     seeds: int = lab.seeds(40, help="draws of weights, samples and teachers")
-    steps: int = lab.integer(1024, least=2, help="steps of gradient descent that are drawn")
+    steps: int = lab.integer(1024, least=2, most=lab.MOST_COUNT, help="steps of gradient descent that are drawn")
     points: int = lab.integer(6, least=2, help="steps from the first on at which the rank is computed for the curves")
 
 

@@ -27,9 +27,11 @@ class Config(lab.Config):
     """Sizes, iterations and draws; the paper has k = 100."""
 
     k: int = lab.integer(64, least=4, help="features and outputs")
-    relu_steps: int = lab.integer(1000, least=10, help="iterations with ReLU features (Figure 3)")
-    swiglu_steps: int = lab.integer(400, least=10, help="iterations with SwiGLU features (Figure 11)")
-    restart_steps: int = lab.integer(20, help="iterations of SpecGD after each restart")
+    relu_steps: int = lab.integer(1000, least=10, most=lab.MOST_COUNT, help="iterations with ReLU features (Figure 3)")
+    swiglu_steps: int = lab.integer(
+        400, least=10, most=lab.MOST_COUNT, help="iterations with SwiGLU features (Figure 11)"
+    )
+    restart_steps: int = lab.integer(20, most=lab.MOST_COUNT, help="iterations of SpecGD after each restart")
     seeds: int = lab.seeds(40, help="draws of both problems")
     widths: tuple[int, ...] = lab.sizes(25, 50, 100, 200, 400, least=4, points=5, help="features for st(A)")
     width_seeds: int = lab.seeds(24, least=10, help="draws at each width")

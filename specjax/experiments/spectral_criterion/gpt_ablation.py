@@ -29,15 +29,19 @@ class Config(gpt_runs.Training):
     """Sizes, and a grid of rates for each arm, which is judged at the one in the middle."""
 
     width: int = lab.integer(48, help="residual stream d")
-    steps: int = lab.integer(200, help="steps")
-    records: int = lab.integer(2, least=2, help="equally long parts of a training, each of which ends with a record")
-    cooldown: int = lab.integer(30, least=1, help="further steps before a record in which the rates fall to zero")
-    stretches: int = lab.integer(128, help="sequences of the validation text")
+    steps: int = lab.integer(200, most=lab.MOST_COUNT, help="steps")
+    records: int = lab.integer(
+        2, least=2, most=lab.MOST_COUNT, help="equally long parts of a training, each of which ends with a record"
+    )
+    cooldown: int = lab.integer(
+        30, least=1, most=lab.MOST_COUNT, help="further steps before a record in which the rates fall to zero"
+    )
+    stretches: int = lab.integer(128, most=lab.MOST_COUNT, help="sequences of the validation text")
     adamw_rates: tuple[float, ...] = lab.grid(0.0012, 0.006, 0.03, count=3, help="of AdamW on the blocks")
     muon_rates: tuple[float, ...] = lab.grid(0.002, 0.01, 0.05, count=3, help="of Muon, in all of its arms")
     seeds: int = lab.seeds(2, help="draws at each rate")
-    seed: int = lab.integer(3, least=0, help="root of all randomness; smaller ones were seen while sizes were chosen")
-    parts: int = lab.integer(6, help="times as many draws at the middle rate, which is judged")
+    seed: int = lab.root_seed(3, help="root of all randomness; smaller ones were seen while sizes were chosen")
+    parts: int = lab.integer(6, most=lab.MOST_COUNT, help="times as many draws at the middle rate, which is judged")
 
     def cell(self, arm: str, place: int, part: int) -> Cell:
         """A training with the rate of AdamW or of Muon at a place of its grid."""

@@ -40,12 +40,18 @@ class Training(lab.Config):
     blocks: int = lab.integer(2, help="blocks")
     heads: int = lab.integer(2, help="heads of every attention")
     context: int = lab.integer(32, help="bytes in a sequence")
-    batch: int = lab.integer(8, help="sequences in a batch")
-    steps: int = lab.integer(450, help="steps")
-    records: int = lab.integer(3, least=2, help="equally long parts of a training, each of which ends with a record")
-    stretches: int = lab.integer(64, help="sequences of the validation text, and of those that ranks are of")
+    batch: int = lab.integer(8, most=lab.MOST_COUNT, help="sequences in a batch")
+    steps: int = lab.integer(450, most=lab.MOST_COUNT, help="steps")
+    records: int = lab.integer(
+        3, least=2, most=lab.MOST_COUNT, help="equally long parts of a training, each of which ends with a record"
+    )
+    stretches: int = lab.integer(
+        64, most=lab.MOST_COUNT, help="sequences of the validation text, and of those that ranks are of"
+    )
     table_rate: float = lab.number(0.01, above=0, help="AdamW's rate for embedding, positions and head")
-    cooldown: int = lab.integer(0, least=0, help="further steps before a record in which the rates fall to zero")
+    cooldown: int = lab.integer(
+        0, least=0, most=lab.MOST_COUNT, help="further steps before a record in which the rates fall to zero"
+    )
     seeds: int = lab.seeds(12, help="draws of weights and batches")
 
     def __post_init__(self) -> None:

@@ -19,8 +19,10 @@ class Config(gpt_telemetry.Config):
     """The training of one GPT of that architecture by Muon."""
 
     blocks: int = lab.integer(4, help="blocks, an even number")
-    steps: int = lab.integer(250, help="steps")
-    records: int = lab.integer(2, least=2, help="equally long parts of a training, each of which ends with a record")
+    steps: int = lab.integer(250, most=lab.MOST_COUNT, help="steps")
+    records: int = lab.integer(
+        2, least=2, most=lab.MOST_COUNT, help="equally long parts of a training, each of which ends with a record"
+    )
 
     def architecture(self, *_: object) -> transformer.Architecture:
         """Figure 19's, at these sizes."""

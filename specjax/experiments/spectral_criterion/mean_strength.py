@@ -25,7 +25,7 @@ class Config(lab.Config):
     seeds: int = lab.seeds(30, help="draws of features at every width")
     k: int = lab.integer(48, least=4, help="features, samples and outputs with A = I + λ 1 1ᵀ")
     strength: float = lab.number(1, above=0, help="λ of the strong mean")
-    steps: int = lab.integer(48, least=4, help="iterations of both methods")
+    steps: int = lab.integer(48, least=4, most=lab.MOST_COUNT, help="iterations of both methods")
     teachers: int = lab.seeds(30, help="draws of the teacher at every λ")
 
 

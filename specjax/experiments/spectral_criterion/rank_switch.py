@@ -35,15 +35,17 @@ class Config(lab.Config):
 
     inputs: int = lab.integer(12, least=3, help="inputs d of the network")
     width: int = lab.integer(24, least=8, help="its hidden units h")
-    samples: int = lab.integer(256, least=8, help="its samples n")
+    samples: int = lab.integer(256, least=8, most=lab.MOST_COUNT, help="its samples n")
     rates: tuple[float, ...] = lab.grid(0.0025, 0.005, 0.01, 0.02, help="its step sizes")
-    lengths: tuple[int, ...] = lab.sizes(150, 200, points=2, help="its iterations")
+    lengths: tuple[int, ...] = lab.sizes(150, 200, points=2, most=lab.MOST_COUNT, help="its iterations")
     features: int = lab.integer(32, least=8, help="inputs k and outputs m of the linear maps; n = 4k, d = k/2")
-    linear_lengths: tuple[int, ...] = lab.sizes(90, 120, points=2, help="iterations of the linear maps")
+    linear_lengths: tuple[int, ...] = lab.sizes(
+        90, 120, points=2, most=lab.MOST_COUNT, help="iterations of the linear maps"
+    )
     linear_seeds: int = lab.seeds(48, least=16, help="draws of the linear maps")
     seeds: int = lab.seeds(24, least=16, help="draws of the network that judge")
-    choosing: int = lab.integer(8, help="further draws of it, which choose the step sizes")
-    seed: int = lab.integer(1, least=0, help="root of all randomness; others than this one's draws settled the sizes")
+    choosing: int = lab.integer(8, most=lab.MOST_COUNT, help="further draws of it, which choose the step sizes")
+    seed: int = lab.root_seed(1, help="root of all randomness; others than this one's draws settled the sizes")
 
 
 def run(config: Config, key: Key[Array, ""]) -> Data:

@@ -7,6 +7,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
+from specjax.arguments import checked
 from specjax.lab import finding
 from specjax.lab.drawing import draw_estimates, first_dim
 from specjax.lab.estimates import Estimate, Number, draw_dim, share
@@ -84,6 +85,7 @@ class Always(Relation):
         return share(self._margins() < 0)
 
 
+@checked
 def always(smaller: xr.DataArray, larger: xr.DataArray, *, slack: float | int, rounding: float | int = 0.0) -> Always:
     """`smaller` is at most `larger` in every draw, at every point.
 

@@ -15,6 +15,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from specjax import fits
+from specjax.arguments import checked
 from specjax.lab import finding
 from specjax.lab.drawing import draw_estimates, draw_power
 from specjax.lab.estimates import TAIL, Estimate, Number, draw_dim, estimate, known, student
@@ -85,10 +86,11 @@ class _Local(_Ends):
         if other.verdict == "confirmed" and verdict != "refuted":
             verdict, reason = self._contradicted(other)
         ends = self.draws[self.dim].values[-2:]
+        inside = f"below {high:g}" if np.isinf(low) else f"between {low:g} and {high:g}"
         return Finding(
             verdict,
             f"local exponent between {self.dim} = {ends[0]:g} and {ends[1]:g} ± 4 standard errors (Student's t): confirmed if all of it "
-            f"lies between {low:g} and {high:g}, refuted if none does; {self._unless}",
+            f"lies {inside}, refuted if none does; {self._unless}",
             finding.points(found, min(self.range, key=lambda end: abs(found.value - end)), first=found.value),
             found.draws,
             (),
@@ -344,6 +346,7 @@ def _is_unending(log: fits.End) -> bool:
     return not turned
 
 
+@checked
 def vanishes(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Vanishes:
     """The mean of `draws`, positive, tends to zero as the size `dim` grows: faster than size^(-1/4) at the end, and to no other limit.
 
@@ -358,6 +361,7 @@ def vanishes(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Vanishes
     return Vanishes(_over(draws, dim, "vanishes", 3, by), dim, by)
 
 
+@checked
 def settles(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Settles:
     """The mean of `draws`, positive, neither vanishes nor grows at the end: its local exponent there is between -1/4 and 1/4.
 
@@ -366,6 +370,7 @@ def settles(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Settles:
     return Settles(_over(draws, dim, "settles", 3, by), dim, by)
 
 
+@checked
 def bounded(draws: xr.DataArray, dim: str, *, slower_than: float | int, by: fits.By = "mean") -> Bounded:
     """The mean of `draws`, positive, stays bounded as the size `dim` grows: no growth without end, and none of size^`slower_than`.
 
@@ -383,6 +388,7 @@ def bounded(draws: xr.DataArray, dim: str, *, slower_than: float | int, by: fits
     return Bounded(_over(draws, dim, "stays bounded", 5, by), dim, by, slower_than=float(slower_than))
 
 
+@checked
 def saturates(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Saturates:
     """The mean of `draws`, positive, approaches a finite limit above 0 as the size `dim` grows; its rivals are growth and the limit 0.
 
@@ -391,6 +397,7 @@ def saturates(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Saturat
     return Saturates(_over(draws, dim, "saturates", 5, by), dim, by)
 
 
+@checked
 def grows(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Grows:
     """The mean of `draws`, positive, grows like a power of the size `dim` without end; its rival is a limit.
 

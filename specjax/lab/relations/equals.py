@@ -7,6 +7,7 @@ from itertools import cycle
 import xarray as xr
 from matplotlib.axes import Axes
 
+from specjax.arguments import checked
 from specjax.lab import finding
 from specjax.lab.drawing import COLORS, draw_estimates, draw_line, first_dim
 from specjax.lab.estimates import Estimate, Estimator, Number, estimate
@@ -80,6 +81,7 @@ class Equals(Relation):
         return {f"the form × {factor:g}": self.form * factor for factor in (1 + self.resolution, 1 - self.resolution)}
 
 
+@checked
 def equals(
     draws: xr.DataArray, form: Number, *, by: Estimator = "mean", resolution: float | int | None = None
 ) -> Equals:

@@ -7,6 +7,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
+from specjax.arguments import checked
 from specjax.lab import finding
 from specjax.lab.estimates import Estimate, Number, draw_dim
 from specjax.lab.finding import Finding
@@ -45,6 +46,7 @@ class Identity(Relation):
         return Line("error in all draws / tolerance", found, 1.0, linear_to=1e-6, ticks=(0, 1e-3, 1, 1e4, 1e8))
 
 
+@checked
 def identity(error: xr.DataArray, *, tolerance: float | int) -> Identity:
     """`error`, the distance of two sides relative to their size, is rounding in every draw.
 

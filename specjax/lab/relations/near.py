@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 import xarray as xr
 from matplotlib.axes import Axes
 
+from specjax.arguments import checked
 from specjax.lab import finding
 from specjax.lab.drawing import draw_estimates, draw_line, first_dim
 from specjax.lab.estimates import Estimator, Number, draw_dim, estimate
 from specjax.lab.finding import Finding, Verdict
-from specjax.lab.relations.relation import Relation
+from specjax.lab.relations.relation import Relation, words
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,12 +57,13 @@ class Near(Relation):
         found = estimate(self.draws - self.target, self.by)
         dim = first_dim(found.value)
         draw_estimates(axes, found, dim)
-        for sign, label in ((1, self.called.rstrip(",")), (-1, "_")):
+        for sign, label in ((1, self.called), (-1, "_")):
             draw_line(axes, sign * xr.DataArray(self.within), found.value, dim, label=label, color="black")
         zero = isinstance(self.target, (int, float)) and self.target == 0
         axes.set_ylabel(str(self.draws.name or "estimate") + ("" if zero else " less the target"))
 
 
+@checked
 def near(draws: xr.DataArray, target: Number, within: Number, called: str, *, by: Estimator = "mean") -> Near:
     """The mean of `draws`, or another estimate, is less than `within` from `target` at every point.
 
@@ -80,4 +82,4 @@ def near(draws: xr.DataArray, target: Number, within: Number, called: str, *, by
     draw_dim(draws)
     if not bool((xr.DataArray(within) > 0).all()):
         raise ValueError(f"A margin is positive, got {within}; for a form that is exact take lab.equals.")
-    return Near(draws, target, within, called, by)
+    return Near(draws, target, within, words(called, "near"), by)

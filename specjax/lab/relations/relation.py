@@ -80,3 +80,14 @@ class Relation(ABC):
             if isinstance(value, xr.DataArray) and dim in value.dims:
                 return value[dim]
         raise ValueError(f"{type(self).__name__} is to be judged along {dim!r}, which none of its data have.")
+
+
+def words(called: str, by: str) -> str:
+    """What a threshold is called, as a part of a rule: a comma that would end it there is the rule's own.
+
+    Raises:
+        ValueError: no text, or an empty one.
+    """
+    if not isinstance(called, str) or not (found := " ".join(called.split()).rstrip(" ,.;")):
+        raise ValueError(f"{by} needs words for its number, such as 'a tenth', got {called!r}.")
+    return found

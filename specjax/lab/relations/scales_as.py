@@ -10,7 +10,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from specjax import fits
-from specjax.arguments import check_number
+from specjax.arguments import check_number, checked
 from specjax.lab import finding
 from specjax.lab.drawing import draw_power
 from specjax.lab.estimates import TAIL, Estimate, Number, draw_dim, require_number, student
@@ -202,6 +202,7 @@ _MEANING: dict[Fit, str] = {
 }
 
 
+@checked
 def scales_as(
     draws: xr.DataArray,
     dim: str,

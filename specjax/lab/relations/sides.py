@@ -6,12 +6,13 @@ from dataclasses import dataclass
 import xarray as xr
 from matplotlib.axes import Axes
 
+from specjax.arguments import checked
 from specjax.lab import finding
 from specjax.lab.drawing import draw_estimates, draw_line, first_dim
 from specjax.lab.estimates import Estimate, Estimator, Number, draw_dim, estimate, share
 from specjax.lab.finding import Finding, Verdict
 from specjax.lab.relations.line import Line, beyond, has_curve
-from specjax.lab.relations.relation import Relation
+from specjax.lab.relations.relation import Relation, words
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +53,7 @@ class OnOneSide(Relation):
         found = self._estimate()
         dim = first_dim(found.value)
         draw_estimates(axes, found, dim)
-        draw_line(axes, xr.DataArray(self.threshold), found.value, dim, label=self.called.rstrip(","), color="black")
+        draw_line(axes, xr.DataArray(self.threshold), found.value, dim, label=self.called, color="black")
         name = str(self.draws.name or "estimate")
         axes.set_ylabel(f"share of draws: {name}" if self.by is None else name)
 
@@ -69,6 +70,7 @@ class OnOneSide(Relation):
         return share(self.draws) if self.by is None else estimate(self.draws, self.by)
 
 
+@checked
 def above(draws: xr.DataArray, threshold: Number, called: str, *, by: Estimator = "mean") -> OnOneSide:
     """The mean of `draws`, or another estimate, lies above `threshold` at every point.
 
@@ -82,15 +84,17 @@ def above(draws: xr.DataArray, threshold: Number, called: str, *, by: Estimator 
         ValueError: no draws.
     """
     draw_dim(draws)
-    return OnOneSide(draws, threshold, called, True, by)
+    return OnOneSide(draws, threshold, words(called, "above"), True, by)
 
 
+@checked
 def below(draws: xr.DataArray, threshold: Number, called: str, *, by: Estimator = "mean") -> OnOneSide:
     """The mean of `draws`, or another estimate, lies below `threshold` at every point; as for `above`."""
     draw_dim(draws)
-    return OnOneSide(draws, threshold, called, False, by)
+    return OnOneSide(draws, threshold, words(called, "below"), False, by)
 
 
+@checked
 def ahead(first: xr.DataArray, second: xr.DataArray, *, least: float | int, by: Estimator = "mean") -> OnOneSide:
     """`first` is larger than `second`, in pairs of draws, by more than `least`: the smallest lead that counts.
 
@@ -107,12 +111,13 @@ def ahead(first: xr.DataArray, second: xr.DataArray, *, least: float | int, by: 
     return OnOneSide(
         (lead[0] - lead[1]).rename(f"{first.name} less {second.name}"),
         float(least),
-        f"the least lead that counts, {least:g},",
+        f"the least lead that counts, {least:g}",
         True,
         by,
     )
 
 
+@checked
 def happens(
     draws: xr.DataArray, *, more_than: float | int | None = None, less_than: float | int | None = None
 ) -> OnOneSide:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import xarray as xr
 from matplotlib.axes import Axes
 
+from specjax.arguments import checked
 from specjax.lab.estimates import Number
 from specjax.lab.finding import Finding, labelled
 from specjax.lab.relations.line import Line
@@ -29,7 +30,8 @@ class WithinGrid(Relation):
             for index, label in labelled(self.chosen)
             if (place := int(self.chosen.values[index])) in ends
         ]
-        rule = f"{found.rule}; inconclusive if the best of a grid of {self.count} is one of its ends"
+        ends_rule = f"; inconclusive if the best of a grid of {self.count} is one of its ends"
+        rule = found.rule.removesuffix(ends_rule) + ends_rule
         if not told:
             return replace(found, rule=rule)
         return replace(
@@ -70,6 +72,7 @@ class WithinGrid(Relation):
         return self.relation.lengths(dim)
 
 
+@checked
 def within_grid(relation: Relation, chosen: xr.DataArray, count: int) -> WithinGrid:
     """`relation` between data that were tuned, such as losses at the best of several learning rates.
 

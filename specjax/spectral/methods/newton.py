@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Inexact
 
+from specjax.arguments import check_fields
 from specjax.spectral.methods.contract import ExactPolar, zero_where_zero
 from specjax.spectral.products import adjoint, product
 
@@ -26,6 +27,7 @@ class Newton(ExactPolar):
     steps: int = 20
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.steps < 1:
             raise ValueError(f"Newton needs steps >= 1, got steps={self.steps}.")
 

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Inexact
 
+from specjax.arguments import check_fields, shown
 from specjax.linalg import eigvalsh
 from specjax.spectral.methods.contract import AbstractPolar
 from specjax.spectral.minimax import MUON, Quintic, best_composition
@@ -75,8 +76,9 @@ class NewtonSchulz(AbstractPolar):
     scaling: Scaling = "frobenius"
 
     def __post_init__(self) -> None:
-        if self.scaling not in get_args(Scaling):
-            raise ValueError(f"Unknown scaling {self.scaling!r}; choose one of {', '.join(get_args(Scaling))}.")
+        if not isinstance(self.scaling, str) or self.scaling not in get_args(Scaling):
+            raise ValueError(f"Unknown scaling {shown(self.scaling)}; choose one of {', '.join(get_args(Scaling))}.")
+        check_fields(self)
         if self.steps < 1:
             raise ValueError(f"NewtonSchulz needs steps >= 1, got steps={self.steps}.")
         if not isinstance(self.coefficients, Quintic) and len(self.coefficients) != self.steps:
@@ -117,6 +119,7 @@ class PolarExpress(AbstractPolar):
     operands: DTypeLike | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.steps < 1:
             raise ValueError(f"PolarExpress needs steps >= 1, got steps={self.steps}.")
         if not 0 < self.lower < 1:
@@ -165,10 +168,13 @@ def _check_form(restart: int | None, operands: DTypeLike | None) -> None:
         raise ValueError(
             f"restart needs at least one step between Gram matrices, got {restart}; None lets the method choose."
         )
-    if operands is not None and jnp.dtype(operands) not in (jnp.bfloat16, jnp.float16):
-        raise ValueError(
-            f"operands must be jnp.bfloat16, jnp.float16 or None (the dtype of x), got {jnp.dtype(operands)}."
-        )
+    try:
+        dtype = jnp.dtype(operands)
+    except (TypeError, ValueError):
+        dtype = None
+    if operands is not None and dtype not in (jnp.bfloat16, jnp.float16):
+        got = shown(operands) if dtype is None else dtype
+        raise ValueError(f"operands must be jnp.bfloat16, jnp.float16 or None (the dtype of x), got {got}.")
 
 
 def gram_blocks(polynomials: tuple[Quintic, ...], growth: float) -> tuple[tuple[Quintic, ...], ...]:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Inexact
 
+from specjax.arguments import check_fields
 from specjax.spectral.methods.contract import ExactPolar, zero_where_zero
 from specjax.spectral.products import adjoint, product
 
@@ -37,6 +38,7 @@ class QDWH(ExactPolar):
     rtol: float | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.rtol is not None and not 0 < self.rtol < 1:
             raise ValueError(f"QDWH needs 0 < rtol < 1, got rtol={self.rtol}.")
 

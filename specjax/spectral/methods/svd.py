@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact
 
+from specjax.arguments import check_fields
 from specjax.linalg import compact_svd, nan_unless_finite
 from specjax.spectral.methods.contract import ExactPolar, zero_where_zero
 from specjax.spectral.products import product
@@ -27,6 +28,7 @@ class SVD(ExactPolar):
     rtol: float | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.rtol is not None and not 0 <= self.rtol < 1:
             raise ValueError(f"SVD needs 0 <= rtol < 1, got rtol={self.rtol}.")
 

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
+from specjax.arguments import checked, checked_but
 from specjax.programs import is_traced
 from specjax.theory.closed_forms import floats
 from specjax.theory.preconditioning.conditions import check_condition_number, check_non_increasing
@@ -95,6 +96,7 @@ class Followed(NamedTuple):
     moved: Float[Array, ""]
 
 
+@checked
 def follow(
     instance: QuadraticInstance | FactorizationInstance | RegressionInstance,
     rates: Float[Array, " steps"],
@@ -123,12 +125,14 @@ def rotation() -> Float[Array, "2 2"]:
     return jnp.asarray([[1, 1], [1, -1]], jnp.result_type(float)) / jnp.sqrt(floats(2.0)[0])
 
 
+@checked
 def first_moves(a: ArrayLike, b: ArrayLike, kappa: ArrayLike) -> Bool[Array, "..."]:
     """Whether SignGD on ½ (a² + b²/κ) moves a and leaves b: κ |a| > |b| (Lemma 14)."""
     a, b, kappa = floats(a, b, kappa)
     return kappa * jnp.abs(a) > jnp.abs(b)
 
 
+@checked_but("moves")
 def barrier(moves: Float[Array, " steps"], tau: ArrayLike) -> Barrier:
     """a_0 such that a ← a - moves_t sign(a) keeps |a_t| >= τ through the last t with moves_t >= 2 τ (Lemma 15).
 
@@ -153,6 +157,7 @@ def barrier(moves: Float[Array, " steps"], tau: ArrayLike) -> Barrier:
     return Barrier(start, frozen)
 
 
+@checked
 def quadratic(kappa: ArrayLike, rates: Float[Array, " steps"], accuracy: ArrayLike) -> QuadraticInstance:
     """½ zᵀ H z with H = R diag(1, 1/κ) R: |z| <= ε takes at least `frozen` + κ/4 steps (Lemma 12).
 
@@ -168,6 +173,7 @@ def quadratic(kappa: ArrayLike, rates: Float[Array, " steps"], accuracy: ArrayLi
     return QuadraticInstance(_rotated(jnp.ones_like(kappa), 1 / kappa), z, accuracy, first.frozen, 2 * tau / move)
 
 
+@checked
 def factorization(kappa: ArrayLike, rates: Float[Array, " steps"]) -> FactorizationInstance:
     """M = R diag(1, 1/κ) R, X_0 = R diag(1 + a_0, κ^(-1/2) + b_0) R: ‖X Xᵀ - M‖_F <= 1/(5 κ) takes `frozen` + κ/12 (Theorem 2).
 
@@ -188,6 +194,7 @@ def factorization(kappa: ArrayLike, rates: Float[Array, " steps"]) -> Factorizat
     return FactorizationInstance(_rotated(jnp.ones_like(kappa), 1 / kappa), start, 0.2 / kappa, first.frozen, tau)
 
 
+@checked
 def regression(kappa: ArrayLike, rates: Float[Array, " steps"], accuracy: ArrayLike) -> RegressionInstance:
     """S = R diag(1, 1/κ) R, Q_0 = S⁻¹ + R diag(a_0, b_0) R: ‖Q - S⁻¹‖_F <= ε takes at least `frozen` + κ³/4 steps (Theorem 4).
 
@@ -203,6 +210,7 @@ def regression(kappa: ArrayLike, rates: Float[Array, " steps"], accuracy: ArrayL
     return RegressionInstance(_rotated(jnp.ones_like(kappa), 1 / kappa), start, accuracy, first.frozen, tau)
 
 
+@checked
 def tied_sign(gradient: Float[Array, "2 2"]) -> Float[Array, "2 2"]:
     """The signs of a 2×2 matrix after its two diagonal and its two other entries are averaged (Lemma 16).
 

@@ -10,10 +10,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from specjax import spectral
+from specjax.arguments import checked
 from specjax.theory.closed_forms import floats
 from specjax.theory.preconditioning.perturbation import best_approximation
 
 
+@checked
 def first_step_bound(sigma: ArrayLike, alpha: ArrayLike, rank: int, columns: int) -> Float[Array, "..."]:
     """2 c α² / (2σ - α²) >= ‖polar(G_r) + polar(M V)‖_F for σ = σ_r(M V) > α² (Lemma 4, constant ours).
 
@@ -27,6 +29,7 @@ def first_step_bound(sigma: ArrayLike, alpha: ArrayLike, rank: int, columns: int
     return jnp.where(alpha**2 < sigma, 2 * apart / safe, jnp.inf)
 
 
+@checked
 def auxiliary_start(target: Float[Array, "d d"], frame: Float[Array, "d k"], rank: int) -> Float[Array, "d k"]:
     """polar(M V) - H, orthonormal and aligned with M: the auxiliary trajectory starts at η_0 times it (eq. 53; H by Lemma 22).
 
@@ -41,12 +44,14 @@ def auxiliary_start(target: Float[Array, "d d"], frame: Float[Array, "d k"], ran
     return aligned - (frame - (frame @ aligned.T) @ aligned)
 
 
+@checked
 def gradient_lipschitz(size: ArrayLike, target_norm: ArrayLike) -> Float[Array, "..."]:
     """3 B² + ‖M‖: (X Xᵀ - M) X moves by at most this times ‖X - Y‖ between factors of operator norm B or less (Lemma 5)."""
     size, target_norm = floats(size, target_norm)
     return 3 * size**2 + target_norm
 
 
+@checked
 def growth_bound(rate: ArrayLike, smallest: ArrayLike, size: ArrayLike, target_norm: ArrayLike) -> Float[Array, "..."]:
     """1 + 3 η (3 B² + ‖M‖)/g: by how much one step of Muon can magnify a distance in the operator norm (Lemma 5, constant ours).
 
@@ -57,6 +62,7 @@ def growth_bound(rate: ArrayLike, smallest: ArrayLike, size: ArrayLike, target_n
     return 1 + 3 * rate * gradient_lipschitz(size, target_norm) / smallest
 
 
+@checked
 def small_gradient_bound(spectrum: Float[Array, " k"], delta: ArrayLike, length: ArrayLike) -> Float[Array, "..."]:
     """(Σ 6 δ/λ_i + 2 δ^(1/3) for each λ_i = 0) / length >= P(g <= δ) (Lemma 6, constant ours and sharp).
 

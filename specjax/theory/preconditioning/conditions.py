@@ -5,11 +5,13 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import ArrayLike
 
+from specjax.arguments import checked
 from specjax.programs import is_traced
 
 Numbers = ArrayLike | Sequence[float | int]
 
 
+@checked
 def check_condition_number(kappa: Numbers) -> None:
     """Raises ValueError for a condition number below 1 or not finite; a traced one passes."""
     if is_traced(kappa):
@@ -22,6 +24,7 @@ def check_condition_number(kappa: Numbers) -> None:
         )
 
 
+@checked
 def check_spectrum(spectrum: Numbers) -> None:
     """Raises ValueError unless the eigenvalues are one axis of positive finite numbers in descending order; traced ones pass."""
     if is_traced(spectrum):
@@ -37,6 +40,7 @@ def check_spectrum(spectrum: Numbers) -> None:
         )
 
 
+@checked
 def check_ranks(d: int, k: int, r: int) -> None:
     """Raises ValueError unless 1 <= r <= d and r <= k: a factor X ∈ R^{d×k} reaches no target of a rank above k."""
     if not 1 <= r <= d:
@@ -47,6 +51,7 @@ def check_ranks(d: int, k: int, r: int) -> None:
         )
 
 
+@checked
 def check_decay(rho: Numbers, least: float = 0.5) -> None:
     """Raises ValueError for a decay outside [least, 1): with a smaller one the steps end before the sequences arrive.
 
@@ -63,6 +68,7 @@ def check_decay(rho: Numbers, least: float = 0.5) -> None:
         )
 
 
+@checked
 def check_non_increasing(rates: Numbers) -> None:
     """Raises ValueError unless the learning rates are one axis of positive numbers, none larger than the one before (Lemma 15)."""
     if is_traced(rates):

@@ -8,11 +8,13 @@ float64; accuracies, eigenvalues and rates that are not positive are a ValueErro
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from specjax.arguments import checked
 from specjax.theory.closed_forms import check_in, floats, in_float64
 from specjax.theory.preconditioning.conditions import check_condition_number, check_decay
 
 
 @in_float64
+@checked
 def theorem_1a(largest: ArrayLike, accuracy: ArrayLike, rho: ArrayLike) -> Float[Array, "..."]:
     """log(8 λ_1 / ε) / log(1/ρ): Muon on a factorization with k >= d and a prefactor C from [√λ_1 / 2, √λ_1] (constant ours).
 
@@ -25,6 +27,7 @@ def theorem_1a(largest: ArrayLike, accuracy: ArrayLike, rho: ArrayLike) -> Float
 
 
 @in_float64
+@checked
 def theorem_1b(largest: ArrayLike, accuracy: ArrayLike, rho: ArrayLike) -> Float[Array, "..."]:
     """log(4 λ_1 / ((1 - ρ)² ε)) / log(1/ρ) iterations: r <= k < d, prefactors from [C_0, 2 C_0], C_0 = √λ_1 / 2 (constant ours).
 
@@ -39,6 +42,7 @@ def theorem_1b(largest: ArrayLike, accuracy: ArrayLike, rho: ArrayLike) -> Float
 
 
 @in_float64
+@checked
 def theorem_3(prefactor: ArrayLike, accuracy: ArrayLike, rho: ArrayLike) -> Float[Array, "..."]:
     """log(2 C / ε) / log(1/ρ): Muon on in-context regression from Q_0 = 0, with C >= ‖S⁻¹‖ / 2 (Theorem 3, eq. 75).
 
@@ -51,6 +55,7 @@ def theorem_3(prefactor: ArrayLike, accuracy: ArrayLike, rho: ArrayLike) -> Floa
 
 
 @in_float64
+@checked
 def gradient_flow_factorization(
     lam: ArrayLike, start: ArrayLike, accuracy: ArrayLike, rate: ArrayLike
 ) -> Float[Array, "..."]:
@@ -69,6 +74,7 @@ def gradient_flow_factorization(
 
 
 @in_float64
+@checked
 def gradient_descent_regression(kappa: ArrayLike, accuracy: ArrayLike, rate: ArrayLike = 1.0) -> Float[Array, "..."]:
     """Steps log ε / log(1 - rate κ⁻³) of gradient descent on in-context regression from Q_0 = 0, for 0 < rate <= 1 (eq. 21) (ours, exact).
 
@@ -83,6 +89,7 @@ def gradient_descent_regression(kappa: ArrayLike, accuracy: ArrayLike, rate: Arr
 
 
 @in_float64
+@checked
 def sign_gradient_quadratic(kappa: ArrayLike, barrier: ArrayLike) -> Float[Array, "..."]:
     """At least barrier + κ/4 steps: SignGD on the quadratic instance of `adversarial.quadratic` (Lemma 12) (constant ours).
 
@@ -96,6 +103,7 @@ def sign_gradient_quadratic(kappa: ArrayLike, barrier: ArrayLike) -> Float[Array
 
 
 @in_float64
+@checked
 def sign_gradient_factorization(kappa: ArrayLike, barrier: ArrayLike) -> Float[Array, "..."]:
     """At least barrier + κ/12 steps: SignGD on the 2×2 factorization of `adversarial.factorization` (Theorem 2) (constant ours).
 
@@ -108,6 +116,7 @@ def sign_gradient_factorization(kappa: ArrayLike, barrier: ArrayLike) -> Float[A
 
 
 @in_float64
+@checked
 def sign_gradient_regression(kappa: ArrayLike, barrier: ArrayLike) -> Float[Array, "..."]:
     """At least barrier + κ³/4 steps: SignGD on the in-context instance of `adversarial.regression` (Theorem 4) (constant ours)."""
     check_in("[0, inf)", barrier=barrier)

@@ -9,6 +9,8 @@ from decimal import Decimal, getcontext, localcontext
 
 import numpy as np
 
+from specjax.arguments import checked
+
 decimals = np.vectorize(Decimal, otypes=[object])
 """Floats as decimals of the same value."""
 
@@ -16,16 +18,19 @@ Gradient = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """Of M or S and the iterate."""
 
 
+@checked
 def factorization(m: np.ndarray, x: np.ndarray) -> np.ndarray:
     """(X Xᵀ - M) X."""
     return (x @ x.swapaxes(-1, -2) - m) @ x
 
 
+@checked
 def in_context(s: np.ndarray, q: np.ndarray) -> np.ndarray:
     """S (S Q - I) S."""
     return s @ (s @ q @ s - s)
 
 
+@checked
 def beside_scalars(
     gradient: Gradient, basis: np.ndarray, spectrum: np.ndarray, start: float, rates: np.ndarray, digits: int
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -48,6 +53,7 @@ def beside_scalars(
         return np.stack(distances, axis=1).astype(float), np.stack(errors, axis=1).astype(float)
 
 
+@checked
 def polar(x: np.ndarray) -> np.ndarray:
     """The polar factors of matrices (seeds, d, d), by Newton's iteration with scaling, which converges from everywhere.
 

@@ -7,17 +7,20 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from specjax import spectral
+from specjax.arguments import checked
 from specjax.linalg import singular_values, svd
 from specjax.programs.one_at_a_time import compiled_one_at_a_time
 from specjax.theory.closed_forms import floats
 
 
+@checked
 def polar_bound(a: Float[Array, "m n"], b: Float[Array, "m n"], rank: int) -> Float[Array, ""]:
     """2 ‖A - B‖_F / (σ_r(A) + σ_r(B)) >= ‖polar A - polar B‖_F for two matrices of the same rank r (Lemma 17; Li and Sun 2006)."""
     gap = _singular_value(a, rank) + _singular_value(b, rank)
     return 2 * jnp.linalg.norm(a - b) / gap
 
 
+@checked
 def polar_operator_bound(a: Float[Array, "m n"], b: Float[Array, "m n"]) -> Float[Array, ""]:
     """(2/(σ_n(A) + σ_n(B)) + 1/max(σ_n(A), σ_n(B))) ‖A - B‖ >= ‖polar A - polar B‖ in the operator norm (Lemma 18; Li 1995).
 
@@ -29,12 +32,14 @@ def polar_operator_bound(a: Float[Array, "m n"], b: Float[Array, "m n"]) -> Floa
     return factor * spectral.spectral_norm(a - b)
 
 
+@checked
 def best_approximation(x: Float[Array, "m n"], rank: int) -> Float[Array, "m n"]:
     """The best approximation of that rank in every unitarily invariant norm."""
     u, s, vt = svd(x)
     return (u[:, :rank] * s[None, :rank]) @ vt[:rank]
 
 
+@checked
 def approximation_bound(a: Float[Array, "m n"], b: Float[Array, "m n"], rank: int) -> Float[Array, ""]:
     """‖A - B‖ (3 + σ_{r+1}(A)/δ + σ_{r+1}(B)/δ) >= ‖A_r - B_r‖ in the operator norm (Lemma 19; Wedin 1972).
 
@@ -48,6 +53,7 @@ def approximation_bound(a: Float[Array, "m n"], b: Float[Array, "m n"], rank: in
     return jnp.where(gap > 0, bound, jnp.inf)
 
 
+@checked
 def matched_complements(
     a: Float[Array, "n k"], b: Float[Array, "n k"]
 ) -> tuple[Float[Array, "n n-k"], Float[Array, "n n-k"]]:
@@ -60,6 +66,7 @@ def matched_complements(
     return first @ spectral.polar(first.T @ second), second
 
 
+@checked
 def gaussian_tail(n: ArrayLike, delta: ArrayLike) -> Float[Array, "..."]:
     """exp(-n δ²/2) >= P(σ_max(G)/√n >= 1 + δ + √(d/n)), G ∈ R^{n×d} of N(0, 1) entries, n >= d (Lemma 20).
 

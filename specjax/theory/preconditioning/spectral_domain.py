@@ -10,18 +10,21 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 
+from specjax.arguments import checked
 from specjax.theory.closed_forms import floats
 
 UNROLLED = 32
 """Steps in one turn of the loop: its overhead is of the order of a microsecond, as much as hundreds of scalar steps."""
 
 
+@checked
 def gradient_descent_step(x: ArrayLike, lam: ArrayLike, rate: ArrayLike) -> Float[Array, "..."]:
     """The step x - rate (x² - λ) x (eq. 9 on an aligned X)."""
     x, lam, rate = floats(x, lam, rate)
     return x - rate * (x**2 - lam) * x
 
 
+@checked
 def gradient_descent_steps(
     start: Float[Array, "*batch n"],
     spectrum: Float[Array, "*batch n"],
