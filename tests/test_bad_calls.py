@@ -108,7 +108,7 @@ SPECTRAL = [
     (lambda: spectral.entropy_rank(VECTOR), NORMS),
     (
         lambda: spectral.schatten_norm(WIDE, -1),
-        "schatten_norm needs p > 0, got p=-1; the rank is jnp.linalg.matrix_rank.",
+        "schatten_norm needs a number in (0, inf] as p, got -1.",
     ),
     (
         lambda: spectral.estimate_ranks(VECTOR, KEY),
@@ -129,7 +129,7 @@ SPECTRAL = [
     ),
 ]
 OPTIM = [
-    (lambda: optim.muon(0.02, decay=1.0), "momentum needs a decay in [0, 1), got 1.0."),
+    (lambda: optim.muon(0.02, decay=1.0), "momentum needs a number in [0, 1) as decay, got 1.0."),
     (
         lambda: optim.muon(0.02, scale="spectral"),
         "Unknown scale 'spectral'; choose one of none, sqrt_max_1_out_over_in, sqrt_out_over_in, point_two_sqrt_max, or pass a "
@@ -145,7 +145,7 @@ OPTIM = [
     ),
     (
         lambda: optim.spectral_descent(-1.0),
-        "spectral_descent needs a positive curvature, got -1.0.",
+        "spectral_descent needs a number in (0, inf) as curvature, got -1.0.",
     ),
     (
         lambda: optim.normalize_rows().update({"b": VECTOR}, optax.EmptyState()),
@@ -183,7 +183,7 @@ OPTIM = [
         lambda: optim.muon(0.02, splits={"qkv": optim.Interleaved((1, 1), 2)}).init({"block": {"qkv": WIDE}}),
         "The splits of the leaf block.qkv must be widths that add up to its 3 outputs, got Interleaved(widths=(1, 1), times=2).",
     ),
-    (lambda: optim.lift_to_floor(0.0), "lift_to_floor needs a positive floor, got 0.0."),
+    (lambda: optim.lift_to_floor(0.0), "lift_to_floor needs a number in (0, inf) as floor, got 0.0."),
     (
         lambda: optim.lift_to_floor(0.3, "row"),
         """Unknown per='row'; choose "output" or "matrix".""",

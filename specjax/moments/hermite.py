@@ -131,7 +131,7 @@ def _series(f: Callable[[Array], Array], degree: int, variance: float, ends: Seq
 
 
 def _correlations(rho: ArrayLike) -> Array:
-    rho = as_array(rho, "rho", "A product of Hermite series")
+    given, rho = rho, as_array(rho, "rho", "A product of Hermite series")
     if jnp.iscomplexobj(rho) or (not is_traced(rho) and not (np.abs(np.asarray(rho)) <= 1).all()):
-        raise ValueError(f"A correlation is in [-1, 1], got {shown(rho)}.")
+        raise ValueError(f"A correlation is in [-1, 1], got {shown(given)}.")
     return rho.astype(jnp.float64)

@@ -54,7 +54,7 @@ def _preconditioned(g: Float[Array, "*n d k"], x: Float[Array, "*n d k"], dampin
     # With the columns in units D of their size, XᵀX + λ = D (X̂ᵀX̂ + λ D⁻²) D, of which no term is beyond the range of floats.
     units = jnp.maximum(lengths, root)
     factor = factor * (lengths / units)
-    gram = product(factor.mT, factor) + (root / units) ** 2 * jnp.eye(x.shape[-1], dtype=gradient.dtype)
+    gram = product(factor.mT, factor) + jnp.vectorize(jnp.diag, signature="(k)->(k,k)")((root / units[..., 0, :]) ** 2)
     solve = jnp.vectorize(partial(compiled_one_at_a_time, jnp.linalg.solve), signature="(k,k),(k,d)->(k,d)")
     least = jnp.min(units, axis=-1, keepdims=True)
     solved = solve(gram, (gradient * (least / units)).mT).mT

@@ -93,7 +93,7 @@ def test_the_decay_can_be_vmapped():
 
 @pytest.mark.usefixtures("unchecked")
 def test_wrong_arguments_are_refused():
-    with pytest.raises(ValueError, match=r"\[0, 1\), got 1.0"):
+    with pytest.raises(ValueError, match=r"\[0, 1\) as decay, got 1.0"):
         optim.momentum(1.0)
     with pytest.raises(ValueError, match="no bias correction"):
         optim.momentum(0.9, "sgd", bias_correction=True)

@@ -197,8 +197,15 @@ def relative_error(name, found, right, params):
     return np.abs(np.asarray(found, np.float64) - right).max() / size if size else np.abs(found).max()
 
 
-UNDETERMINED = {"scale_by_soap": ("repeated",), "scale_by_soap-eps": ("repeated",)}
-"""Leaves of which an update is not determined: repeated eigenvalues have no basis of their own, and SOAP depends on it."""
+UNDETERMINED = {
+    "scale_by_soap": ("repeated",),
+    "scale_by_soap-eps": ("repeated",),
+    "clip_singular_values-hard": ("rank one",),
+    "clip_singular_values-soft": ("rank one",),
+    "clip_weights": ("rank one",),
+}
+"""Leaves of which an update is not determined: repeated eigenvalues have no basis of their own, and SOAP depends on it. Singular values
+that are rounding may exceed a limit, and their vectors are anyone's."""
 
 DIFFERENCES = ("clip_weights", "hyperball", "qk_clip")
 """Their updates are differences of parameters, with the rounding of these."""
@@ -232,7 +239,7 @@ def quiet():
 
 @each
 def test_float32_steps_are_right_at_every_scale(name):
-    most = 5000 if name.startswith(ROOTS) else 500 if name == "orthogonalize-iterated" else 30
+    most = 100 if name.startswith(ROOTS) else 500 if name == "orthogonalize-iterated" else 30
     for factor in (1e-30, 1e-20, 1e-10, 1.0, 1e10, 1e19, 1e30):
         found = errors(name, factor, jnp.float32)
         assert max(found.values()) < most, (factor, found)

@@ -123,16 +123,16 @@ def test_scaled_gradients_are_those_of_the_paper():
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda: schedules.geometric(0.0, 0.9), "positive prefactors, got 0.0"),
-        (lambda: schedules.geometric(1.0, 1.0), r"rho in \(0, 1\), got 1.0"),
+        (lambda: schedules.geometric(0.0, 0.9), r"a number in \(0, inf\) as prefactor, got 0.0"),
+        (lambda: schedules.geometric(1.0, 1.0), r"a number in \(0, 1\) as rho, got 1.0"),
         (lambda: schedules.random_geometric(jax.random.key(0), 2.0, 1.0, 0.9, each_step=True), "low <= high"),
-        (lambda: schedules.decay_on_plateau(1.0), r"factor in \(0, 1\), got 1.0"),
-        (lambda: schedules.decay_on_plateau(0.5, 0), "patience of at least 1 update, got 0"),
+        (lambda: schedules.decay_on_plateau(1.0), r"a number in \(0, 1\) as factor, got 1.0"),
+        (lambda: schedules.decay_on_plateau(0.5, 0), r"a number in \[1, inf\) as patience, got 0"),
         (
             lambda: schedules.decay_on_plateau().update(jnp.ones(1), schedules.decay_on_plateau().init(jnp.ones(1))),
             "needs the loss",
         ),
-        (lambda: scaled.scale_by_factor_gram(-1.0), "damping that is not negative"),
+        (lambda: scaled.scale_by_factor_gram(-1.0), r"a number in \[0, inf\) as damping, got -1.0"),
         (
             lambda: scaled.scale_by_factor_gram().update(jnp.ones((2, 2)), optax.EmptyState()),
             "needs the factors themselves",

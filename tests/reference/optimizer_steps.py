@@ -78,9 +78,9 @@ def hyperball(u, w, rate):
 
 
 def over_gram(g, w, damping=0.0):
-    """G (WᵀW + damping · I)⁻¹; None where that has no inverse."""
+    """G (WᵀW + damping · I)⁻¹; None where that has no inverse, or one that float32 does not know."""
     gram = w.T @ w + damping * np.eye(w.shape[1])
-    return None if np.linalg.cond(gram) > 1e12 else g @ np.linalg.inv(gram)
+    return None if np.linalg.cond(gram) > 1e5 else g @ np.linalg.inv(gram)
 
 
 def root(h, order, damping):
