@@ -47,7 +47,7 @@ def as_array(x: Any, name: str, by: str) -> Array:
 
 
 def check_number(value: Any, name: str, interval: str, by: str) -> None:
-    """Checks that `value` is a real number, or an array of them, inside an interval; of a traced array only the dtype is known.
+    """Checks that `value` is one real number inside an interval, a scalar array included; of a traced one only shape and dtype are known.
 
     Args:
         value: What a user passed.
@@ -64,6 +64,8 @@ def check_number(value: Any, name: str, interval: str, by: str) -> None:
         raise refusal
     if hasattr(value, "dtype") and not any(jnp.issubdtype(value.dtype, kind) for kind in (jnp.integer, jnp.floating)):
         raise refusal
+    if getattr(value, "shape", ()) != ():
+        raise ValueError(f"{by} needs one number as {name}, got shape {value.shape}; take jax.vmap for several.")
     if is_traced(value):
         return
     low, high = (float(end) for end in interval[1:-1].split(","))
@@ -75,6 +77,14 @@ def check_number(value: Any, name: str, interval: str, by: str) -> None:
     below = numbers <= high if interval[-1] == "]" else numbers < high
     if not np.all(above & below):
         raise refusal
+
+
+def scheduled(value: Any, name: str, interval: str, by: str) -> Any:
+    """A number that `check_number` lets pass, or a schedule whose numbers are refused where they are none."""
+    if not callable(value):
+        check_number(value, name, interval, by)
+        return value
+    return lambda *arguments: as_array(value(*arguments), f"what the schedule of {name} returns", by)
 
 
 def check_count(value: Any, name: str, least: int, by: str) -> None:

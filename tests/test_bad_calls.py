@@ -137,7 +137,7 @@ OPTIM = [
     ),
     (
         lambda: optim.muon(0.02, convention="nesterov"),
-        """Unknown momentum convention 'nesterov'; choose "ema" or "sgd".""",
+        "muon needs one of 'ema', 'sgd' as convention, got 'nesterov'.",
     ),
     (
         lambda: optim.orthogonalize("svd"),
@@ -186,7 +186,7 @@ OPTIM = [
     (lambda: optim.lift_to_floor(0.0), "lift_to_floor needs a number in (0, inf) as floor, got 0.0."),
     (
         lambda: optim.lift_to_floor(0.3, "row"),
-        """Unknown per='row'; choose "output" or "matrix".""",
+        "lift_to_floor needs one of 'output', 'matrix' as per, got 'row'.",
     ),
     (
         lambda: optim.lift_to_floor(0.3).update({"w": WIDE}, optax.EmptyState()),

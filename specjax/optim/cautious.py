@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import PyTree
 
-from specjax.arguments import REAL, check_number
+from specjax.arguments import REAL, checked, scheduled, shown
 from specjax.optim.precision import in_float32
 
 
+@checked
 def add_cautious_decay(
     weight_decay: optax.ScalarOrSchedule, mask: PyTree | Callable[[PyTree], PyTree] | None = None
 ) -> optax.GradientTransformationExtraArgs:
@@ -28,11 +29,12 @@ def add_cautious_decay(
         A transformation that keeps shapes and dtypes; half precision is computed in float32. `update` needs `params`.
 
     Raises:
-        ValueError: at update without parameters.
+        ValueError: at once for a decay that is no finite number, or a mask that is an array; at update without parameters.
 
     """
-    if not callable(weight_decay):
-        check_number(weight_decay, "weight_decay", REAL, "add_cautious_decay")
+    weight_decay = scheduled(weight_decay, "weight_decay", REAL, "add_cautious_decay")
+    if hasattr(mask, "dtype"):
+        raise ValueError(f"add_cautious_decay needs a tree of booleans as mask, or a function, got {shown(mask)}.")
     decayed = optax.with_extra_args_support(optax.add_decayed_weights(weight_decay, mask))
 
     def update(updates: PyTree, state: Any, params: PyTree | None = None, **extra_args: Any) -> tuple[PyTree, Any]:

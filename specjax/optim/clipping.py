@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from specjax.arguments import check_number
+from specjax.arguments import check_number, checked
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, matrices_of
 from specjax.optim.orthogonal import stateless
 from specjax.optim.precision import in_float32
@@ -26,6 +26,7 @@ from specjax.spectral import spectral_map
 Kind = Literal["hard", "soft"]
 
 
+@checked
 def clip_singular_values(
     limit: ArrayLike,
     kind: Kind = "hard",
@@ -58,6 +59,7 @@ def clip_singular_values(
     return in_float32(stateless(clip, dimension_numbers, "clip_singular_values"))
 
 
+@checked
 def clip_weights(
     limit: ArrayLike,
     kind: Kind = "hard",
@@ -105,8 +107,6 @@ def _clipping(
 ) -> Callable[[PyTree], PyTree]:
     """The clipping of a tree of matrices."""
     check_number(limit, "limit", "(0, inf]", name)
-    if kind not in ("hard", "soft"):
-        raise ValueError(f'Unknown kind {kind!r} of clipping; choose "hard" or "soft".')
     formula = scale_named(scale)
 
     def clip(tree: PyTree) -> PyTree:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from specjax.arguments import check_number
+from specjax.arguments import check_number, checked
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, matrices_of
 from specjax.optim.precision import in_float32
 from specjax.spectral.scaling import frobenius, ratio, scaled
@@ -20,6 +20,7 @@ from specjax.spectral.scaling import frobenius, ratio, scaled
 Per = Literal["output", "matrix"]
 
 
+@checked
 def lift_to_floor(
     floor: ArrayLike, per: Per = "output", *, dimension_numbers: DimensionNumbers = IN_OUT
 ) -> optax.GradientTransformationExtraArgs:
@@ -42,8 +43,6 @@ def lift_to_floor(
 
     """
     check_number(floor, "floor", "(0, inf)", "lift_to_floor")
-    if per not in ("output", "matrix"):
-        raise ValueError(f'Unknown per={per!r}; choose "output" or "matrix".')
     axes = (1,) if per == "output" else (1, 2)
 
     def init(params: PyTree) -> optax.EmptyState:

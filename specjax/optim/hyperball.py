@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PyTree
 
-from specjax.arguments import REAL, check_number
+from specjax.arguments import REAL, checked, scheduled
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, matrices_of
 from specjax.optim.precision import in_float32
 from specjax.spectral.scaling import frobenius, ratio, scaled
@@ -25,6 +25,7 @@ class HyperballState(NamedTuple):
     radius: PyTree
 
 
+@checked
 def hyperball(
     learning_rate: optax.ScalarOrSchedule, *, dimension_numbers: DimensionNumbers = IN_OUT
 ) -> optax.GradientTransformationExtraArgs:
@@ -47,8 +48,7 @@ def hyperball(
         ValueError: at init and update for a leaf that is not a matrix; at update without parameters.
 
     """
-    if not callable(learning_rate):
-        check_number(learning_rate, "learning_rate", REAL, "hyperball")
+    learning_rate = scheduled(learning_rate, "learning_rate", REAL, "hyperball")
 
     def init(params: PyTree) -> HyperballState:
         matrices = matrices_of(params, dimension_numbers, "hyperball")

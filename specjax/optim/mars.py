@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Bool, PyTree
 
-from specjax.arguments import REAL, check_number
+from specjax.arguments import REAL, check_number, checked
 from specjax.optim.precision import check_arrays, kept_dtype
 from specjax.spectral.scaling import at_least_float32
 
@@ -25,6 +25,7 @@ class MarsState(NamedTuple):
     started: Bool[Array, ""]
 
 
+@checked
 def mars_correction(
     gamma: ArrayLike = 0.025, decay: ArrayLike = 0.95, *, exact: bool = False
 ) -> optax.GradientTransformationExtraArgs:

@@ -20,7 +20,7 @@ import optax
 from jax.typing import DTypeLike
 from jaxtyping import Array, ArrayLike, Float, Int, Key, PyTree
 
-from specjax.arguments import check_number
+from specjax.arguments import check_number, checked, shown
 from specjax.optim.precision import check_arrays, kept_dtype
 from specjax.optim.rounding import stochastic_bfloat16
 from specjax.spectral.scaling import at_least_float32
@@ -36,6 +36,7 @@ class MomentumState(NamedTuple):
     step: Int[Array, ""] | None
 
 
+@checked
 def momentum(
     decay: ArrayLike,
     convention: Convention = "ema",
@@ -71,14 +72,10 @@ def momentum(
 
     """
     check_number(decay, "decay", "[0, 1)", "momentum")
-    if convention not in ("ema", "sgd"):
-        raise ValueError(f'Unknown momentum convention {convention!r}; choose "ema" or "sgd".')
     if convention == "sgd" and bias_correction:
         raise ValueError('The "sgd" sum has no bias correction; take convention="ema".')
-    if dtype is not None and jnp.dtype(dtype) not in (jnp.bfloat16, jnp.float32, jnp.float64):
-        raise ValueError(
-            f"momentum keeps its accumulator in bfloat16, float32 or float64, got dtype={jnp.dtype(dtype)}."
-        )
+    if dtype is not None and not _is_kept(dtype):
+        raise ValueError(f"momentum keeps its accumulator in bfloat16, float32 or float64, got dtype={shown(dtype)}.")
     if dtype is not None and jnp.dtype(dtype) == jnp.bfloat16 and key is None:
         raise ValueError(
             "momentum in bfloat16 needs a key, since rounded to the nearest number it stands still; pass key=jax.random.key(0)."
@@ -127,6 +124,13 @@ def momentum(
         return steps, MomentumState(kept, weight, optax.safe_increment(state.step))
 
     return optax.GradientTransformation(init, update)
+
+
+def _is_kept(dtype: DTypeLike) -> bool:
+    try:
+        return jnp.dtype(dtype) in (jnp.bfloat16, jnp.float32, jnp.float64)
+    except TypeError:
+        return False
 
 
 def _rounded(key: Key[Array, ""], moments: PyTree, like: PyTree) -> PyTree:

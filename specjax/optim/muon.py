@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,12 +12,12 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, ArrayLike, Key, PyTree
 from optax.contrib import MuonDimensionNumbers
 
-from specjax.arguments import REAL, check_number
+from specjax.arguments import REAL, check_number, checked_but, scheduled
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, is_matrix, prefix_leaves
 from specjax.optim.momentum import Convention, momentum
 from specjax.optim.names import leaf_names
 from specjax.optim.orthogonal import Method, orthogonalize
-from specjax.optim.precision import in_float32
+from specjax.optim.precision import check_alike, check_arrays, in_float32
 from specjax.optim.routing import Routed, routes
 from specjax.optim.scales import Scale, scale_named
 from specjax.optim.splits import Splits
@@ -24,6 +25,7 @@ from specjax.optim.splits import Splits
 MATRIX, OTHER = "matrix", "other"
 
 
+@checked_but("method")
 def muon(
     learning_rate: optax.ScalarOrSchedule,
     *,
@@ -87,8 +89,7 @@ def muon(
             an integer leaf (filter it out: `eqx.filter(params, eqx.is_inexact_array)`), or a leaf labelled "matrix" that is none.
 
     """
-    if not callable(learning_rate):
-        check_number(learning_rate, "learning_rate", REAL, "muon")
+    learning_rate = scheduled(learning_rate, "learning_rate", REAL, "muon")
     check_number(weight_decay, "weight_decay", REAL, "muon")
     # In float16 a small gradient would be zero before its polar factor is taken.
     matrix_steps = in_float32(
@@ -129,10 +130,18 @@ def muon(
             _warn_of_stacks(params)
         return steps.init(params)
 
+    def update(
+        updates: PyTree, state: optax.PartitionState, params: PyTree | None = None, **extra_args: Any
+    ) -> tuple[PyTree, optax.PartitionState]:
+        check_arrays(updates)
+        if params is None:
+            raise ValueError("muon needs the parameters: update(updates, state, params).")
+        check_alike(updates, params)
+        return steps.update(updates, state, params, **extra_args)
+
     formula = scale_named(scale)
     return optax.GradientTransformationExtraArgs(
-        Routed(init, lambda params: routes(params, label(params), dimension_numbers, sizes, splits, formula)),
-        steps.update,
+        Routed(init, lambda params: routes(params, label(params), dimension_numbers, sizes, splits, formula)), update
     )
 
 

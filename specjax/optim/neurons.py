@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from specjax.arguments import check_number
+from specjax.arguments import check_number, checked
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, Matrices, MatrixView, matrices_of
 from specjax.optim.precision import in_float32
 from specjax.spectral.scaling import frobenius, ratio
@@ -26,6 +26,7 @@ class NeuronMomentState(NamedTuple):
     rms: PyTree
 
 
+@checked
 def scale_by_neuron_moment(
     decay: ArrayLike = 0.95, per: Per = "output", *, dimension_numbers: DimensionNumbers = IN_OUT
 ) -> optax.GradientTransformationExtraArgs:
@@ -50,8 +51,6 @@ def scale_by_neuron_moment(
 
     """
     check_number(decay, "decay", "[0, 1)", "scale_by_neuron_moment")
-    if per not in ("output", "longer"):
-        raise ValueError(f'Unknown per={per!r}; choose "output" or "longer".')
 
     def matrices_in(tree: PyTree) -> Matrices:
         return matrices_of(tree, dimension_numbers, "scale_by_neuron_moment")

@@ -13,9 +13,9 @@ from jax.sharding import NamedSharding
 from jaxtyping import Array, Float, Inexact, PyTree
 
 from specjax import spectral
-from specjax.arguments import check_number
+from specjax.arguments import checked, checked_but, scheduled
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, matrices_of
-from specjax.optim.precision import in_float32
+from specjax.optim.precision import check_arrays, in_float32
 from specjax.optim.scales import Scale, scale_named, shape_factors
 from specjax.optim.sharded import check_sharding, with_automatic_axes
 from specjax.optim.splits import Splits
@@ -26,6 +26,7 @@ Method = spectral.AbstractPolar | Callable[[Array], Array]
 """A method of `specjax.spectral.polar`."""
 
 
+@checked_but("method")
 def orthogonalize(
     method: Method | None = None,
     scale: str | Scale = "none",
@@ -78,6 +79,7 @@ def orthogonalize(
     )
 
 
+@checked
 def normalize_rows(*, dimension_numbers: DimensionNumbers = IN_OUT) -> optax.GradientTransformationExtraArgs:
     """Divides each row by its Euclidean norm; a zero row stays zero (outer-product, eq. 53).
 
@@ -87,11 +89,13 @@ def normalize_rows(*, dimension_numbers: DimensionNumbers = IN_OUT) -> optax.Gra
     return _map_each(spectral.normalize_rows, dimension_numbers, "normalize_rows")
 
 
+@checked
 def normalize_columns(*, dimension_numbers: DimensionNumbers = IN_OUT) -> optax.GradientTransformationExtraArgs:
     """Divides each column by its Euclidean norm; a zero column stays zero. The counterpart of `normalize_rows`."""
     return _map_each(spectral.normalize_columns, dimension_numbers, "normalize_columns")
 
 
+@checked_but("method")
 def spectral_descent(
     curvature: optax.ScalarOrSchedule, method: Method | None = None, *, dimension_numbers: DimensionNumbers = IN_OUT
 ) -> optax.GradientTransformationExtraArgs:
@@ -113,8 +117,7 @@ def spectral_descent(
         ValueError: at once for a curvature that is not positive; at init and update for a leaf that is not a matrix.
 
     """
-    if not callable(curvature):
-        check_number(curvature, "curvature", "(0, inf)", "spectral_descent")
+    curvature = scheduled(curvature, "curvature", "(0, inf)", "spectral_descent")
     chosen = spectral.SVD() if method is None else method
     require_method(chosen, "spectral_descent")
 
@@ -181,6 +184,7 @@ def stateless(
         updates: PyTree, state: optax.EmptyState, params: PyTree | None = None, **extra_args: object
     ) -> tuple[PyTree, optax.EmptyState]:
         del params, extra_args
+        check_arrays(updates)
         return with_automatic_axes(function, updates), state
 
     return optax.GradientTransformationExtraArgs(init, update)

@@ -8,10 +8,12 @@ import optax
 from jax.typing import DTypeLike
 from jaxtyping import Array, PyTree
 
+from specjax.arguments import checked
 from specjax.optim.names import leaf_names
 from specjax.spectral.scaling import at_least_float32
 
 
+@checked
 def in_float32(
     inner: optax.GradientTransformation, *, only: DTypeLike | None = None
 ) -> optax.GradientTransformationExtraArgs:
@@ -47,6 +49,19 @@ def check_arrays(tree: PyTree) -> None:
             raise ValueError(
                 f"An optimizer needs arrays as leaves, the leaf {name} is of type {type(leaf).__name__}; take jnp.asarray of it, or "
                 "leave it out with eqx.filter(params, eqx.is_inexact_array)."
+            )
+
+
+def check_alike(updates: PyTree, params: PyTree) -> None:
+    """Raises ValueError where parameters have another structure than updates, or a leaf of another shape."""
+    trees = updates, params
+    one, other = (str(jax.tree.structure(tree)).removeprefix("PyTreeDef") for tree in trees)
+    if one != other:
+        raise ValueError(f"An optimizer needs parameters with the structure of the updates, got {other} for {one}.")
+    for name, u, x in zip(leaf_names(updates), *map(jax.tree.leaves, trees), strict=True):
+        if u.shape != x.shape:
+            raise ValueError(
+                f"An optimizer needs parameters of the shapes of the updates, the leaf {name} has {x.shape} for {u.shape}."
             )
 
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from specjax.arguments import check_number
+from specjax.arguments import check_number, checked
 from specjax.optim.matrices import prefix_leaves
 from specjax.optim.names import leaf_names
 from specjax.optim.precision import in_float32
@@ -26,6 +26,7 @@ class Heads(NamedTuple):
     power: float = 0.5
 
 
+@checked
 def qk_clip(threshold: ArrayLike, heads: PyTree) -> optax.GradientTransformationExtraArgs:
     """Replaces updates u by γ^power (W + u) - W where a leaf has `Heads`; others pass. The last link of a chain, after the learning rate.
 

@@ -9,6 +9,7 @@ import jax
 import optax
 from jaxtyping import PyTree
 
+from specjax.arguments import checked
 from specjax.optim.matrices import DimensionNumbers, matrices_of
 from specjax.optim.names import leaf_names
 from specjax.optim.scales import Scale, shape_factors
@@ -50,6 +51,7 @@ class Routing(NamedTuple):
         )
 
 
+@checked
 def routing(optimizer: optax.GradientTransformation, params: PyTree) -> Routing:
     """Where `optim.muon` sends every leaf of `params`, whose arrays may be abstract.
 

@@ -7,13 +7,15 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from specjax.arguments import check_number
+from specjax.arguments import check_number, checked
 from specjax.optim.matrices import IN_OUT, matrices_of
+from specjax.optim.precision import check_alike, check_arrays
 from specjax.programs.one_at_a_time import compiled_one_at_a_time
 from specjax.spectral.products import product
 from specjax.spectral.scaling import scaled
 
 
+@checked
 def scale_by_factor_gram(damping: ArrayLike = 0.0) -> optax.GradientTransformationExtraArgs:
     """G ← G (XᵀX + damping · I)⁻¹ for each matrix X ∈ R^{d×k}, the factor (preconditioning, eq. 80); leading axes are batch axes.
 
@@ -40,6 +42,8 @@ def scale_by_factor_gram(damping: ArrayLike = 0.0) -> optax.GradientTransformati
             raise ValueError(
                 "scale_by_factor_gram needs the factors themselves: pass params to update(updates, state, params)."
             )
+        check_arrays(params)
+        check_alike(updates, params)
         return jax.tree.map(lambda g, x: _preconditioned(g, x, damping), updates, params), state
 
     return optax.GradientTransformationExtraArgs(init, update)

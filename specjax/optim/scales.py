@@ -10,7 +10,7 @@ from types import MappingProxyType
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from specjax.arguments import check_count
+from specjax.arguments import as_array, check_count
 from specjax.optim.matrices import Fans, Matrices, prefix_leaves
 from specjax.optim.names import leaf_names
 from specjax.sizes import Size, active
@@ -66,7 +66,7 @@ def shape_factors(
 
     Raises ValueError for a leaf with both sizes and splits, and for an extent that is no positive whole number.
     """
-    result = []
+    result: list[tuple[float | Array, ...]] = []
     for i, (given, view) in enumerate(zip(prefix_leaves(sizes, tree, Fans, "sizes"), matrices.views, strict=True)):
         if given is not None and view.split:
             raise ValueError(
@@ -76,5 +76,6 @@ def shape_factors(
             if not isinstance(fan, Size):
                 check_count(fan, name, 1, "Fans")
         parts = view.parts if given is None else (given,)
-        result.append(tuple(scale(*(jnp.asarray(active(fan), float) for fan in fans)) for fans in parts))
+        factors = (scale(*(jnp.asarray(active(fan), float) for fan in fans)) for fans in parts)
+        result.append(tuple(as_array(factor, "a factor", "A scale") for factor in factors))
     return result

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from specjax.arguments import check_number
+from specjax.arguments import check_number, checked
 from specjax.optim.matrices import IN_OUT, DimensionNumbers
 from specjax.optim.orthogonal import scaled_map
 from specjax.optim.scales import Scale
@@ -24,6 +24,7 @@ RANK_ONE = 2.0**-20
 _TIE = 64  # roundings, within which a singular value counts as equal to the largest
 
 
+@checked
 def schatten_direction(
     p: ArrayLike,
     scale: str | Scale = "none",

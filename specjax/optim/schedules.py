@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Float, Int, Key, PyTree
 
-from specjax.arguments import check_number
+from specjax.arguments import check_number, checked
 from specjax.optim.precision import check_arrays
 
 
@@ -23,6 +23,7 @@ class PlateauState(NamedTuple):
     bad: Int[Array, ""]
 
 
+@checked
 def geometric(prefactor: ArrayLike, rho: ArrayLike) -> optax.Schedule:
     """η_t = prefactor · ρ^t (preconditioning, Theorem 3). Both may be traced.
 
@@ -38,6 +39,7 @@ def geometric(prefactor: ArrayLike, rho: ArrayLike) -> optax.Schedule:
     return rate
 
 
+@checked
 def random_geometric(
     key: Key[Array, ""], low: ArrayLike, high: ArrayLike, rho: ArrayLike, *, each_step: bool
 ) -> optax.Schedule:
@@ -63,6 +65,7 @@ def random_geometric(
     return rate
 
 
+@checked
 def decay_on_plateau(factor: ArrayLike = 0.5, patience: ArrayLike = 10) -> optax.GradientTransformationExtraArgs:
     """Multiplies updates by a scale that falls by `factor` whenever the loss has found no new minimum for `patience` updates.
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
-from specjax.arguments import check_count, check_number
+from specjax.arguments import check_count, check_number, checked
 from specjax.optim.gram_sums import GramSums, added, no_sums
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, matrices_of
 from specjax.optim.precision import in_float32
@@ -38,6 +38,7 @@ class ShampooState(NamedTuple):
     roots: list[Roots]
 
 
+@checked
 def scale_by_shampoo(
     decay: ArrayLike = 0.95,
     *,

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
-from specjax.arguments import check_count, check_number
+from specjax.arguments import check_count, check_number, checked
 from specjax.linalg import eigh, qr
 from specjax.optim.gram_sums import GramSums, added, no_sums
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, matrices_of
@@ -55,6 +55,7 @@ class SoapState(NamedTuple):
     leaves: list[SoapMatrices]
 
 
+@checked
 def scale_by_soap(
     b1: ArrayLike = 0.95,
     b2: ArrayLike = 0.95,

@@ -15,6 +15,7 @@ import optax
 from jaxtyping import Array, Float, PyTree
 
 from specjax import spectral
+from specjax.arguments import checked_but
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, map_stacked, matrices_of, prefix_leaves
 from specjax.optim.orthogonal import Method, dual_norm
 from specjax.spectral.polar import require_method
@@ -29,6 +30,7 @@ class RankSwitchState(NamedTuple):
     took_spectral: PyTree
 
 
+@checked_but("method")
 def rank_switch(
     spectral_step: optax.GradientTransformation,
     euclidean_step: optax.GradientTransformation,

@@ -389,10 +389,10 @@ def test_the_recipe_of_the_speedruns_is_their_step():
     ("call", "sentence"),
     [
         (lambda: optim.scale_by_neuron_moment(1.0), r"a number in \[0, 1\) as decay, got 1.0"),
-        (lambda: optim.scale_by_neuron_moment(per="row"), """choose "output" or "longer\""""),
+        (lambda: optim.scale_by_neuron_moment(per="row"), "one of 'output', 'longer' as per, got 'row'"),
         (lambda: optim.schatten_direction(0.0), r"a number in \(0, inf\] as p, got 0.0"),
         (lambda: optim.clip_singular_values(0.0), r"a number in \(0, inf\] as limit, got 0.0"),
-        (lambda: optim.clip_weights(1.0, "firm"), """choose "hard" or "soft\""""),
+        (lambda: optim.clip_weights(1.0, "firm"), "one of 'hard', 'soft' as kind, got 'firm'"),
         (lambda: optim.mars_correction(0.1, 1.0), r"a number in \[0, 1\) as decay, got 1.0"),
         (lambda: optim.scale_by_shampoo(1.1), r"a number in \[0, 1\] as decay, got 1.1"),
         (lambda: optim.scale_by_shampoo(order=0), r"a number in \(0, inf\) as order, got 0"),
