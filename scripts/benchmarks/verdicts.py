@@ -1,4 +1,4 @@
-"""How often fits and relations confirm what is true of thirteen laws, and what is false, at four numbers of seeds.
+"""How often fits and relations confirm what is true of eighteen laws, and what is false, at four numbers of seeds.
 
 Each law is a mean over eight widths from 16 to 2048 and noise of 10 % in each seed, half of whose variance all widths share. It is sampled
 again and again, and in each sample the true statements are judged, and false ones beside them: an exponent that is off by 0.05 or 0.1 with
@@ -56,6 +56,11 @@ LAWS = {
     "x log(x)^1/2": Law(lambda x: x * np.sqrt(np.log(x)), near=1.1, grows=True),
     "x^1/2 log x": Law(lambda x: x**0.5 * np.log(x), near=0.7, grows=True),
     "1 + log x": Law(lambda x: 1 + np.log(x), near=0.2),
+    "x - 2 x^1/2 + 4": Law(lambda x: x - 2 * x**0.5 + 4, 1.0, grows=True),
+    "x + 2 x^1/2 - 4": Law(lambda x: x + 2 * x**0.5 - 4, 1.0, grows=True),
+    "x^1/2 + log x": Law(lambda x: x**0.5 + np.log(x), 0.5, grows=True),
+    "x (log x + 2)": Law(lambda x: x * (np.log(x) + 2), near=1.1, grows=True),
+    "x / (log x + 2)": Law(lambda x: x / (np.log(x) + 2), near=0.9, grows=True),
     "x^1/2, heavy tails": Law(np.sqrt, 0.5, grows=True, heavy=True),
 }
 STATEMENTS = (
@@ -96,6 +101,7 @@ def judged(law: Law, y: xr.DataArray) -> Iterator[tuple[str, str]]:
     if law.near is not None:
         for exponent in (law.near, law.near + 0.05, law.near - 0.05, round(law.near * 2) / 2):
             yield "false: no logarithm", _scales(power, exponent, {"less": exponent - 0.1, "more": exponent + 0.1})
+        yield "false: no logarithm", _scales(power, law.near, {"with it": round(law.near * 2) / 2})
     growth, limit = lab.grows(y, "x", by=by).judge({}), lab.saturates(y, "x", by=by).judge({})
     if law.grows or law.grows is None:
         # A logarithm alone has no limit and grows like no power.
