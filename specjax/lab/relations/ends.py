@@ -348,7 +348,9 @@ def _is_unending(log: fits.End) -> bool:
 
 @checked
 def vanishes(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Vanishes:
-    """The mean of `draws`, positive, tends to zero as the size `dim` grows: faster than size^(-1/4) at the end, and to no other limit.
+    """The mean of `draws`, positive, falls faster than size^(-1/4) at the end of the sizes `dim`, and no limit above 0 is confirmed.
+
+    A limit far below the last mean may be left: it shows where the fall becomes slower.
 
     Args:
         draws: Dimensions exactly `dim` and "seed" or "batch"; at least 3 sizes, and 5 for limits to be looked for.
@@ -372,7 +374,9 @@ def settles(draws: xr.DataArray, dim: str, *, by: fits.By = "mean") -> Settles:
 
 @checked
 def bounded(draws: xr.DataArray, dim: str, *, slower_than: float | int, by: fits.By = "mean") -> Bounded:
-    """The mean of `draws`, positive, stays bounded as the size `dim` grows: no growth without end, and none of size^`slower_than`.
+    """The mean of `draws`, positive, grows more slowly than size^`slower_than` at the end, and is not confirmed to grow like a power.
+
+    It is a statement about the sizes swept: a logarithm passes, whose local exponent is small. `saturates` asks for a limit.
 
     Args:
         draws: Dimensions exactly `dim` and "seed" or "batch"; at least 5 sizes, and more seeds than sizes.
