@@ -225,3 +225,11 @@ def test_equinox_modules_train():
         for _ in range(40):
             params, state = step(params, state)
     assert loss(params) < 0.2 * before
+
+
+@pytest.mark.parametrize("fans", [optim.Fans(-1, 3), optim.Fans("x", 3), optim.Fans(0, 3), optim.Fans(2.5, 3)], ids=str)
+@pytest.mark.usefixtures("unchecked")
+def test_fans_are_positive_whole_numbers(fans):
+    step, x = optim.orthogonalize(scale="sqrt_out_over_in", sizes=fans), jnp.ones((4, 3))
+    with pytest.raises(ValueError, match="Fans needs a whole number of at least 1 as fan_in, got"):
+        step.update(x, step.init(x))

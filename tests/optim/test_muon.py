@@ -1,5 +1,6 @@
 """Muon against Keller Jordan's steps in numpy, optax.contrib.muon and torch.optim.Muon; and which leaves it takes."""
 
+import math
 from contextlib import nullcontext
 
 import jax
@@ -179,3 +180,19 @@ def test_weight_decay_can_be_masked_and_never_touches_the_others():
     updates = jax.jit(lambda p: transform.update(optax.tree.zeros_like(p), transform.init(p), p)[0])(PARAMS)
     np.testing.assert_allclose(updates["w"], -0.05 * np.asarray(PARAMS["w"]), rtol=1e-6)
     assert not any(np.any(updates[name]) for name in ("head", "b", "stack"))
+
+
+@pytest.mark.parametrize("rate", [None, 1j, math.nan, math.inf, "0.1", True, np.ones(2)], ids=repr)
+@pytest.mark.usefixtures("unchecked")
+def test_a_learning_rate_is_one_finite_number(rate):
+    """None climbed the loss, and 1j did nothing."""
+    with pytest.raises(ValueError, match=r"^muon needs [^\n]* learning_rate[^\n]*$"):
+        optim.muon(rate)
+
+
+def test_a_schedule_that_returns_nothing_is_named():
+    step, x = optim.muon(lambda _: None), jnp.ones((2, 3))
+    with pytest.raises(
+        ValueError, match="muon needs an array of numbers as what the schedule of learning_rate returns, got None"
+    ):
+        step.update(x, step.init(x), x)

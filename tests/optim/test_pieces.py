@@ -427,3 +427,11 @@ def test_wrong_calls_are_refused_in_one_sentence(call, sentence):
         call()
     assert "\n" not in str(refusal.value)
     assert str(refusal.value).endswith(".")
+
+
+@pytest.mark.parametrize("make", [optim.scale_by_neuron_moment, optim.scale_by_shampoo, optim.mars_correction])
+def test_a_state_keeps_its_dtype_where_64_bits_are_enabled(make):
+    step, x = make(), jnp.ones((3, 4), jnp.float32)
+    before = step.init(x)
+    _, after = step.update(x, before, x)
+    assert jax.tree.map(lambda a: a.dtype, after) == jax.tree.map(lambda a: a.dtype, before)

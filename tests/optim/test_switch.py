@@ -86,3 +86,9 @@ def test_missing_and_misshapen_stable_ranks_are_refused():
         step(g, jnp.ones(2))
     with pytest.raises(ValueError, match="got None"):
         step(g, None)
+
+
+def test_a_zero_matrix_takes_the_euclidean_step_at_a_stable_rank_of_zero():
+    step, zero = optim.rank_switch(optim.orthogonalize(), optax.identity()), jnp.zeros((3, 3))
+    _, state = step.update(zero, step.init(zero), zero, stable_ranks=0.0)
+    assert not state.took_spectral
