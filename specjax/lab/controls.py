@@ -24,7 +24,7 @@ def replacing(target: str, source: Source, *, of: str | None = None) -> Callable
     """
 
     def control(_: Any, data: Any) -> Any:
-        found = data if of is None else data[of]
+        found = _dataset(data, of)
         for name in (target, source) if isinstance(source, str) else (target,):
             if name not in found:
                 raise ValueError(f"A control replaces {target!r} by {source!r}, and the data have no {name!r}.")
@@ -81,7 +81,13 @@ def at_labels(values: DataT, dim: str, other: Mapping[Any, Any]) -> DataT:
 @checked
 def changing(change: Callable[[xr.Dataset], xr.Dataset], *, of: str | None = None) -> Callable[[Any, Any], Any]:
     """A control: what `change` makes of the data, or of the dataset `of`, where a run returns several."""
-    return lambda _, data: change(data) if of is None else {**data, of: change(data[of])}
+    return lambda _, data: change(data) if of is None else {**data, of: change(_dataset(data, of))}
+
+
+def _dataset(data: Any, of: str | None) -> Any:
+    if of is not None and of not in data:
+        raise ValueError(f"A control changes the dataset {of!r}, and the data have {sorted(map(str, data))}.")
+    return data if of is None else data[of]
 
 
 def _check_dim(values: xr.DataArray | xr.Dataset, dim: str) -> None:

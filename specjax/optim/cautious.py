@@ -9,6 +9,7 @@ import optax
 from jaxtyping import PyTree
 
 from specjax.arguments import REAL, checked, scheduled, shown
+from specjax.optim.matrices import prefix_leaves
 from specjax.optim.precision import in_float32
 
 
@@ -29,12 +30,18 @@ def add_cautious_decay(
         A transformation that keeps shapes and dtypes; half precision is computed in float32. `update` needs `params`.
 
     Raises:
-        ValueError: at once for a decay that is no finite number, or a mask that is an array; at update without parameters.
+        ValueError: at once for a decay that is no finite number, or a mask that is an array; at init for a mask that is no
+            prefix of the parameters; at update without parameters.
 
     """
     weight_decay = scheduled(weight_decay, "weight_decay", REAL, "add_cautious_decay")
     if hasattr(mask, "dtype"):
         raise ValueError(f"add_cautious_decay needs a tree of booleans as mask, or a function, got {shown(mask)}.")
+
+    def init(params: PyTree) -> Any:
+        prefix_leaves(mask, params, bool, "mask")
+        return decayed.init(params)
+
     decayed = optax.with_extra_args_support(optax.add_decayed_weights(weight_decay, mask))
 
     def update(updates: PyTree, state: Any, params: PyTree | None = None, **extra_args: Any) -> tuple[PyTree, Any]:
@@ -43,4 +50,4 @@ def add_cautious_decay(
         agreeing = jax.tree.map(lambda u, x: jnp.where(jnp.sign(u) * jnp.sign(x) >= 0, x, 0), updates, params)
         return decayed.update(updates, state, agreeing, **extra_args)
 
-    return in_float32(optax.GradientTransformationExtraArgs(decayed.init, update))
+    return in_float32(optax.GradientTransformationExtraArgs(init, update))

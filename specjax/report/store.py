@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,8 @@ def require_room(out: Path, names: Sequence[str]) -> None:
     out after it.
     """
     try:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            os.lstat(out)  # a name may be too long
         place = out.absolute()
         while not os.path.lexists(place):
             place = place.parent
