@@ -173,12 +173,12 @@ def _conformed(value: Any, hint: Any, name: str, by: str) -> Any:
             )
         return value
     on_host = getattr(arrays[0], "array_type", jax.Array) is np.ndarray
-    array = _host_array(value, name, by) if on_host else as_array(value, name, by)
+    array = host_array(value, name, by) if on_host else as_array(value, name, by)
     _check_axes(array, arrays[0], name, by)
     return array
 
 
-def _host_array(value: Any, name: str, by: str) -> np.ndarray:
+def host_array(value: Any, name: str, by: str) -> np.ndarray:
     """As `as_array`, but an array of NumPy, in its own dtype."""
     try:
         array = np.asarray(value)

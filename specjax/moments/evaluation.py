@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from specjax.arguments import as_array, shown
+from specjax.arguments import host_array, shown
 from specjax.moments.graph import Component, Constant, Graph, Size, Symbol
 from specjax.moments.polynomial import Polynomial
 from specjax.programs import is_traced
@@ -43,7 +43,7 @@ def evaluate(shape: Sequence[Size], terms: Mapping[Graph, Polynomial], values: M
     arrays = {name: values[name] for name in symbols if name in values}
     used = named | of_constants | set(arrays)
     for name in {*used} & {*values}:
-        if not is_traced(values[name]) and np.iscomplexobj(_host(values[name], name)):
+        if not is_traced(values[name]) and np.iscomplexobj(host_array(values[name], name, "A value")):
             raise ValueError(f"A value needs real numbers as {name}, got {shown(values[name])}.")
     sizes = known_sizes(symbols, {name: value for name, value in values.items() if name in used})
     check_names(named | set(symbols), values, {**sizes, **arrays})
@@ -79,11 +79,6 @@ def exact(shape: Sequence[Size], terms: Mapping[Graph, Polynomial], values: Mapp
     zero = sum((0 * number for number in numbers.values()), start=Fraction(0))
     total = sum((coefficient.evaluate(numbers) for coefficient in terms.values()), start=zero)
     return np.frompyfunc(lambda x: int(x) if x.denominator == 1 else x, 1, 1)(total)
-
-
-def _host(value: Any, name: str) -> np.ndarray:
-    with jax.enable_x64(True):
-        return np.asarray(as_array(value, name, "A value"))
 
 
 def _exact_numbers(name: str, value: Any) -> Any:

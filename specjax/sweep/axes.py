@@ -70,10 +70,15 @@ def values(*xs: int | float | np.number) -> Single:
     """
     _check_points("values", xs, "0.1, 0.2")
     for x in xs:
-        if not isinstance(x, Real) or isinstance(x, bool) or not abs(x) <= sys.float_info.max:
+        # As a Python number: NumPy's float16 cannot be compared with the largest float.
+        if not isinstance(x, Real) or isinstance(x, bool) or not abs(_plain(x)) <= sys.float_info.max:
             raise ValueError(f"values takes finite numbers, got {shown(x)}; write e.g. values(0.1, 0.2).")
     number = int if all(isinstance(x, Integral) for x in xs) else float
     return Single("values", tuple(number(x) for x in xs))
+
+
+def _plain(x: Real) -> int | float:
+    return int(x) if isinstance(x, Integral) else float(x)
 
 
 def choices(*xs: int | float | str) -> Single:
