@@ -197,3 +197,9 @@ def test_data_without_ends_are_refused_in_a_sentence(data, match):
 def test_a_significance_is_a_probability():
     with pytest.raises(ValueError, match="between 0 and 1, got 1"):
         ends(independent(np.random.default_rng(0), 60, lambda x: x), "d", significance=1.0)
+
+
+@pytest.mark.parametrize("tolerance", [-1.0, np.nan])
+def test_a_tolerance_is_not_negative(tolerance):
+    with pytest.raises(ValueError, match=r"a number in \[0, inf\) as tolerance, got"):
+        ends(coupled(np.random.default_rng(0), 60, lambda x: x), "d", significance=0.05, tolerance=tolerance)
