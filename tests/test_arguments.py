@@ -24,7 +24,7 @@ def test_lists_numpy_arrays_and_numbers_are_arrays(x):
     [
         None,
         "text",
-        ["a"],
+        ["text"],  # not "a", which jax 0.10 takes for a dtype of NumPy
         np.array(["a"]),
         [[1.0], [1.0, 2.0]],
         {"a": 1},
