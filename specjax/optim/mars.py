@@ -67,11 +67,7 @@ def mars_correction(
         del params
         check_arrays(updates)
         if isinstance(state, MarsState):
-            before = jax.tree.map(
-                lambda g, p: jnp.where(state.started, *jnp.broadcast_arrays(p, g.astype(p.dtype))),
-                updates,
-                state.previous,
-            )
+            before = jax.tree.map(lambda g, p: jnp.where(state.started, p.astype(g.dtype), g), updates, state.previous)
             new = MarsState(optax.tree.cast_like(updates, state.previous), jnp.ones((), bool))
             return jax.tree.map(corrected, updates, before), new
         if "previous_gradient" not in extra_args:

@@ -129,7 +129,7 @@ def momentum(
 def _is_kept(dtype: DTypeLike) -> bool:
     try:
         return jnp.dtype(dtype) in (jnp.bfloat16, jnp.float32, jnp.float64)
-    except TypeError:
+    except (TypeError, ValueError):
         return False
 
 

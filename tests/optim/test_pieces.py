@@ -435,3 +435,9 @@ def test_a_state_keeps_its_dtype_where_64_bits_are_enabled(make):
     before = step.init(x)
     _, after = step.update(x, before, x)
     assert jax.tree.map(lambda a: a.dtype, after) == jax.tree.map(lambda a: a.dtype, before)
+
+
+def test_mars_leaves_the_first_gradient_as_it_is_beside_parameters_of_less_precision():
+    gradient = jnp.asarray(DRAWS[0], jnp.float32)
+    step, params = optim.mars_correction(1.0, 0.9), gradient.astype(jnp.bfloat16)
+    np.testing.assert_array_equal(step.update(gradient, step.init(params), params)[0], gradient)
