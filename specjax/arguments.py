@@ -70,12 +70,12 @@ def check_number(value: Any, name: str, interval: str, by: str) -> None:
         return
     low, high = (float(end) for end in interval[1:-1].split(","))
     try:
-        numbers = np.asarray(value, np.float64)
+        number = float(value)
     except OverflowError:  # an int beyond all floats
         raise refusal from None
-    above = numbers >= low if interval[0] == "[" else numbers > low
-    below = numbers <= high if interval[-1] == "]" else numbers < high
-    if not np.all(above & below):
+    above = number >= low if interval[0] == "[" else number > low
+    below = number <= high if interval[-1] == "]" else number < high
+    if not (above and below):
         raise refusal
 
 

@@ -9,8 +9,8 @@ The data may come from a sweep or from anywhere else; a fit reads the dimension 
 from specjax.fits.asymptotics import Asymptotics as Asymptotics
 from specjax.fits.asymptotics import asymptotics as asymptotics
 from specjax.fits.bootstrap import RoughFitWarning as RoughFitWarning
-from specjax.fits.bootstrap import require_by as require_by
 from specjax.fits.bootstrap import require_real as require_real
+from specjax.fits.bootstrap import require_single_draws as require_single_draws
 from specjax.fits.bootstrap import require_sizes as require_sizes
 from specjax.fits.center import By as By
 from specjax.fits.drawing import draw_fit as draw_fit

@@ -1,8 +1,8 @@
 """The exponent of a quantity at large sizes: every one that some curve has which the data do not contradict.
 
 A power law with one correction x⁻ᵍ and one above an offset are fitted; the exponent is inside of the intervals of those that the data
-bear. Neither is the whole of a law: the interval is lengthened by the shift of the exponent when the smallest size, where further terms are
-largest, is left out. A power of the logarithm moves exponents too, and is excluded or counted.
+bear. Neither is the whole of a law: a correction may have a second term that is no larger at the smallest size. A power of the logarithm
+moves exponents too, and is excluded or counted.
 """
 
 from collections.abc import Iterator

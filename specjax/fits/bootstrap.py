@@ -7,7 +7,6 @@ are resampled, and everything is computed again in each resample.
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import get_args
 
 import numpy as np
 import xarray as xr
@@ -120,7 +119,7 @@ def sample_of(data: xr.DataArray, dim: str, least: int, by: By = "mean") -> Samp
         told = f"A fit to {len(sample.x)} points along {dim!r} cannot show whether they follow a power law; sweep at least {_POINTS + 1}."
         warnings.warn(told, RoughFitWarning, stacklevel=3)
     warn_if_few(sample, stacklevel=4)
-    require_by(by, data)
+    require_single_draws(by, data)
     if by == "mean":
         warn_of_heavy_tails(sample.y, sample.present, sample.name, stacklevel=4)
         return sample
@@ -223,10 +222,8 @@ def require_sizes(data: xr.DataArray, *dims: str) -> None:
             )
 
 
-def require_by(by: By, data: xr.DataArray) -> None:
-    """Raises a ValueError for an unknown center of a law, and for one of single draws where `data` have means of batches."""
-    if by not in get_args(By):
-        raise ValueError(f"by needs to be 'mean', 'median' or 'log', got {by!r}.")
+def require_single_draws(by: By, data: xr.DataArray) -> None:
+    """Raises a ValueError for a median or a geometric mean where `data` have means of batches."""
     if by != "mean" and BATCH in data.dims:
         raise ValueError(
             f"A {by} is of single draws, and {data.name!r} has means of batches; keep the seeds (reduce=None)."

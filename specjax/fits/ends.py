@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 from scipy import optimize
 
-from specjax.arguments import check_number, checked_but
+from specjax.arguments import checked_but
 from specjax.fits import log_models
 from specjax.fits.bootstrap import By, Sample, sample_of
 from specjax.fits.log_models import FASTEST, Allowed, Logarithms
@@ -94,7 +94,6 @@ def ends(
         tolerance: The relative error by which a model may miss each mean besides the noise of the seeds.
         by: What is estimated at each x: the mean, the median or the geometric mean.
     """
-    check_number(tolerance, "tolerance", "[0, inf)", "ends")
     return ends_of(sample_of(data, dim, least=5, by=by), significance, slowest, tolerance)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from specjax.fits.misfit import Whitened
-from specjax.fits.regression import LEAST_S
+from specjax.fits.regression import LEAST_S, unit_of_logarithm
 
 FASTEST = 2.0
 """The largest power g of a correction x⁻ᵍ."""
@@ -120,7 +120,7 @@ def plain(means: Whitened, significance: float) -> Allowed:
 
 def logarithmic(means: Whitened, significance: float) -> Allowed:
     """y = a xᵇ (log x)ᶜ, with the logarithm that `regression.log_of` has."""
-    return _with_units(means, significance, _own_unit(means))
+    return _with_units(means, significance, np.array([unit_of_logarithm(means.sample.x[0])]))
 
 
 def logarithmic_in_any_unit(means: Whitened, significance: float) -> Allowed:
@@ -296,14 +296,10 @@ def _columns(means: Whitened, *extra: Float[np.ndarray, "... n"]) -> Float[np.nd
     return np.stack(np.broadcast_arrays(*parts), axis=-1)
 
 
-def _own_unit(means: Whitened) -> Float[np.ndarray, " one"]:
-    x0 = means.sample.x[0]
-    return np.array([1.0 if x0 >= 2 else x0 / np.e])
-
-
 def _units(means: Whitened) -> Float[np.ndarray, " units"]:
     """Units x₁ of a logarithm: its own, and some below the smallest x."""
-    return np.concatenate([_own_unit(means), means.sample.x[0] * np.exp(-_LOGS_AT_SMALLEST)])
+    x0 = means.sample.x[0]
+    return np.array([unit_of_logarithm(x0), *(x0 * np.exp(-_LOGS_AT_SMALLEST))])
 
 
 def _log_log(means: Whitened, units: Float[np.ndarray, " units"]) -> Float[np.ndarray, "units n"]:

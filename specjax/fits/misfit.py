@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import linalg, optimize, stats
 
+from specjax.arguments import check_number
 from specjax.fits.bootstrap import Sample
 from specjax.fits.float_range import unit_of
 from specjax.fits.regression import exponent_bounds, rise, s_bounds
@@ -132,8 +133,7 @@ def whitened(sample: Sample, significance: float, tolerance: float = 0.0) -> Whi
 
     `tolerance` is a relative error of each mean, independent of the others, by which a model may miss them besides the noise of seeds.
     """
-    if not 0 <= tolerance < 1:
-        raise ValueError(f"The tolerance of a curve needs to be from 0 to below 1, got {tolerance}.")
+    check_number(tolerance, "tolerance", "[0, 1)", "A test of curves")
     if not 0 < significance < 1:
         raise ValueError(f"significance needs to be between 0 and 1, got {significance}; write e.g. 0.05.")
     n = int(sample.counts.min())

@@ -88,8 +88,13 @@ def s_bounds(x: Float[np.ndarray, " n"]) -> tuple[float, float]:
 
 
 def log_of(x: Float[np.ndarray, "*n"], smallest: float | np.float64) -> Float[np.ndarray, "*n"]:
-    """The logarithm of a log-corrected power: log x, and where the `smallest` x fitted is below 2, 1 + log(x/x₀), positive there too."""
-    return np.log(x) if smallest >= 2 else 1 + np.log(x / smallest)
+    """The logarithm of a log-corrected power, log(x/`unit_of_logarithm`)."""
+    return np.log(x / unit_of_logarithm(smallest))
+
+
+def unit_of_logarithm(smallest: float | np.float64) -> float:
+    """1, and where the `smallest` x fitted is below 2 the number that makes the logarithm there 1: it is positive at all x."""
+    return 1.0 if smallest >= 2 else float(smallest / np.e)
 
 
 def fit_curve(

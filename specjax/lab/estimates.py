@@ -2,8 +2,8 @@
 
 An interval leaves out as much as four standard deviations of a normal variable do, 6·10⁻⁵: with hundreds of statements in a report a
 95 % interval would miss some dozen true ones. For a mean it is four standard errors to either side, more where draws are few, by
-Student's t; for a quantile it is made of two of the draws (order statistics), whatever their law; for a share it is Clopper and
-Pearson's. So few draws make an interval wide, and a statement inconclusive, never refuted.
+Student's t, and more to the side to which they are skewed; for a quantile it is made of two of the draws (order statistics), whatever
+their law; for a share it is Clopper and Pearson's. So few draws make an interval wide, and a statement inconclusive, never refuted.
 """
 
 import math

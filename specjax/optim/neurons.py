@@ -15,7 +15,7 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 from specjax.arguments import check_number, checked
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, Matrices, MatrixView, matrices_of
 from specjax.optim.precision import in_float32
-from specjax.spectral.scaling import frobenius, ratio
+from specjax.spectral.scaling import averaged_rms, frobenius, ratio
 
 Per = Literal["output", "longer"]
 
@@ -72,7 +72,7 @@ def scale_by_neuron_moment(
         for stack, view, old in zip(matrices.stacks(), matrices.views, jax.tree.leaves(state.rms), strict=True):
             axis = _reduced(view, per)
             rms = frobenius(stack, axis) / math.sqrt(max(stack.shape[axis], 1))
-            new = _averaged(old.reshape(rms.shape), rms, decay)
+            new = averaged_rms(old.reshape(rms.shape), rms, jnp.asarray(decay, old.dtype))
             moments.append(new.reshape(old.shape))
             steps.append(_same_norm(ratio(stack, jnp.expand_dims(new, axis)), stack))
         return matrices.tree(steps), NeuronMomentState(matrices.treedef.unflatten(moments))
@@ -88,12 +88,6 @@ def _reduced(view: MatrixView, per: Per) -> int:
 
 def _neurons(view: MatrixView, per: Per) -> int:
     return int(view.fans[2 - _reduced(view, per)])  # type: ignore[arg-type]
-
-
-def _averaged(old: Float[Array, "*n"], new: Float[Array, "*n"], decay: ArrayLike) -> Float[Array, "*n"]:
-    """The root of the average of squares."""
-    beta = jnp.asarray(decay, old.dtype)
-    return frobenius(jnp.stack([jnp.sqrt(beta) * old, jnp.sqrt(1 - beta) * new]), axis=0)
 
 
 def _same_norm(x: Float[Array, "batch m n"], like: Float[Array, "batch m n"]) -> Float[Array, "batch m n"]:

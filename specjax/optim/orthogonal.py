@@ -7,10 +7,9 @@ empty; a NaN or an infinity makes its own matrix NaN, and no other (see `optax.a
 
 from collections.abc import Callable
 
-import jax.numpy as jnp
 import optax
 from jax.sharding import NamedSharding
-from jaxtyping import Array, Float, Inexact, PyTree
+from jaxtyping import Array, PyTree
 
 from specjax import spectral
 from specjax.arguments import checked, checked_but, scheduled
@@ -20,7 +19,7 @@ from specjax.optim.scales import Scale, scale_named, shape_factors
 from specjax.optim.sharded import check_sharding, with_automatic_axes
 from specjax.optim.splits import Splits
 from specjax.spectral.polar import require_method
-from specjax.spectral.scaling import at_least_float32
+from specjax.spectral.scaling import at_least_float32, inner
 
 Method = spectral.AbstractPolar | Callable[[Array], Array]
 """A method of `specjax.spectral.polar`."""
@@ -72,7 +71,7 @@ def orthogonalize(
         if not adaptive:
             return orthogonal
         wide, other = at_least_float32(x), at_least_float32(orthogonal)
-        return (dual_norm(wide, other).astype(other.dtype)[:, None, None] * other).astype(x.dtype)
+        return (inner(wide, other).astype(other.dtype)[:, None, None] * other).astype(x.dtype)
 
     return scaled_map(
         polar_factor, scale, dimension_numbers, sizes, "orthogonalize", splits, sharding, complex_too=True
@@ -123,16 +122,11 @@ def spectral_descent(
 
     def steepest(x: Array) -> Array:
         orthogonal = spectral.polar(x, chosen)
-        return dual_norm(x, orthogonal)[:, None, None] * orthogonal
+        return inner(x, orthogonal)[:, None, None] * orthogonal
 
     step = (lambda count: 1 / curvature(count)) if callable(curvature) else 1 / curvature
     descent = _map_each(steepest, dimension_numbers, "spectral_descent")
     return in_float32(optax.chain(descent, optax.scale_by_learning_rate(step)))
-
-
-def dual_norm(x: Inexact[Array, "batch m n"], orthogonal: Inexact[Array, "batch m n"]) -> Float[Array, " batch"]:
-    """⟨x, O⟩ = Re tr(xᴴ O) of each matrix: the nuclear norm of x if O is its polar factor."""
-    return jnp.sum((jnp.conj(x) * orthogonal).real, axis=(-2, -1))
 
 
 def scaled_map(

@@ -44,8 +44,9 @@ def in_float32(
 
 def check_arrays(tree: PyTree) -> None:
     """Raises ValueError for a tree with a leaf that is not an array."""
-    for name, leaf in zip(leaf_names(tree), jax.tree.leaves(tree), strict=True):
+    for i, leaf in enumerate(jax.tree.leaves(tree)):
         if not hasattr(leaf, "dtype"):
+            name = leaf_names(tree)[i]
             raise ValueError(
                 f"An optimizer needs arrays as leaves, the leaf {name} is of type {type(leaf).__name__}; take jnp.asarray of it, or "
                 "leave it out with eqx.filter(params, eqx.is_inexact_array)."
@@ -54,12 +55,13 @@ def check_arrays(tree: PyTree) -> None:
 
 def check_alike(updates: PyTree, params: PyTree) -> None:
     """Raises ValueError where parameters have another structure than updates, or a leaf of another shape."""
-    trees = updates, params
-    one, other = (str(jax.tree.structure(tree)).removeprefix("PyTreeDef") for tree in trees)
-    if one != other:
+    structures: list[Any] = [jax.tree.structure(tree) for tree in (updates, params)]
+    if structures[0] != structures[1]:
+        one, other = (str(each).removeprefix("PyTreeDef") for each in structures)
         raise ValueError(f"An optimizer needs parameters with the structure of the updates, got {other} for {one}.")
-    for name, u, x in zip(leaf_names(updates), *map(jax.tree.leaves, trees), strict=True):
+    for i, (u, x) in enumerate(zip(jax.tree.leaves(updates), jax.tree.leaves(params), strict=True)):
         if u.shape != x.shape:
+            name = leaf_names(updates)[i]
             raise ValueError(
                 f"An optimizer needs parameters of the shapes of the updates, the leaf {name} has {x.shape} for {u.shape}."
             )

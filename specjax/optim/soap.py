@@ -25,7 +25,7 @@ from specjax.optim.gram_sums import GramSums, added, no_sums
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, matrices_of
 from specjax.optim.precision import in_float32
 from specjax.spectral.products import product
-from specjax.spectral.scaling import frobenius, ratio, scaled
+from specjax.spectral.scaling import averaged_rms, frobenius, ratio, scaled
 
 CUT = 64
 """How many roundings of the largest an eigenvalue, or an entry of √V, is above zero if it counts."""
@@ -164,7 +164,7 @@ def _adam(
     rotated = product(product(left.mT, g), right)
     rotated = _isotropic(_isotropic(rotated, leaf.left.is_null, 1), leaf.right.is_null, 2)
     first = b1 * leaf.first + (1 - b1) * g
-    rms = _hypot(jnp.sqrt(b2) * leaf.rms, jnp.sqrt(1 - b2) * rotated)
+    rms = averaged_rms(leaf.rms, rotated, b2)
     numerator = product(product(left.mT, first), right) / (1 - b1 ** count.astype(g.dtype))
     denominator = rms / jnp.sqrt(1 - b2 ** count.astype(g.dtype)) + eps
     inside = jnp.where(_is_nothing(rms, (1, 2)), 0 * g, ratio(numerator, denominator))
@@ -178,11 +178,6 @@ def _isotropic(x: Float[Array, "batch m n"], is_null: Bool[Array, "batch k"], ax
     count = jnp.maximum(jnp.sum(inside, axis=axis, keepdims=True), 1).astype(x.dtype)
     mean = jnp.expand_dims(frobenius(jnp.where(inside, x, 0), axis), axis) / jnp.sqrt(count)
     return jnp.where(inside, mean, x)
-
-
-def _hypot(x: Array, y: Array) -> Array:
-    """√(x² + y²) over the whole range of floats, with the derivative 0 at 0."""
-    return frobenius(jnp.stack([x, y]), axis=0)
 
 
 def _renewed(leaf: SoapMatrices) -> SoapMatrices:

@@ -17,9 +17,9 @@ from jaxtyping import Array, Float, PyTree
 from specjax import spectral
 from specjax.arguments import checked_but
 from specjax.optim.matrices import IN_OUT, DimensionNumbers, map_stacked, matrices_of, prefix_leaves
-from specjax.optim.orthogonal import Method, dual_norm
+from specjax.optim.orthogonal import Method
 from specjax.spectral.polar import require_method
-from specjax.spectral.scaling import ratio, scaled
+from specjax.spectral.scaling import inner, ratio, scaled
 
 
 class RankSwitchState(NamedTuple):
@@ -100,7 +100,7 @@ def rank_switch(
 def nuclear_rank(x: Float[Array, "batch m n"], method: Method) -> Float[Array, " batch"]:
     """nr(x) as ⟨x, polar(x)⟩²/‖x‖_F², with the polar factor by `method`, in at least float32; 0 for zero and for an empty matrix."""
     unit, _ = scaled(x)
-    return ratio(dual_norm(unit, spectral.polar(unit, method)) ** 2, jnp.sum(unit**2, axis=(-2, -1)))
+    return ratio(inner(unit, spectral.polar(unit, method)) ** 2, jnp.sum(unit**2, axis=(-2, -1)))
 
 
 def _on_batch(stable_rank: Any, batch: tuple[int, ...], dtype: Any) -> Array:

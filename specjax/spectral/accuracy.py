@@ -14,8 +14,8 @@ from jaxtyping import Array, Float, Inexact
 from specjax.arguments import as_array
 from specjax.spectral.methods import SVD
 from specjax.spectral.polar import polar
-from specjax.spectral.products import product
-from specjax.spectral.scaling import hermitian, squares
+from specjax.spectral.products import adjoint, product
+from specjax.spectral.scaling import squares
 
 
 class PolarError(NamedTuple):
@@ -71,7 +71,7 @@ def method_error(
 
 def _smaller_gram(x: Array) -> Array:
     """x xᴴ or xᴴ x, whichever is smaller."""
-    return product(x, hermitian(x)) if x.shape[-2] <= x.shape[-1] else product(hermitian(x), x)
+    return product(x, adjoint(x)) if x.shape[-2] <= x.shape[-1] else product(adjoint(x), x)
 
 
 def _frobenius(x: Array) -> Array:

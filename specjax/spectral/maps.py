@@ -10,8 +10,7 @@ from jaxtyping import Array, Float, Inexact
 from specjax.arguments import REAL, as_array, check_number, checked_but, shown
 from specjax.linalg import nan_unless_finite, svd
 from specjax.spectral.methods.contract import zero_where_zero
-from specjax.spectral.products import product
-from specjax.spectral.scaling import hermitian
+from specjax.spectral.products import adjoint, product
 
 Scalar = float | Float[Array, ""]
 
@@ -136,9 +135,9 @@ def _map_derivative(
     tables = _divided_differences(h, s, values, slopes, arrays)
     symmetric, antisymmetric, ratios = (table.astype(x.dtype) for table in tables)
 
-    rows = product(hermitian(u), dx)
-    a = product(rows, hermitian(vt))
-    inner = 0.5 * (symmetric * (a + hermitian(a)) + antisymmetric * (a - hermitian(a)))
+    rows = product(adjoint(u), dx)
+    a = product(rows, adjoint(vt))
+    inner = 0.5 * (symmetric * (a + adjoint(a)) + antisymmetric * (a - adjoint(a)))
     _, dvalues = jax.jvp(lambda *arrays: h(jnp.where(s > 0, s, 1), *arrays), arrays, tuple(changes))
     inner = inner + jnp.diag(jnp.where(s > 0, dvalues, 0)).astype(x.dtype)
     change = product(u, product(inner, vt) + ratios[:, None] * (rows - product(a, vt)))

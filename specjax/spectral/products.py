@@ -14,9 +14,9 @@ def product(left: Inexact[Array, "*batch m k"], right: Inexact[Array, "*batch k 
     return jnp.matmul(left, right, precision=jax.lax.Precision.HIGHEST)
 
 
-def adjoint(x: Inexact[Array, "m n"]) -> Inexact[Array, "n m"]:
-    """The conjugate transpose; the transpose of a real matrix."""
-    return jnp.conj(x.T)
+def adjoint(x: Inexact[Array, "*batch m n"]) -> Inexact[Array, "*batch n m"]:
+    """The conjugate transpose of each matrix; the transpose of a real one."""
+    return jnp.conj(x.mT)
 
 
 def rounded_product(

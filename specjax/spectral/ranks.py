@@ -26,7 +26,8 @@ from jaxtyping import Array, Float, Inexact, Key
 
 from specjax.arguments import as_array, checked_but, shown
 from specjax.linalg import qr, singular_values, svd
-from specjax.spectral.scaling import at_least_float32, divided_by, frobenius, hermitian, ratio, scaled, squares
+from specjax.spectral.products import adjoint
+from specjax.spectral.scaling import at_least_float32, divided_by, frobenius, ratio, scaled, squares
 
 MatVec = Callable[[Array], Array]
 
@@ -75,11 +76,11 @@ def estimate_stable_rank(x: Inexact[Array, "m n"], key: Key[Array, ""], *, steps
         raise ValueError(f"estimate_stable_rank needs one matrix, got shape {x.shape}; take jax.vmap for several.")
     x, _ = scaled(_nonempty(x))
     total = jnp.sum(squares(x))
-    tall = x if x.shape[0] >= x.shape[1] else hermitian(x)
+    tall = x if x.shape[0] >= x.shape[1] else adjoint(x)
     columns = tall.shape[1]
     fixed = jax.lax.stop_gradient(tall)
     starts = jax.random.normal(key, (_NORM_STARTS, columns), x.dtype)
-    bases = _bidiagonalize(lambda v: fixed @ v, lambda u: hermitian(fixed) @ u, starts, steps)
+    bases = _bidiagonalize(lambda v: fixed @ v, lambda u: adjoint(fixed) @ u, starts, steps)
     left, values, right = svd(bases.bidiagonal)
     best = jnp.argmax(values[:, 0])
     in_bases = left[best, :, 0].astype(x.dtype), right[best, 0].astype(x.dtype)
@@ -116,7 +117,7 @@ def power_iteration(x: Inexact[Array, "*batch m n"], key: Key[Array, ""], *, ste
     starts = jax.random.normal(key, (*unit.shape[:-2], columns, _NORM_STARTS), unit.dtype)
 
     def step(_: int | Array, v: Array) -> Array:
-        v = hermitian(fixed) @ (fixed @ v)
+        v = adjoint(fixed) @ (fixed @ v)
         return ratio(v, jnp.sqrt(jnp.sum(squares(v), axis=-2, keepdims=True)))
 
     v = jax.lax.fori_loop(0, steps, step, starts)
@@ -309,8 +310,8 @@ def _as_map(
         if columns is not None:
             raise ValueError(f"columns is for a linear map; an array of shape {x.shape} has its own.")
         unit, power = scaled(_nonempty(x))
-        tall = unit if unit.shape[0] >= unit.shape[1] else hermitian(unit)
-        return lambda v: tall @ v, lambda u: hermitian(tall) @ u, tall.shape[1], tall, power[0, 0]
+        tall = unit if unit.shape[0] >= unit.shape[1] else adjoint(unit)
+        return lambda v: tall @ v, lambda u: adjoint(tall) @ u, tall.shape[1], tall, power[0, 0]
     if not isinstance(columns, int):
         raise ValueError("estimate_ranks needs the length of the vectors that a linear map takes: columns=n.")
     vector = jax.ShapeDtypeStruct((columns,), jnp.result_type(float))

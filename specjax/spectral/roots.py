@@ -5,7 +5,7 @@ from jaxtyping import Array, ArrayLike, Inexact
 
 from specjax.arguments import as_array, check_number, checked_but
 from specjax.spectral.maps import spectral_map
-from specjax.spectral.scaling import hermitian
+from specjax.spectral.products import adjoint
 
 
 @checked_but("h")
@@ -35,15 +35,10 @@ def inverse_root(
     h = as_array(h, "h", "inverse_root")
     if h.ndim < 2 or h.shape[-1] != h.shape[-2]:
         raise ValueError(f"inverse_root needs square matrices in the last two axes, got shape {h.shape}.")
-    for name, number in {"order": order, "damping": damping}.items():
-        if jnp.ndim(number):
-            raise ValueError(
-                f"inverse_root needs one number as {name}, got shape {jnp.shape(number)}; take jax.vmap for several."
-            )
     check_number(order, "order", "(0, inf)", "inverse_root")
     check_number(damping, "damping", "[0, inf)", "inverse_root")
     real = jnp.real(h).dtype
     exponent, added = -1 / jnp.asarray(order, real), jnp.asarray(damping, real)
     # The singular value decomposition of such a matrix is its eigendecomposition, to rounding.
     root = spectral_map(h, lambda s: (s + added) ** exponent, rtol)
-    return 0.5 * (root + hermitian(root))
+    return 0.5 * (root + adjoint(root))

@@ -4,7 +4,8 @@ from jaxtyping import Array, Inexact
 
 from specjax.arguments import as_array
 from specjax.linalg import svd
-from specjax.spectral.scaling import hermitian, scaled
+from specjax.spectral.products import adjoint
+from specjax.spectral.scaling import scaled
 
 
 def row_metric(v: Inexact[Array, "m n"]) -> Inexact[Array, "m m"]:
@@ -18,4 +19,4 @@ def row_metric(v: Inexact[Array, "m n"]) -> Inexact[Array, "m m"]:
     unit, power = scaled(v)
     u, s, _ = svd(unit)
     values = (s[None, :] * power).astype(u.dtype)
-    return ((u * values) @ hermitian(u)).astype(v.dtype)
+    return ((u * values) @ adjoint(u)).astype(v.dtype)

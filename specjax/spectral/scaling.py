@@ -26,13 +26,8 @@ def squares(x: Num[Array, "..."]) -> Num[Array, "..."]:
 
 
 def inner(x: Inexact[Array, "*batch m n"], y: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:
-    """Re ⟨x, y⟩ of matrices: that of their real and imaginary parts, as of vectors twice as long."""
+    """Re ⟨x, y⟩ = Re tr(xᴴ y) of matrices: the nuclear norm of x if y is its polar factor."""
     return jnp.sum(jnp.real(jnp.conj(x) * y), axis=(-2, -1))
-
-
-def hermitian(x: Num[Array, "*batch m n"]) -> Num[Array, "*batch n m"]:
-    """The conjugate transpose of each matrix."""
-    return jnp.conj(x.mT)
 
 
 def divided_by(x: Inexact[Array, "..."], largest: Float[Array, "..."]) -> Inexact[Array, "..."]:
@@ -92,6 +87,11 @@ def frobenius(x: Inexact[Array, "..."], axis: int | tuple[int, ...] = (-2, -1)) 
     total = jnp.sum(squares(unit), axis=axis)
     zero = total == 0
     return jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, total))) * jnp.squeeze(power, axis)
+
+
+def averaged_rms(old: Float[Array, "..."], new: Float[Array, "..."], beta: Float[Array, ""]) -> Float[Array, "..."]:
+    """√(β old² + (1 - β) new²), the root of an average of squares over the whole range of floats; its derivative at zero is zero."""
+    return frobenius(jnp.stack([jnp.sqrt(beta) * old, jnp.sqrt(1 - beta) * new]), axis=0)
 
 
 def ratio(part: Inexact[Array, "..."], whole: Inexact[Array, "..."]) -> Inexact[Array, "..."]:

@@ -7,14 +7,15 @@ compile than everything else. For an interval and for large matrices there is `s
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Inexact
 
-from specjax.spectral.scaling import hermitian, inner, ratio, scaled
+from specjax.spectral.products import adjoint
+from specjax.spectral.scaling import inner, ratio, scaled
 
 SQUARINGS = 6
 
 
 def gram_matrix(x: Inexact[Array, "*batch m n"]) -> Inexact[Array, "*batch k k"]:
     """x xᴴ or xᴴ x, whichever is smaller."""
-    return x @ hermitian(x) if x.shape[-2] <= x.shape[-1] else hermitian(x) @ x
+    return x @ adjoint(x) if x.shape[-2] <= x.shape[-1] else adjoint(x) @ x
 
 
 def squared_norm(x: Inexact[Array, "*batch m n"]) -> Float[Array, "*batch"]:

@@ -419,5 +419,5 @@ def _over(draws: xr.DataArray, dim: str, behaviour: str, least: int, by: fits.By
     if draws.sizes[dim] < least:
         raise ValueError(f"What {behaviour} as {dim!r} grows needs at least {least} sizes, got {draws.sizes[dim]}.")
     fits.require_sizes(draws, dim)
-    fits.require_by(by, draws)
+    fits.require_single_draws(by, draws)
     return draws.sortby(dim)

@@ -83,11 +83,7 @@ class Relation(ABC):
 
 
 def words(called: str, by: str) -> str:
-    """What a threshold is called, as a part of a rule: a comma that would end it there is the rule's own.
-
-    Raises:
-        ValueError: no text, or an empty one.
-    """
-    if not isinstance(called, str) or not (found := " ".join(called.split()).rstrip(" ,.;")):
+    """What a threshold is called, as a part of a rule: a comma that would end it there is the rule's own. Raises ValueError for none."""
+    if not (found := " ".join(called.split()).rstrip(" ,.;")):
         raise ValueError(f"{by} needs words for its number, such as 'a tenth', got {called!r}.")
     return found

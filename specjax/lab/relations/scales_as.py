@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -233,15 +233,13 @@ def scales_as(
             numbers; another fit; a resolution that is not positive.
     """
     draw_dim(draws)
-    if fit not in get_args(Fit):
-        raise ValueError(f"fit needs to be one of {', '.join(map(repr, get_args(Fit)))}, got {fit!r}.")
     check_number(resolution, "resolution", "(0, inf)", "scales_as")
     require_number(exponent, "The exponent")
     dims = list(map(str, draws.dims))
     if dim not in dims:
         raise ValueError(f"A power of {dim!r} needs draws with that dimension, got {sorted(dims)}.")
     fits.require_sizes(draws, dim)
-    fits.require_by(by, draws)
+    fits.require_single_draws(by, draws)
     if lacking := [str(other) for other in xr.DataArray(exponent).dims if other not in dims]:
         raise ValueError(
             f"The exponents have the dimensions {lacking}, which {draws.name!r} lacks; select or average them first."
